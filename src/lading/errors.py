@@ -1,0 +1,92 @@
+"""Every error Lading raises on purpose.
+
+    LadingError
+    ├── PlanError          (ValueError)     a plan that cannot be made, or a question it cannot answer
+    │   ├── MixtureError                    weights, schedules or reweightings that make no sense
+    │   └── PackingError                    documents that do not fit their rows
+    ├── SourceError        (ValueError)     a dataset or batch that is not what was promised
+    │   └── BadSampleError                  one sample could not be read; names dataset, index, step, batch
+    ├── ResumeError        (ValueError)     a saved state that does not belong to this plan
+    ├── LoaderError        (RuntimeError)   a loader used in a way that would lose or repeat samples
+    │   └── WorldError                      ranks that disagree about who they are
+    ├── LedgerError        (OSError)        a ledger that cannot be written or read
+    │   └── CorruptLedgerError              bytes on disk that are not the bytes once written
+    ├── ConfigError        (ValueError)     a configuration file or command line that is wrong
+    └── MissingExtraError  (ImportError)    an optional dependency that is not installed
+
+Each error also is the builtin a caller would expect. The text names the thing,
+says what was expected and what was found, and ends with a way out.
+"""
+
+from __future__ import annotations
+
+
+class LadingError(Exception):
+    """Root of every error Lading raises on purpose."""
+
+
+class PlanError(LadingError, ValueError):
+    """A plan that cannot be made, or a question it cannot answer."""
+
+
+class MixtureError(PlanError):
+    """Weights, schedules or reweightings that make no sense."""
+
+
+class PackingError(PlanError):
+    """Documents that do not fit their rows."""
+
+
+class SourceError(LadingError, ValueError):
+    """A dataset or batch that is not what was promised."""
+
+
+class BadSampleError(SourceError):
+    """One sample could not be read.
+
+    Attributes:
+        dataset: Name of the dataset.
+        index: Index of the sample in its dataset.
+        step: Step whose batch asked for it.
+        batch_id: Id of that batch.
+        file: File the sample came from, where the source knows it.
+    """
+
+    def __init__(
+        self, message: str, *, dataset: str = "", index: int = -1, step: int = -1, batch_id: str = "", file: str = ""
+    ) -> None:
+        super().__init__(message)
+        self.dataset, self.index, self.step, self.batch_id, self.file = dataset, index, step, batch_id, file
+
+
+class ResumeError(LadingError, ValueError):
+    """A saved state that does not belong to this plan."""
+
+
+class LoaderError(LadingError, RuntimeError):
+    """A loader used in a way that would lose or repeat samples."""
+
+
+class WorldError(LoaderError):
+    """Ranks that disagree about who they are."""
+
+
+class LedgerError(LadingError, OSError):
+    """A ledger that cannot be written or read."""
+
+
+class CorruptLedgerError(LedgerError):
+    """Bytes on disk that are not the bytes once written."""
+
+
+class ConfigError(LadingError, ValueError):
+    """A configuration file or command line that is wrong."""
+
+
+class MissingExtraError(LadingError, ImportError):
+    """An optional dependency that is not installed."""
+
+
+def missing_extra(package: str, extra: str, purpose: str) -> MissingExtraError:
+    """Return the one-line error for an optional dependency that is not installed."""
+    return MissingExtraError(f"{purpose} needs {package}, which is not installed: pip install 'lading[{extra}]'")

@@ -1,0 +1,9 @@
+"""Names that everything else passes along: samples, bills, digests, fingerprints, worlds."""
+
+from lading.identity.bill import Bill
+from lading.identity.digest import digest, total_digest
+from lading.identity.fingerprint import fingerprint
+from lading.identity.sample import Deviation, Place, SampleId
+from lading.identity.world import World
+
+__all__ = ["Bill", "Deviation", "Place", "SampleId", "World", "digest", "fingerprint", "total_digest"]

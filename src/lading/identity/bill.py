@@ -1,0 +1,133 @@
+"""The bill of a batch: its id and the names of what is in it.
+
+    global batch of step 7     slot   0  1  2  3 | 4  5  6  7
+                               rank   ──── 0 ──── ──── 1 ────
+    bill of rank 1             slots 4..7, their dataset_idx and idx
+
+A bill is made before anything is loaded (``plan.bill(step)``), travels to the
+worker in place of bare indices, and comes back with the batch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lading.identity.digest import digest
+from lading.identity.sample import Deviation, SampleId
+from lading.identity.world import World
+
+
+@dataclass(frozen=True, eq=False)
+class Bill:
+    """What one batch holds; one row per sample of this rank.
+
+    Attributes:
+        batch_id: The same on every rank and in every attempt.
+        step: Global batch number in the run.
+        epoch: Epoch of the step.
+        chunk: Chunk of the step, where the plan has chunks.
+        position: Place of the global batch's slot 0 in the run's order, in samples.
+        slots: Slot in the global batch of each row; a padding row repeats the slot of the row it copies.
+        dataset_idx: Dataset number of each row.
+        idx: Index inside its own dataset of each row.
+        is_padding: True where the row only fills up (or its sample was skipped) and must not count.
+        global_size: Samples in the global batch, all ranks together, padding left out.
+        world: Whose rows these are.
+        names: Names of the datasets, by number.
+        deviations: Rows of this bill that depart from the plan.
+    """
+
+    batch_id: str
+    step: int
+    epoch: int
+    chunk: int | None
+    position: int
+    slots: NDArray[np.int64]
+    dataset_idx: NDArray[np.int32]
+    idx: NDArray[np.int64]
+    is_padding: NDArray[np.bool_]
+    global_size: int
+    world: World = World()
+    names: tuple[str, ...] = ()
+    deviations: tuple[Deviation, ...] = ()
+
+    def __len__(self) -> int:
+        """Return the number of rows, padding included: the length of the batch."""
+        return len(self.idx)
+
+    @functools.cached_property
+    def is_real(self) -> NDArray[np.bool_]:
+        """True where the row counts."""
+        return ~self.is_padding
+
+    @functools.cached_property
+    def num_samples(self) -> int:
+        """Rows that count, padding left out."""
+        return len(self.idx) - int(np.count_nonzero(self.is_padding))
+
+    @property
+    def samples(self) -> list[SampleId]:
+        """The names of the rows that count, in slot order."""
+        real = self.is_real
+        return [SampleId(d, i) for d, i in zip(self.dataset_idx[real].tolist(), self.idx[real].tolist(), strict=True)]
+
+    @functools.cached_property
+    def digest(self) -> int:
+        """Additive digest of the rows that count."""
+        if self.num_samples == len(self.idx):
+            return digest(self.position + self.slots, self.dataset_idx, self.idx)
+        real = self.is_real
+        return digest(self.position + self.slots[real], self.dataset_idx[real], self.idx[real])
+
+    @property
+    def loss_weight(self) -> float:
+        """Factor that makes DDP's mean over ranks the mean over samples.
+
+        Multiply the mean loss over the rows that count by it: ranks may have unequal shares, and a rank may have
+        only padding.
+        """
+        return self.num_samples * self.world.world_size / self.global_size if self.global_size else 0.0
+
+    def counts(self) -> dict[int, int]:
+        """Return the number of rows that count, by dataset number."""
+        datasets, counts = np.unique(self.dataset_idx[self.is_real], return_counts=True)
+        return dict(zip(datasets.tolist(), counts.tolist(), strict=True))
+
+    def replace(self, **changes: Any) -> Bill:
+        """Return a bill with some fields changed."""
+        return dataclasses.replace(self, **changes)
+
+    def share(self, world: World, *, full_size: int | None = None) -> Bill:
+        """Return the rows of one rank of a whole (world size 1) bill.
+
+        Args:
+            world: Whose share.
+            full_size: Slots of a complete global batch. Slots missing at the end then become padding rows, so that
+                every rank delivers its full share at every step. None: no padding but the one row that a rank
+                without any sample needs.
+        """
+        size = len(self.idx)
+        start, stop = world.share(full_size or size)
+        rows = np.arange(start, max(stop, start + 1), dtype=np.int64)
+        beyond = rows >= size if stop > start else np.ones(1, dtype=bool)
+        rows[beyond] = rows[beyond] % size
+        is_padding = self.is_padding[rows] | beyond
+        mine = set(self.slots[rows[~beyond]].tolist()) if self.deviations else set()
+        return self.replace(
+            slots=self.slots[rows],
+            dataset_idx=self.dataset_idx[rows],
+            idx=self.idx[rows],
+            is_padding=is_padding,
+            world=world,
+            deviations=tuple(d for d in self.deviations if d.slot in mine),
+        )
+
+    def __repr__(self) -> str:
+        of = f", rank {self.world.rank}/{self.world.world_size}" if self.world.world_size > 1 else ""
+        return f"Bill({self.batch_id!r}, epoch={self.epoch}, step={self.step}, {self.num_samples} samples{of})"

@@ -1,0 +1,57 @@
+"""Digests that add: the evidence of what a batch held.
+
+    digest of a step = sum over its slots of hash(position, dataset, index)   mod 2**64
+
+Sums do not care who computed which part, so the ranks' digests of a step add
+up to the step's, and the steps' to the run's: equal runs have equal digests
+whatever their world size. A sample more, less or elsewhere changes the sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lading.identity import compiled
+from lading.identity.hashing import FOLD, GOLDEN, MASK, mix64
+
+
+def sample_hashes(positions: NDArray[Any], datasets: NDArray[Any], indices: NDArray[Any]) -> NDArray[np.uint64]:
+    """Return the hash of each (position, dataset, index)."""
+    place = mix64(positions.astype(np.uint64) + np.uint64(GOLDEN))
+    name = indices.astype(np.uint64) * np.uint64(FOLD) + datasets.astype(np.uint64) * np.uint64(GOLDEN)
+    return mix64(place ^ mix64(name + np.uint64(1)))
+
+
+def digest(positions: NDArray[Any], datasets: NDArray[Any], indices: NDArray[Any]) -> int:
+    """Return the additive digest of the samples at these positions.
+
+    >>> import numpy as np
+    >>> whole = digest(np.array([0, 1]), np.array([0, 0]), np.array([5, 6]))
+    >>> parts = [digest(np.array([p]), np.array([0]), np.array([i])) for p, i in [(1, 6), (0, 5)]]
+    >>> whole == total_digest(parts)
+    True
+    """
+    if compiled.enabled():
+        from lading.identity import kernels  # opened at first use: Numba is optional and slow to import
+
+        return int(kernels.digest(*(np.ascontiguousarray(c, dtype=np.int64) for c in (positions, datasets, indices))))
+    return int(sample_hashes(positions, datasets, indices).sum(dtype=np.uint64))
+
+
+def total_digest(digests: Iterable[int]) -> int:
+    """Add digests of disjoint parts."""
+    return sum(digests) & MASK
+
+
+def as_signed(value: int) -> int:
+    """Return a digest as the signed 64-bit integer that databases and Parquet like."""
+    return value - (1 << 64) if value >= 1 << 63 else value
+
+
+def as_unsigned(value: int) -> int:
+    """Undo ``as_signed``."""
+    return value & MASK

@@ -1,0 +1,43 @@
+"""Names of samples, places they are used at, and departures from the plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class SampleId(NamedTuple):
+    """One training example: the dataset's number and the index inside it."""
+
+    dataset: int
+    index: int
+
+
+class Place(NamedTuple):
+    """Where a sample is used: an epoch, a step, a slot of its global batch (and the rank that holds the slot)."""
+
+    epoch: int
+    step: int
+    slot: int
+    rank: int | None = None
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """A slot that did not get the sample the plan says.
+
+    Attributes:
+        slot: Slot of the global batch.
+        kind: ``skipped`` (nobody used it) or ``substituted`` (another index of the same dataset took its place).
+        dataset: Dataset number of the planned sample.
+        index: Index of the planned sample.
+        substitute: Index that was delivered instead, for ``substituted``.
+        reason: Why, in one line.
+    """
+
+    slot: int
+    kind: str
+    dataset: int
+    index: int
+    substitute: int | None = None
+    reason: str = ""
