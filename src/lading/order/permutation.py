@@ -1,0 +1,152 @@
+"""A shuffle without a table: a keyed bijection of 0..n-1 and its inverse.
+
+    x  ─▶  (left, right) in a square of side a ≥ √n  ─▶  8 Feistel rounds  ─▶  y
+                     left, right = right, (left + hash(right, key, round)) mod a
+
+The square holds at most 2√n + 1 cells too many; a walk that lands on one takes
+another turn (cycle walking), which is rare. The round function is a 64-bit
+hash, the modulus a multiplication. Rounds over an odd side make even
+permutations only, so one bit of the key swaps elements 0 and 1 at the end.
+Nothing is stored, whatever n (to 2**63); any position costs the same, in both
+directions.
+
+Frozen by golden tests: ``ORDER_VERSION`` changes only by decision.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from lading.errors import PlanError
+from lading.identity import compiled
+from lading.identity.hashing import GOLDEN, MASK, MULTIPLY_1, MULTIPLY_2, as_u64, key64
+
+ORDER_VERSION = 1
+ROUNDS = 8
+MAX_SAMPLES = 1 << 63
+
+I64 = NDArray[np.int64]
+U64 = NDArray[np.uint64]
+
+_ROUND_KEYS = np.array([(GOLDEN * (i + 1)) & MASK for i in range(ROUNDS)], dtype=np.uint64)
+_M1, _M2, _TWO = np.uint64(MULTIPLY_1), np.uint64(MULTIPLY_2), np.uint64(2)
+_32, _63 = np.uint64(32), np.uint64(63)
+
+
+class Permutation:
+    """A keyed permutation of ``0..n-1``.
+
+    Args:
+        n: Number of elements, up to 2**63.
+        key: What names the shuffle: a number, or a tuple of numbers and texts such as ``(seed, epoch)``.
+
+    Example:
+        >>> shuffled = Permutation(10, key=(7, 0))
+        >>> sorted(shuffled(range(10)).tolist()) == list(range(10))
+        True
+        >>> shuffled.inverse(shuffled([3, 4])).tolist()
+        [3, 4]
+    """
+
+    def __init__(self, n: int, key: int | str | tuple[int | str, ...]) -> None:
+        if not 0 <= n <= MAX_SAMPLES:
+            raise PlanError(f"a permutation of {n} elements is impossible: expected 0 to 2**63. Check the lengths.")
+        self.n = int(n)
+        self.key = key64(*key) if isinstance(key, tuple) else key64(key)
+
+    def __call__(self, positions: ArrayLike) -> I64:
+        """Return the element at each position."""
+        return permute(self.n, self.key, positions)
+
+    def inverse(self, elements: ArrayLike) -> I64:
+        """Return the position of each element."""
+        return unpermute(self.n, self.key, elements)
+
+
+def permute(n: ArrayLike, keys: ArrayLike, positions: ArrayLike) -> I64:
+    """Return the element at each position; every position may have its own ``n`` and key."""
+    return _apply(n, keys, positions, inverse=False)
+
+
+def unpermute(n: ArrayLike, keys: ArrayLike, elements: ArrayLike) -> I64:
+    """Return the position of each element; undoes ``permute``."""
+    return _apply(n, keys, elements, inverse=True)
+
+
+def side(n: ArrayLike) -> U64:
+    """Return the smallest a with ``a * a >= n``, exactly, for each n."""
+    sizes = as_u64(n)
+    if sizes.size == 1:
+        root = math.isqrt(max(int(sizes[0]) - 1, 0))
+        return np.full(sizes.shape, root + 1, dtype=np.uint64)
+    root = np.floor(np.sqrt(sizes.astype(np.float64))).astype(np.uint64)
+    root = np.maximum(root, np.uint64(1)) - np.uint64(1)
+    for _ in range(3):
+        root += (root * root < sizes).astype(np.uint64)
+    return np.maximum(root, np.uint64(1))
+
+
+def _apply(n: ArrayLike, keys: ArrayLike, values: ArrayLike, *, inverse: bool) -> I64:
+    sizes, key_column = as_u64(n), as_u64(keys)
+    x = np.asarray(values)
+    shape = x.shape
+    x = np.atleast_1d(x).astype(np.uint64)
+    if x.size == 0:
+        return np.empty(shape, dtype=np.int64)
+    if (x >= sizes).any():
+        bad = int(np.flatnonzero(x >= sizes)[0])
+        raise PlanError(
+            f"{int(np.atleast_1d(np.asarray(values)).flat[bad])} is not in a permutation of "
+            f"{int(np.broadcast_to(sizes, x.shape).flat[bad])} elements: expected 0 to n-1."
+        )
+    sides = side(sizes)
+    if compiled.enabled():
+        from lading.order import kernels  # opened at first use: Numba is optional and slow to import
+
+        run = kernels.unpermute if inverse else kernels.permute
+        sizes, sides, key_column, x = (np.ascontiguousarray(c) for c in (sizes, sides, key_column, x))
+        return run(sizes, sides, key_column, x).reshape(shape)
+    if inverse:
+        return _walk(_unturn, sizes, sides, key_column, _swap(sizes, key_column, x)).astype(np.int64).reshape(shape)
+    return _swap(sizes, key_column, _walk(_turn, sizes, sides, key_column, x)).astype(np.int64).reshape(shape)
+
+
+def _swap(sizes: U64, keys: U64, y: U64) -> U64:
+    swapped = (y < _TWO) & (sizes >= _TWO)
+    return np.where(swapped, y ^ ((keys * _M2) >> _63), y)
+
+
+def _walk(turn: Callable[[U64, U64, U64], U64], sizes: U64, sides: U64, keys: U64, x: U64) -> U64:
+    sizes, sides, keys, x = np.broadcast_arrays(sizes, sides, keys, x)
+    y = turn(x, sides, keys)
+    outside = np.flatnonzero(y >= sizes)
+    while outside.size:
+        y[outside] = turn(y[outside], sides[outside], keys[outside])
+        outside = outside[y[outside] >= sizes[outside]]
+    return y
+
+
+def _turn(x: U64, sides: U64, keys: U64) -> U64:
+    left, right = np.divmod(x, sides)
+    for round_key in _ROUND_KEYS:
+        total = left + _scatter(right, keys + round_key, sides)
+        left, right = right, np.where(total >= sides, total - sides, total)
+    return left * sides + right
+
+
+def _unturn(y: U64, sides: U64, keys: U64) -> U64:
+    left, right = np.divmod(y, sides)
+    for round_key in _ROUND_KEYS[::-1]:
+        moved = _scatter(left, keys + round_key, sides)
+        left, right = np.where(right < moved, right + sides - moved, right - moved), left
+    return left * sides + right
+
+
+def _scatter(right: U64, key: U64, sides: U64) -> U64:
+    h = (right ^ key) * _M1
+    h = (h ^ (h >> _32)) * _M2
+    return ((h >> _32) * sides) >> _32
