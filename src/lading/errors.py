@@ -5,7 +5,9 @@
     │   ├── MixtureError                    weights, schedules or reweightings that make no sense
     │   └── PackingError                    documents that do not fit their rows
     ├── SourceError        (ValueError)     a dataset or batch that is not what was promised
-    │   └── BadSampleError                  one sample could not be read; names dataset, index, step, batch
+    │   ├── BadSampleError                  one sample could not be read; names dataset, index, step, batch
+    │   ├── BatchError     (AssertionError) a batch that breaks its BatchSpec; names the sample at fault
+    │   └── MissingFileError (FileNotFoundError) a file that a data directory needs is not there
     ├── ResumeError        (ValueError)     a saved state that does not belong to this plan
     ├── LoaderError        (RuntimeError)   a loader used in a way that would lose or repeat samples
     │   └── WorldError                      ranks that disagree about who they are
@@ -57,6 +59,14 @@ class BadSampleError(SourceError):
     ) -> None:
         super().__init__(message)
         self.dataset, self.index, self.step, self.batch_id, self.file = dataset, index, step, batch_id, file
+
+
+class BatchError(SourceError, AssertionError):
+    """A batch that breaks its BatchSpec; raised, not asserted, so ``python -O`` keeps it."""
+
+
+class MissingFileError(SourceError, FileNotFoundError):
+    """A file that a data directory needs is not there."""
 
 
 class ResumeError(LadingError, ValueError):
