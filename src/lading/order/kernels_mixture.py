@@ -103,6 +103,57 @@ def draws(nodes, root, lo, m, already, datasets, numbers):  # type: ignore[no-un
 
 
 @kernel
+def block_in_order(nodes, root, lo, m, already):  # type: ignore[no-untyped-def]
+    """Return dataset and draw number at each position of the block, unshuffled: each node parts its places in two."""
+    datasets, numbers = np.empty(m, dtype=np.int32), np.empty(m, dtype=np.int64)
+    places, parted = np.arange(m), np.empty(m, dtype=np.int64)
+    child_of, lo_of, cut_of = np.empty(DEPTH, np.int64), np.empty(DEPTH, np.int64), np.empty((DEPTH, 2), np.int64)
+    child_of[0], lo_of[0], cut_of[0, 0], cut_of[0, 1] = root, lo, 0, m
+    depth = 1
+    while depth > 0:
+        depth -= 1
+        child, lo, first, stop = child_of[depth], lo_of[depth], cut_of[depth, 0], cut_of[depth, 1]
+        if child < 0:
+            for k in range(first, stop):
+                datasets[places[k]] = ~child
+                numbers[places[k]] = already[~child] + lo + k - first
+            continue
+        before, cut = _part(nodes[child], lo, places[first:stop], parted)
+        for turn in range(2):
+            side = RIGHT if turn == 0 else LEFT
+            child_of[depth], lo_of[depth] = nodes[child, side], lo - before if turn == 0 else before
+            cut_of[depth, 0], cut_of[depth, 1] = (first + cut, stop) if turn == 0 else (first, first + cut)
+            depth += cut_of[depth, 1] > cut_of[depth, 0]
+    return datasets, numbers
+
+
+@kernel
+def _part(row, lo, places, parted):  # type: ignore[no-untyped-def]
+    """Put the places that go left before those that go right; return F(lo) and the number that go left."""
+    n, a = row[WEIGHT], row[LEFT_WEIGHT]
+    q = lo // n
+    top = a * (lo - q * n) + row[PHASE]
+    whole = top // n
+    rest, whole = top - whole * n, q * a + whole
+    before = now = min(max(whole, 0), lo)
+    left, right = 0, 0
+    for k in range(places.shape[0]):
+        rest += a
+        if rest >= n:
+            rest, whole = rest - n, whole + 1
+        after = min(max(whole, 0), lo + k + 1)
+        if after > now:
+            places[left] = places[k]
+            left += 1
+        else:
+            parted[right] = places[k]
+            right += 1
+        now = after
+    places[left:] = parted[:right]
+    return before, left
+
+
+@kernel
 def counts(nodes, root, position, drawn):  # type: ignore[no-untyped-def]
     """Add to ``drawn`` how many of the first positions of the stream each dataset receives."""
     if root < 0:
@@ -219,7 +270,7 @@ def place_of(block_key, size, wanted):  # type: ignore[no-untyped-def]
 
 @kernel
 def positions(nodes, leaf_parent, root, dataset, draws, start, end, blocks_key):  # type: ignore[no-untyped-def]
-    """Return the place in the stream of a dataset's draws (counted from the stage's start), blocks shuffled."""
+    """Return the place of a dataset's draws (counted from the stage's start) in the stream of shuffled blocks."""
     found = np.empty(draws.shape[0], dtype=np.int64)
     for i in range(draws.shape[0]):
         u = stream_position(nodes, leaf_parent, root, dataset, draws[i])
@@ -228,4 +279,13 @@ def positions(nodes, leaf_parent, root, dataset, draws, start, end, blocks_key):
         mine = slot(nodes, leaf_parent, root, dataset, draws[i], lo, m)
         block_key = fold(blocks_key, np.uint64((start + lo) // 1024))
         found[i] = start + lo + place_of(block_key, m, mine)
+    return found
+
+
+@kernel
+def positions_in_order(nodes, leaf_parent, root, dataset, draws, start):  # type: ignore[no-untyped-def]
+    """``positions`` where blocks are not shuffled."""
+    found = np.empty(draws.shape[0], dtype=np.int64)
+    for i in range(draws.shape[0]):
+        found[i] = start + stream_position(nodes, leaf_parent, root, dataset, draws[i])
     return found

@@ -40,6 +40,7 @@ class Mixed:
         seed: Seed of the plan.
         spec: The mixture as planned.
         events: Reweightings made since; each is one more stage.
+        shuffle: False: every dataset in its own order, pass after pass, evenly interleaved.
         make_tree: Plain or compiled trees; what this process uses, by default.
     """
 
@@ -51,15 +52,18 @@ class Mixed:
         events: Iterable[Any] = (),
         make_tree: Any = None,
         known: Sequence[Any] = (),
+        *,
+        shuffle: bool = True,
     ) -> None:
         self.lengths, self.seed, self.spec = tuple(lengths), seed, spec
         self.events = tuple(e for e in events if isinstance(e, Reweight))
         self.epoch_samples = spec.epoch_samples
-        self._make_tree = make_tree
+        self.shuffle, self._make_tree = shuffle, make_tree
         _check_lengths(self.lengths, timeline(spec, self.events))
         self.stream = StagedStream(timeline(spec, self.events), self.end, known, make_tree)
         self._block = functools.lru_cache(maxsize=8)(self._make_block)
         self._keys = functools.lru_cache(maxsize=4)(self._make_keys)
+        self._blocks_key = functools.lru_cache(maxsize=4)(self._make_blocks_key)
         self._lengths = np.array(self.lengths, dtype=np.int64)
         self._sides = side(np.maximum(self._lengths, 1))
 
@@ -120,10 +124,11 @@ class Mixed:
         """Return the order with one more reweighting; what was worked out before it is kept."""
         events = (*self.events, event)
         known = [s for s in self.stream.stages if s.start < event.position]
-        return Mixed(self.lengths, self.seed, self.spec, events, self._make_tree, known)
+        return Mixed(self.lengths, self.seed, self.spec, events, self._make_tree, known, shuffle=self.shuffle)
 
     def __reduce__(self) -> Any:
-        return Mixed, (self.lengths, self.seed, self.spec, self.events, self._make_tree)
+        arguments = (self.lengths, self.seed, self.spec, self.events, self._make_tree)
+        return functools.partial(Mixed, shuffle=self.shuffle), arguments
 
     def _cut(self, position: int) -> tuple[int, int]:
         """Return the stream's epoch (always 0 where draws run on) and the place in it."""
@@ -135,13 +140,17 @@ class Mixed:
     def _make_block(self, epoch: int, block: int) -> tuple[I32, I64]:
         return self.stream.block(block, self._blocks_key(epoch))
 
-    def _blocks_key(self, epoch: int) -> int:
+    def _make_blocks_key(self, epoch: int) -> int | None:
+        if not self.shuffle:
+            return None
         return fold_int(self._stream_key(epoch), text64("block"))
 
     def _make_keys(self, epoch: int) -> U64:
         return keys64(self._stream_key(epoch), np.arange(len(self.lengths)))
 
     def _indices(self, epoch: int, datasets: I32, draws: I64) -> I64:
+        if not self.shuffle:
+            return draws % self._lengths[datasets]
         keys = self._keys(epoch)
         if compiled.enabled() and self._make_tree in (None, CompiledTree):
             from lading.order import kernels_mixture  # opened at first use: Numba is optional and slow to import
@@ -159,8 +168,11 @@ class Mixed:
         if first >= last:
             return np.empty(0, dtype=np.int64)
         passes = np.arange(first // length, (last - 1) // length + 1, dtype=np.int64)
-        keys = keys64(int(self._keys(epoch)[dataset]), passes)
-        draws = passes * length + unpermute(length, keys, np.full(len(passes), index))
+        inside: Any = index
+        if self.shuffle:
+            keys = keys64(int(self._keys(epoch)[dataset]), passes)
+            inside = unpermute(length, keys, np.full(len(passes), index))
+        draws = passes * length + inside
         draws = draws[(draws >= first) & (draws < last)]
         found = np.sort(self.stream.positions(dataset, draws, self._blocks_key(epoch)))
         return found[(found >= start) & (found < stop)]

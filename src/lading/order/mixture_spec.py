@@ -1,9 +1,9 @@
 """The weighted mixture as a plan stores it: integers only, nothing left to evaluate.
 
-    stages     ((0, (1503238554, 644245094)), (2048000, (1073741824, 1073741824)))
-    stopping   restart          the draws run on over the epochs: absolute position = stream position
-               first_exhausted  each epoch is a stream of its own, up to the first repeat
-               all_exhausted    each epoch is a stream of its own, until everybody was seen whole
+stages     ((0, (1503238554, 644245094)), (2048000, (1073741824, 1073741824)))
+stopping   restart          the draws run on over the epochs: absolute position = stream position
+           first_exhausted  each epoch is a stream of its own, up to the first repeat
+           all_exhausted    each epoch is a stream of its own, until everybody was seen whole
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The tree of one stage, plain or compiled: the same answers either way.
 
 Callers ask for a whole block at a time; draws count from what each dataset had
-``already`` drawn when the stage began.
+``already`` drawn when the stage began. A key shuffles the block; without one
+(None) samples stay in the order of the stream, evenly interleaved.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ class MixtureTree(Protocol):
         """Return how many of the first positions of the stage each dataset receives."""
         ...
 
-    def block(self, lo: int, size: int, already: I64, block_key: int) -> tuple[I32, I64]:
+    def block(self, lo: int, size: int, already: I64, block_key: int | None) -> tuple[I32, I64]:
         """Return dataset and draw number at each place of the block ``[lo, lo + size)``."""
         ...
 
-    def positions(self, dataset: int, draws: I64, start: int, end: int, blocks_key: int) -> I64:
+    def positions(self, dataset: int, draws: I64, start: int, end: int, blocks_key: int | None) -> I64:
         """Return the absolute positions of a dataset's draws in a stage ``[start, end)``."""
         ...
 
@@ -48,19 +49,25 @@ class PlainTree:
         """Return how many of the first positions of the stage each dataset receives."""
         return np.array(self.tree.counts(position, self.num_datasets), dtype=np.int64)
 
-    def block(self, lo: int, size: int, already: I64, block_key: int) -> tuple[I32, I64]:
+    def block(self, lo: int, size: int, already: I64, block_key: int | None) -> tuple[I32, I64]:
         """Return dataset and draw number at each place of the block ``[lo, lo + size)``."""
+        if block_key is None:
+            columns = np.array([self.tree.draw(x) for x in range(lo, lo + size)], dtype=np.int64)
+            return columns[:, 0].astype(np.int32), columns[:, 1] + already[columns[:, 0]]
         found = self.tree.draws(lo, size)
         datasets = np.repeat([d for d, _, _ in found], [m for _, _, m in found]).astype(np.int32)
         draws = np.concatenate([np.arange(first, first + m, dtype=np.int64) for _, first, m in found])
         slots = slots_by_place(block_key, size)
         return datasets[slots], (draws + already[datasets])[slots]
 
-    def positions(self, dataset: int, draws: I64, start: int, end: int, blocks_key: int) -> I64:
+    def positions(self, dataset: int, draws: I64, start: int, end: int, blocks_key: int | None) -> I64:
         """Return the absolute positions of a dataset's draws in a stage ``[start, end)``."""
         found = np.empty(len(draws), dtype=np.int64)
         for i, draw in enumerate(draws.tolist()):
             u = self.tree.position(dataset, draw)
+            found[i] = start + u
+            if blocks_key is None:
+                continue
             lo = u - u % BLOCK
             size = min(BLOCK, end - start - lo)
             slot = self.tree.slot(dataset, draw, lo, size)
@@ -89,13 +96,17 @@ class CompiledTree:
         self._kernels.counts(self.nodes, self.root, position, drawn)
         return drawn
 
-    def block(self, lo: int, size: int, already: I64, block_key: int) -> tuple[I32, I64]:
+    def block(self, lo: int, size: int, already: I64, block_key: int | None) -> tuple[I32, I64]:
         """Return dataset and draw number at each place of the block ``[lo, lo + size)``."""
+        if block_key is None:
+            return self._kernels.block_in_order(self.nodes, self.root, lo, size, already)
         return self._kernels.block(self.nodes, self.root, lo, size, already, np.uint64(block_key))
 
-    def positions(self, dataset: int, draws: I64, start: int, end: int, blocks_key: int) -> I64:
+    def positions(self, dataset: int, draws: I64, start: int, end: int, blocks_key: int | None) -> I64:
         """Return the absolute positions of a dataset's draws in a stage ``[start, end)``."""
         table = self.nodes, self.leaf_parent, self.root
+        if blocks_key is None:
+            return self._kernels.positions_in_order(*table, dataset, draws, start)
         return self._kernels.positions(*table, dataset, draws, start, end, np.uint64(blocks_key))
 
 

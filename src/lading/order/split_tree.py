@@ -74,6 +74,11 @@ class SplitTree:
             todo += [(right, lo - before, m - taken), (left, before, taken)]
         return found
 
+    def draw(self, position: int) -> tuple[int, int]:
+        """Return the dataset that receives one position of the stream, and its draw number."""
+        ((dataset, number, _),) = self.draws(position, 1)
+        return dataset, number
+
     def position(self, dataset: int, draw: int) -> int:
         """Return the stream position of a dataset's draw; undoes ``draws``."""
         child, k = ~dataset, draw

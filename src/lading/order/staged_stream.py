@@ -81,20 +81,21 @@ class StagedStream:
             self._append(start, weights)
         self._starts = [stage.start for stage in self.stages]
 
-    def block(self, number: int, blocks_key: int) -> tuple[I32, I64]:
+    def block(self, number: int, blocks_key: int | None) -> tuple[I32, I64]:
         """Return dataset and draw number at each place of a block."""
         lo = number * BLOCK
         s = bisect.bisect_right(self._starts, lo) - 1
         stage = self.stages[s]
         size = min(BLOCK, self.end - lo)
-        return self._tree(s).block(lo - stage.start, size, stage.drawn, fold_int(blocks_key, number))
+        block_key = None if blocks_key is None else fold_int(blocks_key, number)
+        return self._tree(s).block(lo - stage.start, size, stage.drawn, block_key)
 
     def counts(self, boundary: int) -> I64:
         """Return the draws of each dataset before a block boundary (or the end)."""
         s = bisect.bisect_right(self._starts, boundary) - 1
         return self.stages[s].drawn + self._tree(s).counts(boundary - self.stages[s].start)
 
-    def positions(self, dataset: int, draws: I64, blocks_key: int) -> I64:
+    def positions(self, dataset: int, draws: I64, blocks_key: int | None) -> I64:
         """Return the positions of a dataset's draws, given in ascending order."""
         drawn = np.array([stage.drawn[dataset] for stage in self.stages], dtype=np.int64)
         found = np.empty(len(draws), dtype=np.int64)

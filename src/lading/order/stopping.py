@@ -1,7 +1,7 @@
 """Where a stream of draws ends when it must not repeat, or must show everything.
 
-    first_exhausted   right before the first draw that would need a second pass
-    all_exhausted     right after the last dataset was seen whole
+first_exhausted   right before the first draw that would need a second pass
+all_exhausted     right after the last dataset was seen whole
 """
 
 from __future__ import annotations

@@ -64,7 +64,9 @@ def named_weights(weights: Weights, names: Sequence[str]) -> list[float]:
         )
     missing = [name for name in names if name not in weights]
     if missing:
-        raise MixtureError(f"weights say nothing about {_some(missing)}. Give every dataset a weight, 0 to leave it out.")
+        raise MixtureError(
+            f"weights say nothing about {_some(missing)}. Give every dataset a weight, 0 to leave it out."
+        )
     return [weights[name] for name in names]
 
 
@@ -75,7 +77,9 @@ def tempered(weights: Sequence[float], temperature: float) -> list[float]:
     [0.25, 0.75]
     """
     if not isinstance(temperature, int | float) or not temperature > 0:
-        raise MixtureError(f"temperature={temperature!r}: expected a number above 0 (1 changes nothing, inf makes equal).")
+        raise MixtureError(
+            f"temperature={temperature!r}: expected a number above 0 (1 changes nothing, inf makes equal)."
+        )
     exact = _exact(weights)
     log_largest = math.log(max(exact))
     powers = [math.exp((math.log(w) - log_largest) / temperature) if w else 0.0 for w in exact]
@@ -83,7 +87,9 @@ def tempered(weights: Sequence[float], temperature: float) -> list[float]:
     return [power / scale for power in powers]
 
 
-def sample_weights(token_weights: Sequence[float], mean_tokens: Sequence[float | None], names: Sequence[str]) -> list[Any]:
+def sample_weights(
+    token_weights: Sequence[float], mean_tokens: Sequence[float | None], names: Sequence[str]
+) -> list[Any]:
     """Turn shares of tokens into shares of samples: each divided by the dataset's mean tokens per sample.
 
     >>> sample_weights([1, 1], [100, 1000], ["short", "long"])
@@ -114,7 +120,9 @@ def _exact(weights: Sequence[float]) -> list[int]:
         _check(weight)
     fractions = [Fraction(weight) for weight in weights]
     if not any(fractions):
-        raise MixtureError("all weights are zero: nothing would ever be drawn. Give at least one dataset a weight above 0.")
+        raise MixtureError(
+            "all weights are zero: nothing would ever be drawn. Give at least one dataset a weight above 0."
+        )
     common = math.lcm(*(f.denominator for f in fractions))
     return [f.numerator * (common // f.denominator) for f in fractions]
 
@@ -125,7 +133,9 @@ def _check(weight: Any) -> None:
     except TypeError:
         holds = False
     if not holds:
-        raise MixtureError(f"a weight is {weight!r}: expected a finite number, 0 or above. Use 0 to leave a dataset out.")
+        raise MixtureError(
+            f"a weight is {weight!r}: expected a finite number, 0 or above. Use 0 to leave a dataset out."
+        )
 
 
 def _take_from_largest(weights: list[int], excess: int) -> None:
