@@ -22,6 +22,8 @@ from lading.identity.digest import digest
 from lading.identity.sample import Deviation, SampleId
 from lading.identity.world import World
 
+_ALONE = World()
+
 
 @dataclass(frozen=True, eq=False)
 class Bill:
@@ -53,7 +55,7 @@ class Bill:
     idx: NDArray[np.int64]
     is_padding: NDArray[np.bool_]
     global_size: int
-    world: World = World()
+    world: World = _ALONE
     names: tuple[str, ...] = ()
     deviations: tuple[Deviation, ...] = ()
 

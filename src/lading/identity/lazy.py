@@ -1,6 +1,6 @@
 """Open the doors that need a framework only when somebody goes through them.
 
-    __getattr__, __dir__ = lazy_names(__name__, {"Loader": "lading.loader.loader"})
+__getattr__, __dir__ = lazy_names(__name__, {"Loader": "lading.loader.loader"})
 """
 
 from __future__ import annotations

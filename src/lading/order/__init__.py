@@ -1,0 +1,28 @@
+"""Which sample comes when: pure functions of a plan and a position, arithmetic on NumPy."""
+
+from lading.identity.lazy import lazy_names
+from lading.order.clock import Clock, Location
+from lading.order.dataset import Dataset
+from lading.order.event import Block, Event, Rebatch, Reweight
+from lading.order.permutation import ORDER_VERSION, Permutation
+from lading.order.plan import Plan
+from lading.order.shuffle import Order, Shuffled
+from lading.order.simulation import Simulation
+
+__all__ = [
+    "ORDER_VERSION",
+    "Block",
+    "Clock",
+    "Dataset",
+    "Event",
+    "Location",
+    "Order",
+    "Permutation",
+    "Plan",
+    "Rebatch",
+    "Reweight",
+    "Shuffled",
+    "Simulation",
+]
+
+__getattr__, __dir__ = lazy_names(__name__, {})

@@ -1,0 +1,78 @@
+"""Who takes the place of a sample that must not be used.
+
+The substitute of an index is the next one after it, in a shuffle of its own
+dataset with key ``(seed, "substitute")``, that is not blocked itself. A pure
+function, so every rank and every attempt agrees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+
+import numpy as np
+
+from lading.errors import PlanError
+from lading.order.event import Block
+from lading.order.permutation import Permutation
+
+
+def substitutes(length: int, seed: int, index: int) -> Iterator[int]:
+    """Yield the candidates for an index's place, best first: every other index of the dataset, once."""
+    ring = Permutation(length, (seed, "substitute"))
+    start = int(ring.inverse([index])[0])
+    for turn in range(1, length):
+        yield int(ring([(start + turn) % length])[0])
+
+
+def substitute(length: int, seed: int, index: int, blocked: Collection[int]) -> int:
+    """Return the first substitute that is not blocked."""
+    for candidate in substitutes(length, seed, index):
+        if candidate not in blocked:
+            return candidate
+    raise PlanError(
+        f"all {length} samples of the dataset are blocked: expected at least one to be left. "
+        "Take the dataset out of the run, or give it weight 0."
+    )
+
+
+class Blocklist:
+    """The blocked samples of a plan, and what is delivered instead of them.
+
+    Args:
+        events: Block events of the plan.
+        lengths: Samples of each dataset.
+        seed: Seed of the plan.
+    """
+
+    def __init__(self, events: Iterable[Block], lengths: tuple[int, ...], seed: int) -> None:
+        self._events = sorted(events, key=lambda e: e.step)
+        self._lengths, self._seed = lengths, seed
+        self._maps: dict[int, dict[int, dict[int, int]]] = {}
+
+    @property
+    def change_steps(self) -> list[int]:
+        """The steps at which the set of blocked samples changes."""
+        return sorted({e.step for e in self._events})
+
+    def at(self, step: int) -> dict[int, dict[int, int]]:
+        """Return, by dataset number, the substitute of each index blocked at a step."""
+        active = [e for e in self._events if e.step <= step]
+        if len(active) not in self._maps:
+            blocked: dict[int, set[int]] = {}
+            for event in active:
+                blocked.setdefault(event.dataset, set()).update(event.indices)
+            self._maps[len(active)] = {
+                d: {i: substitute(self._lengths[d], self._seed, i, indices) for i in sorted(indices)}
+                for d, indices in blocked.items()
+            }
+        return self._maps[len(active)]
+
+    def apply(self, step: int, datasets: np.ndarray, indices: np.ndarray) -> list[tuple[int, int, int]]:
+        """Replace blocked indices in place; return (slot, blocked index, substitute) of each."""
+        changed = []
+        for d, table in self.at(step).items():
+            for slot in np.flatnonzero((datasets == d) & np.isin(indices, list(table))).tolist():
+                index = int(indices[slot])
+                indices[slot] = table[index]
+                changed.append((slot, index, table[index]))
+        return sorted(changed)
