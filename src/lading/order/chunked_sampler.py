@@ -106,8 +106,8 @@ class ChunkedSampler:
         different = [f"{name} {state.get(name)!r} -> {mine[name]!r}" for name in mine if state.get(name) != mine[name]]
         if different:
             raise ResumeError(
-                f"the saved sampler differs in {len(different)} places: {', '.join(different)}. Samples would repeat or "
-                "be missed. Make the sampler as it was, or call set_chunk() to start at a chunk of the new order."
+                f"the saved sampler differs in {len(different)} places: {', '.join(different)}. Samples would repeat "
+                "or be missed. Make the sampler as it was, or call set_chunk() to start at a chunk of the new order."
             )
         self.set_chunk(state["current_chunk"])
 
