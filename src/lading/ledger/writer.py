@@ -1,0 +1,173 @@
+"""The background writer: training hands over bills and fates, a thread does the rest.
+
+    training     deliver, commit, skip ──▶ queue (bounded) ──▶ thread: digest, rows, tail, parts
+                 flush ──────────────────▶ waits until all of it is synced
+
+Rows that cannot be written stay in memory, up to a limit, and are tried again:
+a disk that was full for a while leaves no gap. What is on disk is never touched.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+from lading.errors import LedgerError
+from lading.ledger.layout import RankFolder
+from lading.ledger.rows import Rows
+from lading.ledger.store import RankStore
+
+_TURN_SECONDS = 0.2
+_QUEUE_ITEMS = 1 << 14
+_UNSAVED_TABLES = 1 << 12
+
+
+class Writer:
+    """Write the rows of one rank and attempt in a thread of its own.
+
+    Args:
+        folder: The rank's folder.
+        rows: Makes rows of bills and fates; only the thread uses it from now on.
+        sync_steps: Sync after this many items, or None.
+        sync_seconds: Sync after this much time, or None.
+        part_rows: Rows of each table at which a part is closed.
+    """
+
+    def __init__(
+        self,
+        folder: RankFolder,
+        rows: Rows,
+        *,
+        sync_steps: int | None,
+        sync_seconds: float | None,
+        part_rows: dict[str, int] | None = None,
+    ) -> None:
+        self._store, self._rows, self._folder = RankStore(folder, part_rows), rows, folder
+        self._sync_steps, self._sync_seconds = sync_steps, sync_seconds
+        self._queue: deque[Callable[[Rows], None]] = deque()
+        self._wake, self._room = threading.Event(), threading.Event()
+        self._turn_done = threading.Condition()
+        self._asked = self._answered = 0
+        self._closing = False
+        self._unsaved: deque[tuple[str, pa.Table]] = deque()
+        self._since_sync, self._synced_at = 0, time.monotonic()
+        self._fault: LedgerError | None = None
+        self._disk_fault: LedgerError | None = None
+        self.lost_rows = 0
+        self._pid = os.getpid()
+        self._thread = threading.Thread(target=self._run, name="lading-ledger", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether something could not be written."""
+        return self._fault is not None or self._disk_fault is not None
+
+    def take_error(self) -> LedgerError | None:
+        """Return what could not be written and why, once."""
+        error, self._fault, self._disk_fault = self._fault or self._disk_fault, None, None
+        return error
+
+    def put(self, item: Callable[[Rows], None]) -> None:
+        """Hand over work; waits only where the thread is far behind."""
+        self._queue.append(item)
+        while len(self._queue) > _QUEUE_ITEMS and self._thread.is_alive():
+            self._room.clear()
+            self._wake.set()
+            self._room.wait(_TURN_SECONDS)
+
+    def flush(self) -> None:
+        """Wait until everything handed over is on disk, or could not be written (see ``take_error``)."""
+        if os.getpid() != self._pid:
+            raise LedgerError(
+                "this ledger was opened in another process: a forked worker cannot write to it. "
+                "Use the ledger in the process that trains."
+            )
+        with self._turn_done:
+            self._asked += 1
+            mine = self._asked
+            self._wake.set()
+            while self._answered < mine and self._thread.is_alive():
+                self._turn_done.wait(1.0)
+
+    def close(self) -> None:
+        """Write everything, close the last part, end the thread."""
+        if os.getpid() != self._pid or self._closing:
+            return
+        self._closing = True
+        self.flush()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            self._wake.wait(_TURN_SECONDS)
+            self._wake.clear()
+            asked, closing = self._asked, self._closing
+            try:
+                self._turn(flush=asked > self._answered, closing=closing)
+            except OSError as error:
+                self._disk_fault = _explained(error, self._folder)
+            except Exception as error:  # whatever it is, training must hear of it and nobody may wait for ever
+                self._fault = _explained(error, self._folder)
+            with self._turn_done:
+                self._answered = asked
+                self._turn_done.notify_all()
+            if closing:
+                self._store.abandon()
+                return
+
+    def _turn(self, *, flush: bool, closing: bool) -> None:
+        while self._queue:
+            self._queue.popleft()(self._rows)
+            self._since_sync += 1
+        self._room.set()
+        due = flush or self._due()
+        if due:
+            self._rows.show_open()
+        if closing:
+            self._rows.name_open()
+        self._keep(self._rows.take())
+        self._save()
+        if due:
+            self._store.sync()
+            self._since_sync, self._synced_at = 0, time.monotonic()
+        if closing:
+            self._store.close()
+        else:
+            self._store.close_full_part()
+
+    def _due(self) -> bool:
+        if not self._since_sync:
+            return False
+        by_steps = self._sync_steps is not None and self._since_sync >= self._sync_steps
+        by_time = self._sync_seconds is not None and time.monotonic() - self._synced_at >= self._sync_seconds
+        return by_steps or by_time
+
+    def _keep(self, tables: dict[str, Any]) -> None:
+        self._unsaved.extend(tables.items())
+        while len(self._unsaved) > _UNSAVED_TABLES:
+            self.lost_rows += len(self._unsaved.popleft()[1])
+
+    def _save(self) -> None:
+        while self._unsaved:
+            self._store.add(*self._unsaved[0])
+            self._unsaved.popleft()
+        self._disk_fault = None  # whatever was wrong with the disk, nothing was lost
+
+
+def _explained(error: Exception, folder: RankFolder) -> LedgerError:
+    if isinstance(error, LedgerError):
+        return error
+    why = error.strerror if isinstance(error, OSError) and error.strerror else f"{type(error).__name__}: {error}"
+    explained = LedgerError(
+        f"the ledger in {folder.path} cannot be written: {why}. What was flushed before is safe and readable; make room "
+        "or make the folder writable and the rest follows. Pass on_error='warn' to train on regardless."
+    )
+    explained.__cause__ = error
+    return explained
