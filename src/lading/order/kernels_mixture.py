@@ -180,8 +180,8 @@ def slots_by_place(block_key, size):  # type: ignore[no-untyped-def]
     for i in range(size):
         keys[i] = (fold(block_key, np.uint64(i)) & ~_LOW) | np.uint64(i)
         starts[np.int64(keys[i] >> _54) + 1] += 1
-    for bucket in range(1024):
-        starts[bucket + 1] += starts[bucket]
+    for b in range(1024):
+        starts[b + 1] += starts[b]
     for i in range(size):
         bucket = np.int64(keys[i] >> _54)
         ordered[starts[bucket]] = keys[i]
@@ -239,7 +239,8 @@ def stream_position(nodes, leaf_parent, root, dataset, draw):  # type: ignore[no
 @kernel
 def slot(nodes, leaf_parent, root, dataset, draw, lo, m):  # type: ignore[no-untyped-def]
     """``SplitTree.slot``: walk down the leaf's own path, adding what goes left of it."""
-    path, depth = np.empty(DEPTH, dtype=np.int64), 0
+    path = np.empty(DEPTH, dtype=np.int64)
+    depth = 0
     node = leaf_parent[dataset]
     while node != NO_PARENT:
         path[depth] = node

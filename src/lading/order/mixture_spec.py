@@ -8,6 +8,7 @@ stopping   restart          the draws run on over the epochs: absolute position 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -84,10 +85,10 @@ def check_stages(stages: tuple[tuple[int, tuple[int, ...]], ...]) -> None:
     starts = [start for start, _ in stages]
     if not 1 <= len(stages) <= MAX_STAGES or starts[0] != 0 or any(start % BLOCK for start in starts):
         raise MixtureError(
-            f"stages start at {starts[:5]}: expected 1 to {MAX_STAGES} stages, the first at 0, all at multiples of {BLOCK}. "
-            "Make them with lading.order.mixture."
+            f"stages start at {starts[:5]}: expected 1 to {MAX_STAGES} stages, the first at 0, all at multiples of "
+            f"{BLOCK}. Make them with lading.order.mixture."
         )
-    if any(after <= before for before, after in zip(starts, starts[1:], strict=False)):
+    if any(after <= before for before, after in itertools.pairwise(starts)):
         raise MixtureError(f"stages start at {starts[:5]}: expected each after the one before. Put them in order.")
     for start, weights in stages:
         if len(weights) != len(stages[0][1]) or sum(weights) != TOTAL or min(weights) < 0:

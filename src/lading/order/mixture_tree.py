@@ -20,6 +20,7 @@ from lading.order.split_tree import MAX_PHASE, build_tree, phase_error
 
 I64 = NDArray[np.int64]
 I32 = NDArray[np.int32]
+Integers = Sequence[int] | I64
 
 
 class MixtureTree(Protocol):
@@ -41,7 +42,7 @@ class MixtureTree(Protocol):
 class PlainTree:
     """The tree in plain integers: the reference, and what runs where Numba is not installed."""
 
-    def __init__(self, weights: Sequence[int], residuals: Sequence[int]) -> None:
+    def __init__(self, weights: Integers, residuals: Integers) -> None:
         self.num_datasets = len(weights)
         self.tree = build_tree([int(w) for w in weights], [int(r) for r in residuals])
 
@@ -78,7 +79,7 @@ class PlainTree:
 class CompiledTree:
     """The tree as a table that Numba walks."""
 
-    def __init__(self, weights: Sequence[int], residuals: Sequence[int]) -> None:
+    def __init__(self, weights: Integers, residuals: Integers) -> None:
         from lading.order import kernels_mixture as kernels  # opened at first use: Numba is optional and slow to import
 
         self._kernels = kernels

@@ -105,7 +105,10 @@ def build_tree(weights: Sequence[int], residuals: Sequence[int]) -> SplitTree:
     """Join the lightest two again and again; the heavier one is left."""
     heap = [(w, d, ~d, residuals[d]) for d, w in enumerate(weights) if w > 0]
     heapq.heapify(heap)
-    ns, lefts, phases, children = [], [], [], []
+    ns: list[int] = []
+    lefts: list[int] = []
+    phases: list[int] = []
+    children: list[tuple[int, int]] = []
     parents: dict[int, int] = {}
     while len(heap) > 1:
         b, least, right, owed_right = heapq.heappop(heap)

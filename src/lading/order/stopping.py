@@ -16,8 +16,9 @@ from lading.order.staged_stream import MAX_POSITION
 def stream_end(lengths: Sequence[int], weights: Sequence[int], stopping: str) -> int:
     """Return the length of an epoch's stream, in samples; in big integers, as tiny weights reach far.
 
-    >>> stream_end([10, 100], [1 << 30, 1 << 30], "first_exhausted")
-    20
+    >>> half = 1 << 30
+    >>> stream_end([10, 100], [half, half], "first_exhausted"), stream_end([10, 100], [half, half], "all_exhausted")
+    (21, 199)
     """
     tree = build_tree(weights, [0] * len(weights))
     live = [d for d, w in enumerate(weights) if w > 0]

@@ -99,8 +99,8 @@ def sample_weights(
     for weight, tokens, name in zip(token_weights, mean_tokens, names, strict=True):
         if tokens is None or not math.isfinite(tokens) or tokens <= 0:
             raise MixtureError(
-                f"weights by tokens need the mean tokens per sample of {name!r}: expected a number above 0, found {tokens}. "
-                "Pass mean_tokens={name: tokens}, or weigh by samples."
+                f"weights by tokens need the mean tokens per sample of {name!r}: expected a number above 0, found "
+                f"{tokens}. Pass mean_tokens={{{name!r}: ...}}, or weigh by samples."
             )
         _check(weight)
         weights.append(Fraction(weight) / Fraction(tokens))
