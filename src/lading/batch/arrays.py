@@ -1,0 +1,100 @@
+"""One way to speak to NumPy, torch and JAX arrays, without importing what is not loaded.
+
+An array can only come from a framework that somebody has loaded, so its type is
+looked up in ``sys.modules``. The three namespaces share enough names (``full_like``,
+``concatenate``, ``cumsum`` with ``axis``, ``int32``) that the rest needs no branches.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from lading.errors import SourceError
+
+INT32 = np.iinfo(np.int32)
+
+
+def framework(array: Any) -> str:
+    """Return ``numpy``, ``torch`` or ``jax``; an empty text for anything that is no array."""
+    if isinstance(array, np.ndarray | np.generic):
+        return "numpy"
+    torch, jax = sys.modules.get("torch"), sys.modules.get("jax")
+    if torch is not None and isinstance(array, torch.Tensor):
+        return "torch"
+    if jax is not None and isinstance(array, jax.Array):
+        return "jax"
+    return ""
+
+
+def namespace(array: Any) -> Any:
+    """Return the module whose functions take this array."""
+    found = framework(array)
+    if found == "jax":
+        return sys.modules["jax"].numpy
+    if found:
+        return sys.modules[found]
+    raise SourceError(
+        f"expected a NumPy, torch or JAX array, found {type(array).__name__}. Convert it with numpy.asarray first."
+    )
+
+
+def as_int32(values: Any, like: Any = None, name: str = "tokens") -> Any:
+    """Return whole numbers as an ``int32`` array, of the framework of ``like`` where given.
+
+    Values that an int32 cannot hold are refused where they can be looked at (not under a JAX trace).
+    """
+    if not framework(values):
+        values = np.asarray(values)
+    if framework(values) == "numpy":
+        _refuse_what_int32_cannot_hold(values, name)
+    space = namespace(values if like is None else like)
+    if space.__name__ == "torch":
+        device = None if like is None else like.device
+        return space.as_tensor(np.asarray(values) if framework(values) == "jax" else values, device=device).to(
+            space.int32
+        )
+    return space.asarray(values).astype(space.int32)
+
+
+def _refuse_what_int32_cannot_hold(values: Any, name: str) -> None:
+    if values.dtype.kind not in "iub":
+        raise SourceError(
+            f"{name} have dtype {values.dtype}, expected whole numbers. Pass token ids, not text or embeddings."
+        )
+    if values.dtype.itemsize >= 4 and values.dtype != np.int32 and values.size:
+        low, high = int(values.min()), int(values.max())
+        if low < INT32.min or high > INT32.max:
+            found = high if high > INT32.max else low
+            raise SourceError(f"{name} hold {found}, which does not fit into int32. Check the tokenizer's output.")
+
+
+def shifted_right(array: Any, first: int) -> Any:
+    """Return rows moved one to the right along the last axis, ``first`` in front."""
+    space = namespace(array)
+    return space.concatenate([space.full_like(array[..., :1], first), array[..., :-1]], axis=-1)
+
+
+def counting(like: Any) -> Any:
+    """Return 0, 1, 2, ... along the last axis, as ``int32`` in the shape and the place of ``like``."""
+    space = namespace(like)
+    return space.cumsum(space.ones_like(like, dtype=space.int32), axis=-1, dtype=space.int32) - 1
+
+
+def running_maximum(array: Any) -> Any:
+    """Return the largest value so far along the last axis."""
+    found = framework(array)
+    if found == "torch":
+        return sys.modules["torch"].cummax(array, dim=-1).values
+    if found == "jax":
+        return sys.modules["jax"].lax.cummax(array, axis=array.ndim - 1)
+    return np.maximum.accumulate(array, axis=-1)
+
+
+def host(array: Any) -> Any:
+    """Return an array of any framework as NumPy; the same memory where that is possible."""
+    if framework(array) == "torch":
+        return array.detach().cpu().numpy()
+    return np.asarray(array)

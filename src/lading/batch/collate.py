@@ -1,0 +1,49 @@
+"""From columns to an LLM batch: what a loader hands out becomes what the model takes.
+
+{"inputs": ..., "targets": ..., ..., "idx": ...}  ─▶  LLMIndexedBatch
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from lading.batch.arrays import framework
+from lading.batch.llm import TOKEN_FIELDS, LLMBatch, LLMIndexedBatch
+from lading.errors import SourceError
+
+INDEX_FIELDS = ("document_idx", "sequence_idx")
+
+
+def llm_batch(columns: Mapping[str, Any]) -> LLMBatch:
+    """Return the columns of a batch as an ``LLMIndexedBatch`` (or ``LLMBatch`` where the documents are not named).
+
+    Other columns (``idx``, ``dataset_idx``, ``is_padding``) are left out: they are in the bill.
+    """
+    missing = [name for name in TOKEN_FIELDS if name not in columns]
+    if missing:
+        raise SourceError(
+            f"a batch without {', '.join(missing)} is no LLM batch; it has {', '.join(map(str, columns))}. "
+            "Read rows through lading.PackedRows, or make the batch with LLMBatch.from_inputs."
+        )
+    fields = {name: columns[name] for name in TOKEN_FIELDS}
+    if all(name in columns for name in INDEX_FIELDS):
+        return LLMIndexedBatch(**fields, **{name: columns[name] for name in INDEX_FIELDS})
+    return LLMBatch(**fields)
+
+
+def collate_llm(rows: Sequence[Mapping[str, Any]]) -> LLMBatch:
+    """Collate rows (dicts of one-dimensional arrays) into an LLM batch; a ``collate_fn`` for any DataLoader."""
+    if not rows:
+        raise SourceError("there are no rows to collate. Check drop_last and the length of the dataset.")
+    return llm_batch({name: _stacked([row[name] for row in rows]) for name in rows[0]})
+
+
+def _stacked(values: list[Any]) -> Any:
+    if framework(values[0]) == "torch":
+        import torch  # loaded already: the values are its tensors
+
+        return torch.stack(values)
+    return np.stack(values)

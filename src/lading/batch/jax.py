@@ -1,0 +1,60 @@
+"""Batches on JAX: conversion, shapes for compiling, zeros of those shapes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lading.batch.arrays import framework, host
+from lading.batch.convert import converted
+from lading.batch.llm import TOKEN_FIELDS
+from lading.errors import SourceError
+
+
+def to_jax(batch: Any, device: Any = None) -> Any:
+    """Return a batch (or a dict, list or tuple of arrays) with JAX arrays in it.
+
+    Args:
+        batch: What to convert.
+        device: A JAX device or sharding to put the arrays on; None leaves it to JAX.
+    """
+    return converted(batch, lambda array: _array(array, device))
+
+
+def _array(array: Any, device: Any) -> Any:
+    if framework(array) != "jax":
+        array = _refused_if_cut(host(array))
+    return jnp.asarray(array) if device is None else jax.device_put(array, device)
+
+
+def _refused_if_cut(array: np.ndarray) -> np.ndarray:
+    """Refuse what JAX would cut to 32 bits without a word."""
+    kept = jax.dtypes.canonicalize_dtype(array.dtype)
+    if kept != array.dtype and array.dtype.kind in "iu" and array.size:
+        low, high = int(array.min()), int(array.max())
+        limits = np.iinfo(kept)
+        if low < limits.min or high > limits.max:
+            found = high if high > limits.max else low
+            raise SourceError(
+                f"an array of {array.dtype} holds {found}, but JAX keeps only {kept}. "
+                "Set jax.config.update('jax_enable_x64', True), or leave this column on the host."
+            )
+    return array
+
+
+def token_structs(batch_size: int, max_length: int) -> dict[str, jax.ShapeDtypeStruct]:
+    """Return the shapes of the [B, T] fields."""
+    return {name: jax.ShapeDtypeStruct((batch_size, max_length), jnp.int32) for name in TOKEN_FIELDS}
+
+
+def row_structs(batch_size: int) -> dict[str, jax.ShapeDtypeStruct]:
+    """Return the shapes of the [B] fields."""
+    return {name: jax.ShapeDtypeStruct((batch_size,), jnp.int32) for name in ("document_idx", "sequence_idx")}
+
+
+def zeros(struct: Any) -> Any:
+    """Return an array of zeros of a described shape."""
+    return jnp.zeros(struct.shape, struct.dtype)

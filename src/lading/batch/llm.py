@@ -1,0 +1,145 @@
+"""Batches of token rows: which document each token belongs to, and where in it.
+
+Three documents, rows of 8, packed by first fit; E ends a document, 0 is padding
+(the third document goes to the next row):
+
+    targets          1 2 3 E 4 5 E 0
+    inputs           E 1 2 3 E 4 5 E      targets moved right by one: what the model has seen
+    segmentation     1 1 1 1 2 2 2 0      inputs and targets alike
+    position         0 1 2 3 0 1 2 0
+    borders          1 0 0 0 1 0 0 1      where a recurrent model forgets
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from lading.batch.arrays import as_int32, counting, namespace, shifted_right
+from lading.batch.batch import Batch, _expanded
+from lading.batch.pytree import dataclass_kwonly
+
+TOKEN_FIELDS = (
+    "inputs",
+    "targets",
+    "inputs_position",
+    "inputs_segmentation",
+    "targets_position",
+    "targets_segmentation",
+)
+
+
+@dataclass_kwonly
+class LLMBatch(Batch):
+    """Token rows, [B, T] int32, with positions and segmentations.
+
+    Args:
+        inputs: The tokens the model reads.
+        targets: The tokens it has to predict.
+        inputs_position: Position of each input token in its document.
+        inputs_segmentation: Segment of each input token in its row, from 1; 0 is padding.
+        targets_position: Position of each target token.
+        targets_segmentation: Segment of each target token; 0 where nothing is to be learnt.
+        _document_borders: Overrides the borders that the segmentation implies, as slices need it.
+    """
+
+    inputs_position: Any
+    inputs_segmentation: Any
+    targets_position: Any
+    targets_segmentation: Any
+    _document_borders: Any = None
+
+    def get_document_borders(self) -> Any:
+        """Return True where a document starts: at position 0 and wherever the input segmentation changes.
+
+        The start of padding counts as a border.
+
+        >>> LLMBatch.from_inputs([[5, 6, 7]]).get_document_borders().tolist()
+        [[True, False, False]]
+        """
+        if self._document_borders is not None:
+            return self._document_borders
+        segments = self.inputs_segmentation
+        space = namespace(segments)
+        first = space.ones_like(segments[..., :1], dtype=bool if space.__name__ != "torch" else space.bool)
+        return space.concatenate([first, segments[..., 1:] != segments[..., :-1]], axis=-1)
+
+    def __getitem__(self, key: Any) -> Self:
+        # A slice that starts inside a document must not see a border there, so it keeps the borders of the whole.
+        # Rows alone have the borders they had, and stay the same pytree.
+        ndim = self.inputs_segmentation.ndim
+        cuts_positions = len([part for part in _expanded(key, ndim) if part is not None]) >= ndim
+        whole = self.replace(_document_borders=self.get_document_borders()) if cuts_positions else self
+        return Batch.__getitem__(whole, key)  # type: ignore[return-value]
+
+    def _compared(self) -> list[tuple[str, Any]]:
+        items = dict(self._items())
+        return list({**items, "_document_borders": self.get_document_borders()}.items())
+
+    @staticmethod
+    def from_inputs(inputs: Any, targets: Any = None, *, eod_token_id: int = 0) -> LLMBatch:
+        """Make a batch of rows that are one document each.
+
+        Args:
+            inputs: Token rows, [B, T].
+            targets: Target rows. Without them the inputs are the targets, and the inputs are moved right by one.
+            eod_token_id: The token in front of the moved inputs.
+
+        >>> batch = LLMBatch.from_inputs([[5, 6, 7]])
+        >>> batch.inputs.tolist(), batch.targets.tolist()
+        ([[0, 5, 6]], [[5, 6, 7]])
+        """
+        return LLMBatch(**_rows(inputs, targets, eod_token_id))
+
+    @staticmethod
+    def get_dtype_struct(batch_size: int, max_length: int) -> LLMBatch:
+        """Return the batch with a ``jax.ShapeDtypeStruct`` in each field."""
+        from lading.batch.jax import token_structs  # needs JAX, which a batch does not
+
+        return LLMBatch(**token_structs(batch_size, max_length))
+
+    @classmethod
+    def get_sample(cls, batch_size: int, max_length: int) -> Self:
+        """Return a batch of zeros (JAX arrays) in the shapes of ``get_dtype_struct``, for compiling."""
+        from lading.batch.jax import zeros  # needs JAX, which a batch does not
+
+        return cls.get_dtype_struct(batch_size, max_length).map(zeros)  # type: ignore[return-value]
+
+
+@dataclass_kwonly
+class LLMIndexedBatch(LLMBatch):
+    """Token rows that say whose tokens they hold.
+
+    Args:
+        document_idx: Number of the document, from 1; 0 is padding. [B] int32, or [B, T], a number per token.
+        sequence_idx: Number of the piece inside its document, from 0; of the same shape.
+    """
+
+    document_idx: Any
+    sequence_idx: Any
+
+    @staticmethod
+    def from_inputs(  # type: ignore[override]
+        inputs: Any, document_idx: Any, sequence_idx: Any, targets: Any = None, *, eod_token_id: int = 0
+    ) -> LLMIndexedBatch:
+        """Make a batch of rows that are one piece of a document each; see ``LLMBatch.from_inputs``."""
+        rows = _rows(inputs, targets, eod_token_id)
+        names = {"document_idx": document_idx, "sequence_idx": sequence_idx}
+        columns = {name: as_int32(value, rows["inputs"], name) for name, value in names.items()}
+        return LLMIndexedBatch(**rows, **columns)
+
+    @staticmethod
+    def get_dtype_struct(batch_size: int, max_length: int) -> LLMIndexedBatch:
+        """Return the batch with a ``jax.ShapeDtypeStruct`` in each field."""
+        from lading.batch.jax import row_structs, token_structs  # needs JAX, which a batch does not
+
+        return LLMIndexedBatch(**token_structs(batch_size, max_length), **row_structs(batch_size))
+
+
+def _rows(inputs: Any, targets: Any, eod_token_id: int) -> dict[str, Any]:
+    inputs = as_int32(inputs, name="inputs")
+    if targets is None:
+        inputs, targets = shifted_right(inputs, eod_token_id), inputs
+    else:
+        targets = as_int32(targets, inputs, "targets")
+    position, segmentation = counting(inputs), namespace(inputs).ones_like(inputs)
+    return dict(zip(TOKEN_FIELDS, (inputs, targets, position, segmentation, position, segmentation), strict=True))

@@ -1,0 +1,31 @@
+"""Batches on torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from lading.batch.arrays import framework, host
+from lading.batch.convert import converted
+
+
+def to_torch(batch: Any, device: Any = None) -> Any:
+    """Return a batch (or a dict, list or tuple of arrays) with torch tensors in it.
+
+    NumPy memory is shared where torch may write to it, else copied.
+
+    Args:
+        batch: What to convert.
+        device: A torch device to move the tensors to; None leaves them where they are.
+    """
+    return converted(batch, lambda array: _tensor(array, device))
+
+
+def _tensor(array: Any, device: Any) -> torch.Tensor:
+    if framework(array) != "torch":
+        array = host(array)
+        # Torch has no read-only tensors: a mapped file or a JAX buffer must not be written through one.
+        array = torch.from_numpy(array if array.flags.writeable and array.ndim else np.array(array))
+    return array if device is None else array.to(device, non_blocking=True)
