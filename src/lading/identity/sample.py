@@ -10,7 +10,7 @@ class SampleId(NamedTuple):
     """One training example: the dataset's number and the index inside it."""
 
     dataset: int
-    index: int
+    index: int  # type: ignore[assignment]  # shadows tuple.index, which no name needs
 
 
 class Place(NamedTuple):

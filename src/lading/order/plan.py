@@ -159,6 +159,10 @@ class Plan:
         """Return the number of steps of a chunk."""
         return self.clock.chunk_steps(chunk)
 
+    def blocked_at(self, step: int) -> Mapping[int, Mapping[int, int]]:
+        """Return, by dataset number, the substitute of each index that is blocked at a step."""
+        return self._blocklist.at(step) if self._blocklist is not None else {}
+
     def counts(self, step: int) -> list[int]:
         """Return how many samples of each dataset the order holds before a step."""
         return self.order.counts(self.clock.locate(step).position)
@@ -252,16 +256,17 @@ class Plan:
         if self._blocklist is None:
             return self._natural(number, index, start, stop)
         cuts = [start, *(s for s in self._blocklist.change_steps if start < s < stop), stop]
-        found = []
+        found = [self._natural(number, index, start, start)]
         for low, high in itertools.pairwise(cuts):
             table = self._blocklist.at(low).get(number, {})
             originals = [i for i, instead in table.items() if instead == index]
             if index not in table:
                 originals.append(index)
             found += [self._natural(number, i, low, high) for i in originals]
-        steps, slots = (np.concatenate(columns) for columns in zip(*found, strict=True)) if found else ([], [])
+        steps = np.concatenate([part[0] for part in found])
+        slots = np.concatenate([part[1] for part in found])
         rank = np.lexsort((slots, steps))
-        return np.asarray(steps, dtype=np.int64)[rank], np.asarray(slots, dtype=np.int64)[rank]
+        return steps[rank], slots[rank]
 
     def _natural(self, number: int, index: int, start: int, stop: int) -> tuple[I64, I64]:
         if stop <= start:

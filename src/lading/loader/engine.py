@@ -1,0 +1,166 @@
+"""Three ways to run a fetcher: in the process, in a thread ahead of it, in worker processes.
+
+    orders ─▶ in_process ────────────────────────▶ deliveries
+    orders ─▶ thread, a few batches ahead ───────▶ deliveries     big columns in memory
+    orders ─▶ torch's worker processes ──────────▶ deliveries     sources that work per sample
+
+All three give the same deliveries in the same order.
+"""
+
+from __future__ import annotations
+
+import queue
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from lading.identity.hashing import key64
+from lading.loader.fetch import Delivery, Fetcher, WorkOrder
+
+Delivered = tuple[WorkOrder, Delivery]
+THREAD_NAME = "lading-prefetch"
+PREFETCH = 2
+PREFETCH_BYTES = 1 << 20  # below this a batch is quicker to gather than to hand over
+
+
+def in_this_process(
+    fetcher: Fetcher, orders: Iterator[WorkOrder], prefetch: int | None, pin: bool
+) -> Iterator[Delivered]:
+    """Fetch without workers: when asked for, or ahead in a thread where batches are large.
+
+    Args:
+        fetcher: Makes the batches.
+        orders: What to fetch.
+        prefetch: Batches to fetch ahead; None: ``PREFETCH`` where columns make batches of ``PREFETCH_BYTES`` or more.
+        pin: Whether to pin the batches' memory.
+    """
+    fetch = _pinned(fetcher) if pin else fetcher
+    for order in orders:
+        delivery = fetch(order)
+        depth = prefetch
+        if depth is None:
+            depth = PREFETCH if fetcher.in_columns and nbytes(delivery.batch) >= PREFETCH_BYTES else 0
+        yield order, delivery
+        if depth:
+            yield from in_thread(fetch, orders, depth)
+
+
+def _pinned(fetcher: Fetcher) -> Callable[[WorkOrder], Delivery]:
+    return lambda order: fetcher(order).pin_memory()
+
+
+def in_thread(fetcher: Callable[[WorkOrder], Delivery], orders: Iterator[WorkOrder], depth: int) -> Iterator[Delivered]:
+    """Fetch batches ahead in a thread; at most ``depth`` wait."""
+    ready: queue.Queue[Delivered | BaseException | None] = queue.Queue(maxsize=depth)
+    stopped = threading.Event()
+
+    def put(item: Delivered | BaseException | None) -> None:
+        while not stopped.is_set():
+            try:
+                return ready.put(item, timeout=0.1)
+            except queue.Full:
+                continue
+
+    def run() -> None:
+        try:
+            for order in orders:
+                put((order, fetcher(order)))
+                if stopped.is_set():
+                    return
+            put(None)
+        except BaseException as error:
+            put(error)
+
+    thread = threading.Thread(target=run, name=THREAD_NAME, daemon=True)
+    thread.start()
+    try:
+        while (item := ready.get()) is not None:
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+    finally:
+        stopped.set()
+        thread.join()
+
+
+def nbytes(batch: Any) -> int:
+    """Return the bytes of the tensors in a batch."""
+    if isinstance(batch, torch.Tensor):
+        return batch.numel() * batch.element_size()
+    if isinstance(batch, dict):
+        return sum(map(nbytes, batch.values()))
+    return sum(map(nbytes, batch)) if isinstance(batch, list | tuple) else 0
+
+
+class Workers:
+    """Torch's worker processes, asked with bills instead of indices.
+
+    Args:
+        fetcher: What runs in each worker.
+        seed: Seeds the workers, so that iterating draws nothing from the global generator.
+        settings: Arguments of torch's ``DataLoader`` about workers.
+    """
+
+    def __init__(self, fetcher: Fetcher, seed: int, settings: dict[str, Any]) -> None:
+        self._orders = _Orders()
+        self._generator = settings.pop("generator") or torch.Generator()
+        self._seed = seed
+        if settings["multiprocessing_context"] is None and _fork_is_unsafe():
+            settings["multiprocessing_context"] = "forkserver"
+        self._loader: DataLoader[Any] = DataLoader(
+            _Worker(fetcher),
+            batch_sampler=self._orders,
+            collate_fn=_as_it_is,
+            generator=self._generator,
+            **settings,
+        )
+
+    def run(self, orders: Iterator[WorkOrder]) -> Iterator[Delivered]:
+        """Fetch batches in the workers, in order."""
+        pending: deque[WorkOrder] = deque()
+        self._orders.feed(orders, pending)
+        self._generator.manual_seed(key64(self._seed, "workers") >> 1)
+        for delivery in iter(self._loader):
+            yield pending.popleft(), delivery
+
+
+class _Worker(Dataset[Any]):
+    """A dataset to torch, a fetcher to us: torch hands ``__getitems__`` whatever the batch sampler gave."""
+
+    def __init__(self, fetcher: Fetcher) -> None:
+        self.fetcher = fetcher
+
+    def __getitems__(self, order: WorkOrder) -> Delivery:
+        return self.fetcher(order)
+
+
+class _Orders:
+    """The batch sampler of the workers: yields work orders and remembers which are on their way."""
+
+    def __init__(self) -> None:
+        self._next: Callable[[], Iterator[WorkOrder]] = lambda: iter(())
+
+    def feed(self, orders: Iterator[WorkOrder], pending: deque[WorkOrder]) -> None:
+        def remembered() -> Iterator[WorkOrder]:
+            for order in orders:
+                pending.append(order)
+                yield order
+
+        self._next = remembered
+
+    def __iter__(self) -> Iterator[WorkOrder]:
+        return self._next()
+
+
+def _as_it_is(delivery: Delivery) -> Delivery:
+    return delivery
+
+
+def _fork_is_unsafe() -> bool:
+    """Say whether a forked child could inherit a lock that nobody will release."""
+    return "jax" in sys.modules or any(t.name.startswith("lading-") for t in threading.enumerate())

@@ -1,0 +1,73 @@
+"""What a source may offer besides ``__len__`` and ``__getitem__``.
+
+    take(indices)                        a batch of columns in one gather
+    take_keyed(indices, epoch=, keys=)   the same for a source that wants randomness
+    item_keyed(index, epoch=, key=)      one such sample
+    fingerprint()                        what identifies its content
+    file_of(index)                       the file a sample lies in, for error messages
+    spec()                               keys, shapes, dtypes and ranges of its batches (``BatchSpec``)
+    provides_names                       True if its dict samples carry ``idx`` and ``dataset_idx`` themselves
+
+A key is a 64-bit hash of (seed, epoch, dataset, index): the same whichever
+process reads the sample, and after every resume.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+Columns = Any
+"""Columns of a batch: a dict, a tuple or list, or one array; each with a row per sample."""
+
+
+@runtime_checkable
+class Source(Protocol):
+    """Where samples live."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: int, /) -> Any: ...
+
+
+@runtime_checkable
+class TakesBatches(Source, Protocol):
+    """A source that gathers a batch of columns at once."""
+
+    def take(self, indices: NDArray[np.int64], /) -> Columns: ...
+
+
+@runtime_checkable
+class TakesKeyedBatches(Source, Protocol):
+    """A source whose samples depend on a key, gathered at once."""
+
+    def take_keyed(self, indices: NDArray[np.int64], *, epoch: int, keys: NDArray[np.uint64]) -> Columns: ...
+
+
+@runtime_checkable
+class KeyedItems(Source, Protocol):
+    """A source whose samples depend on a key, one by one."""
+
+    def item_keyed(self, index: int, *, epoch: int, key: int) -> Any: ...
+
+
+@runtime_checkable
+class ManyItems(Source, Protocol):
+    """A dataset that reads several samples at once, as torch knows it."""
+
+    def __getitems__(self, indices: list[int], /) -> list[Any]: ...
+
+
+@runtime_checkable
+class Fingerprinted(Protocol):
+    """A source that says itself what identifies its content."""
+
+    def fingerprint(self) -> Any: ...
+
+
+@runtime_checkable
+class InFiles(Protocol):
+    """A source that knows which file a sample lies in."""
+
+    def file_of(self, index: int, /) -> str: ...

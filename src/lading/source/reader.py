@@ -1,0 +1,109 @@
+"""One way to read any source: whole columns where it can, samples where it must.
+
+dict of arrays, TensorDataset, take(...)   ─▶  columns    one gather per column, no collate
+anything else with __getitem__             ─▶  samples    a list, collated as torch does
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lading.errors import SourceError
+from lading.source.protocol import Columns, InFiles, KeyedItems, ManyItems, Source, TakesBatches, TakesKeyedBatches
+
+I64 = NDArray[np.int64]
+U64 = NDArray[np.uint64]
+
+
+@dataclass(frozen=True)
+class Reader:
+    """How one source is read.
+
+    Attributes:
+        source: The source.
+        columns: Gathers columns of (indices, epoch, keys), or None where samples must be collated.
+        samples: Reads a list of samples of (indices, epoch, keys).
+        keyed: Whether keys are used.
+        file_of: Names the file of a sample, where known.
+    """
+
+    source: Any
+    columns: Callable[[I64, int, U64 | None], Columns] | None
+    samples: Callable[[I64, int, U64 | None], list[Any]]
+    keyed: bool = False
+
+    def file_of(self, index: int) -> str:
+        """Return the file a sample lies in, or an empty text."""
+        return self.source.file_of(index) if isinstance(self.source, InFiles) else ""
+
+
+def reader_of(source: Any, name: str) -> Reader:
+    """Find the best way to read a source.
+
+    Args:
+        source: Anything with ``__len__`` and ``__getitem__``.
+        name: Its name, for errors.
+    """
+    if not isinstance(source, Source):
+        raise SourceError(
+            f"dataset {name!r} is a {type(source).__name__} without __len__ or __getitem__: expected both. "
+            "Streams have no random access; use lading.TaggedIterableDataset, or lading.track on their DataLoader."
+        )
+    if isinstance(source, TakesKeyedBatches):
+        return Reader(source, _take_keyed(source), _items_of(source), keyed=True)
+    if isinstance(source, np.ndarray):
+        return Reader(source, lambda indices, epoch, keys: source[indices], _items(source))
+    known = _torch_reader(source, name)
+    if known is not None:
+        return known
+    # A Hugging Face dataset has a take(n) too, but it means the first n.
+    if isinstance(source, TakesBatches) and not type(source).__module__.startswith("datasets."):
+        return Reader(source, lambda indices, epoch, keys: source.take(indices), _items_of(source))
+    return Reader(source, None, _items_of(source), keyed=isinstance(source, KeyedItems))
+
+
+def _torch_reader(source: Any, name: str) -> Reader | None:
+    if "torch" not in sys.modules:
+        return None
+    from lading.source import torch as torch_sources  # only where torch is loaded can a source be one of its types
+
+    return torch_sources.reader_of(source, name)
+
+
+def _take_keyed(source: TakesKeyedBatches) -> Callable[[I64, int, U64 | None], Columns]:
+    return lambda indices, epoch, keys: source.take_keyed(indices, epoch=epoch, keys=_given(keys))
+
+
+def _items_of(source: Any) -> Callable[[I64, int, U64 | None], list[Any]]:
+    if isinstance(source, KeyedItems):
+        return lambda indices, epoch, keys: [
+            source.item_keyed(i, epoch=epoch, key=k)
+            for i, k in zip(indices.tolist(), _given(keys).tolist(), strict=True)
+        ]
+    if isinstance(source, ManyItems):
+        return lambda indices, epoch, keys: source.__getitems__(indices.tolist())
+    return _items(source)
+
+
+def _items(source: Any) -> Callable[[I64, int, U64 | None], list[Any]]:
+    return lambda indices, epoch, keys: [source[i] for i in indices.tolist()]
+
+
+def _given(keys: U64 | None) -> U64:
+    assert keys is not None, "a keyed source was read without keys"
+    return keys
+
+
+def split_by_source(dataset_idx: NDArray[Any], count: int) -> Sequence[tuple[int, I64]]:
+    """Return (dataset number, rows) for each dataset present in a batch."""
+    if count == 1:
+        return [(0, np.arange(len(dataset_idx)))]
+    order = np.argsort(dataset_idx, kind="stable")
+    numbers, starts = np.unique(dataset_idx[order], return_index=True)
+    return list(zip(numbers.tolist(), np.split(order, starts[1:]), strict=True))
