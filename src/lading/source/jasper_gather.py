@@ -1,0 +1,100 @@
+"""Assemble JASPER batches from tables by gathering rows, never sample by sample.
+
+pairs [B] ─┬─▶ pair_index ─▶ question_embs, source_embs      one index_select each
+           ├─▶ hard_negatives [B, n_neg] ─▶ source_embs      one index_select over B * n_neg rows
+           └─▶ variants [B] ─▶ three steering tables         the rows of each variant, zeros elsewhere
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from lading.source.spec import BatchSpec, Field
+
+
+class Tables(Protocol):
+    """What a batch is made of; the dataset itself is such an object."""
+
+    device: torch.device
+    question_embs: Tensor
+    source_embs: Tensor
+    pair_index: Tensor
+    pair_cluster_id: Tensor
+    pair_relevance: Tensor
+    hard_negatives: Tensor
+    negative_tiers: Tensor
+    steering_centroid: Tensor
+    steering_keyword_weighted: Tensor
+    steering_residual: Tensor
+    centroid_distances: Tensor
+
+
+def jasper_spec(embedding_dim: int, n_neg: int, n_clusters: int) -> BatchSpec:
+    """Return what a batch must look like: the nine keys, their shapes, types and ranges."""
+    row = Field(("B", embedding_dim), "float32")
+    return BatchSpec(
+        {
+            "question_emb": row,
+            "target_source_emb": row,
+            "steering": row,
+            "negative_embs": Field(("B", n_neg, embedding_dim), "float32"),
+            "cluster_id": Field(("B",), "int64", below=n_clusters),
+            "relevance": Field(("B",), "float32", low=0, high=1),
+            "centroid_distance": Field(("B",), "float32", low=0, high=2),
+            "steering_variant": Field(("B",), "int64", low=0, high=3),
+            "negative_tiers": Field(("B", n_neg), "int64", low=1, high=4),
+        }
+    )
+
+
+def gather_batch(tables: Tables, numbers: NDArray[np.int64], variants: NDArray[np.int64]) -> dict[str, Tensor]:
+    """Return the batch of some pairs, each with its steering variant."""
+    pairs = torch.from_numpy(numbers).to(tables.device)
+    rows = tables.pair_index.index_select(0, pairs)
+    negatives = tables.hard_negatives.index_select(0, pairs)
+    return {
+        "question_emb": tables.question_embs.index_select(0, rows[:, 0]),
+        "target_source_emb": tables.source_embs.index_select(0, rows[:, 1]),
+        "steering": _steer(tables, pairs, variants),
+        "negative_embs": tables.source_embs.index_select(0, negatives.view(-1)).view(*negatives.shape, -1),
+        "cluster_id": tables.pair_cluster_id.index_select(0, pairs),
+        "relevance": tables.pair_relevance.index_select(0, pairs),
+        "centroid_distance": tables.centroid_distances.index_select(0, pairs),
+        "steering_variant": torch.from_numpy(variants).to(tables.device),
+        "negative_tiers": tables.negative_tiers.index_select(0, pairs),
+    }
+
+
+def gather_sample(tables: Tables, pair: int, variant: int) -> dict[str, Tensor]:
+    """Return one pair; every value is a copy, because a mapped row must not be written to."""
+    question, source = tables.pair_index[pair].tolist()
+    row = tables.question_embs[question].clone()
+    return {
+        "question_emb": row,
+        "target_source_emb": tables.source_embs[source].clone(),
+        "steering": _steering_tables(tables)[variant - 1][pair].clone() if variant else torch.zeros_like(row),
+        "negative_embs": tables.source_embs[tables.hard_negatives[pair]],
+        "cluster_id": tables.pair_cluster_id[pair].clone(),
+        "relevance": tables.pair_relevance[pair].clone(),
+        "centroid_distance": tables.centroid_distances[pair].clone(),
+        "steering_variant": torch.tensor(variant, device=tables.device),
+        "negative_tiers": tables.negative_tiers[pair].clone(),
+    }
+
+
+def _steer(tables: Tables, pairs: Tensor, variants: NDArray[np.int64]) -> Tensor:
+    steering = torch.zeros(len(pairs), tables.question_embs.shape[1], device=tables.device)
+    for number, table in enumerate(_steering_tables(tables), start=1):
+        rows = torch.from_numpy(np.flatnonzero(variants == number)).to(tables.device)
+        if len(rows):
+            steering.index_copy_(0, rows, table.index_select(0, pairs[rows]))
+    return steering
+
+
+def _steering_tables(tables: Tables) -> tuple[Tensor, Tensor, Tensor]:
+    return tables.steering_centroid, tables.steering_keyword_weighted, tables.steering_residual

@@ -1,0 +1,138 @@
+"""Which steering vector a pair gets in an epoch: a curriculum of probabilities and a draw without any state.
+
+    0 zero       nothing                  ███████████████▆▅▄▃▂▁   less of it, epoch by epoch
+    1 centroid   towards the cluster      ▁▂▃▄▅▆
+    2 keyword    towards its keywords     ▁▂▃▄▅▆   the others keep their ratio and share the rest
+    3 residual   away from the cluster    ▁▂▃▄▅▆
+
+The variant of a pair is a function of (seed 42, epoch, pair) and of nothing
+else: no worker, rank, access order or resume can change it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lading.errors import SourceError
+from lading.identity.hashing import fold_int, key64, keys64
+
+VARIANTS = ("zero", "centroid", "keyword", "residual")
+ALIASES = {"none": "zero", "keyword_weighted": "keyword"}
+SEED = 42
+
+
+def variant_number(name: str) -> int:
+    """Return the number of a steering variant.
+
+    >>> variant_number("keyword"), variant_number("keyword_weighted"), variant_number("none")
+    (2, 2, 0)
+    """
+    known = ALIASES.get(name, name) if isinstance(name, str) else name
+    if known not in VARIANTS:
+        raise SourceError(
+            f"Invalid steering variant: {name}. Must be one of: {', '.join(VARIANTS)} (or {', '.join(ALIASES)})."
+        )
+    return VARIANTS.index(known)
+
+
+@dataclass(frozen=True)
+class Curriculum:
+    """How the share of zero steering moves from its start to its end."""
+
+    zero_prob_start: float = 0.5
+    zero_prob_end: float = 0.1
+    epochs_total: float = 100
+
+    def zero(self, epoch: int) -> float:
+        """Return the probability of zero steering in an epoch."""
+        progress = min(epoch / max(self.epochs_total, 1), 1.0)
+        return self.zero_prob_start + (self.zero_prob_end - self.zero_prob_start) * progress
+
+
+@dataclass(frozen=True)
+class Steering:
+    """Probabilities of the four variants by epoch, and the draw.
+
+    Attributes:
+        base: The configured probabilities, in the order of ``VARIANTS``.
+        curriculum: None: the configured probabilities at every epoch.
+    """
+
+    base: tuple[float, ...] = (0.25, 0.25, 0.25, 0.25)
+    curriculum: Curriculum | None = None
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Steering:
+        """Read ``steering_probabilities`` and ``curriculum``."""
+        given = config.get("steering_probabilities")
+        base = (0.25,) * 4 if given is None else _probabilities(given)
+        return cls(base, _curriculum(config["curriculum"]) if config.get("curriculum") else None)
+
+    def probabilities(self, epoch: int) -> dict[str, float]:
+        """Return the probability of each variant in an epoch.
+
+        >>> Steering(curriculum=Curriculum(0.5, 0.1, 100)).probabilities(100)["zero"]
+        0.1
+        """
+        if self.curriculum is None:
+            return dict(zip(VARIANTS, self.base, strict=True))
+        zero = self.curriculum.zero(epoch)
+        others = sum(self.base[1:])
+        shares = [p / others for p in self.base[1:]] if others > 0 else [1.0, 0.0, 0.0]
+        return dict(zip(VARIANTS, (zero, *((1.0 - zero) * share for share in shares)), strict=True))
+
+    def thresholds(self, epoch: int) -> NDArray[np.float64]:
+        """Return where the second, third and fourth variant begin in [0, 1); a share of 0 is never drawn."""
+        total = np.cumsum(list(self.probabilities(epoch).values()))
+        return (total / total[-1])[:3]
+
+    def variants(self, pairs: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
+        """Return the variant of each pair in an epoch."""
+        uniform = (keys64(key64(SEED, epoch), pairs) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        return np.searchsorted(self.thresholds(epoch), uniform, side="right").astype(np.int64)
+
+    def variant(self, pair: int, epoch: int) -> int:
+        """Return the variant of one pair; the same as ``variants``."""
+        uniform = (fold_int(key64(SEED, epoch), pair) >> 11) * 2.0**-53
+        return int(np.searchsorted(self.thresholds(epoch), uniform, side="right"))
+
+
+def _probabilities(given: Any) -> tuple[float, ...]:
+    if not isinstance(given, Mapping):
+        raise SourceError(f"steering_probabilities is {given!r}, expected an object with {', '.join(VARIANTS)}.")
+    values = [0.0] * len(VARIANTS)
+    for name, value in given.items():
+        values[variant_number(name)] += _share(f"steering_probabilities[{name!r}]", value)
+    if not math.isclose(sum(values), 1.0, abs_tol=1e-6):
+        raise SourceError(
+            f"steering_probabilities sum to {sum(values):g}, expected 1: {dict(given)}. Correct config.json."
+        )
+    return tuple(values)
+
+
+def _curriculum(given: Any) -> Curriculum:
+    if not isinstance(given, Mapping):
+        raise SourceError(
+            f"curriculum is {given!r}, expected an object with zero_prob_start, zero_prob_end, epochs_total."
+        )
+    default = Curriculum()
+    epochs = given.get("epochs_total", default.epochs_total)
+    if isinstance(epochs, bool) or not isinstance(epochs, int | float) or not epochs >= 0:
+        raise SourceError(f"curriculum['epochs_total'] is {epochs!r}, expected a number of epochs.")
+    return Curriculum(
+        _share("curriculum['zero_prob_start']", given.get("zero_prob_start", default.zero_prob_start)),
+        _share("curriculum['zero_prob_end']", given.get("zero_prob_end", default.zero_prob_end)),
+        epochs,
+    )
+
+
+def _share(what: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise SourceError(f"{what} is {value!r}, expected a probability from 0 to 1. Correct config.json.")
+    return float(value)
