@@ -28,7 +28,7 @@ class Group(NamedTuple):
 
     values: I64
     counts: I64
-    indices: NDArray[np.int64] | NDArray[np.uint32]
+    indices: NDArray[Any]
 
 
 def counted(datasets: I64) -> tuple[I64, I64]:
@@ -67,7 +67,7 @@ def _ordered(datasets: I64, indices: I64, values: I64, counts: I64, dtype: type)
 
     sizes = np.zeros(int(values[-1]) - low + 1, np.int64)
     sizes[values - low] = counts
-    out = np.empty(len(indices), dtype)
+    out: NDArray[Any] = np.empty(len(indices), dtype)
     kernels.group(datasets, indices, low, sizes, out)
     return out
 

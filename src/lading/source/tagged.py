@@ -1,0 +1,120 @@
+"""A dataset whose samples know their names.
+
+    dataset[7]          {"text": ...}      x
+    TaggedDataset[7]    {"text": ...,      (x, 7)
+                         "idx": 7,
+                         "dataset_idx": 0}
+
+The name travels inside the sample, so it is right under any shuffling, with
+any number of workers, in a short last batch and after a resume.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lading.errors import SourceError
+from lading.source.content import content_hash
+from lading.source.naming import name_keys, named, provides_names
+
+
+class TaggedDataset:
+    """Samples with their names: dicts gain ``idx`` and ``dataset_idx``, anything else becomes ``(sample, id)``.
+
+    >>> TaggedDataset(["a", "b"])[1]
+    ('b', 1)
+    >>> TaggedDataset([{"x": 5}], dataset_idx=2, ids=["doc-5"])[0]
+    {'x': 5, 'idx': 0, 'dataset_idx': 2, 'id': 'doc-5'}
+
+    Args:
+        dataset: Anything with ``__len__`` and ``__getitem__``.
+        dataset_idx: Number of this dataset among several.
+        ids: An id for each sample (texts or whole numbers), or ``"hash"`` for a hash of the sample's content as the
+            dataset gives it. None: the index is the id.
+        transform: Applied to each sample before it is named.
+        names: Other keys for ``idx``, ``dataset_idx`` or ``id``, where samples have columns of these names.
+
+    Attributes:
+        provides_names: Says that samples already carry their names.
+    """
+
+    provides_names = True
+
+    def __init__(
+        self,
+        dataset: Any,
+        dataset_idx: int = 0,
+        ids: Sequence[Any] | str | None = None,
+        *,
+        transform: Callable[[Any], Any] | None = None,
+        names: Mapping[str, str] | None = None,
+    ) -> None:
+        _check(dataset, ids)
+        self.dataset = dataset
+        self.dataset_idx = int(dataset_idx)
+        self.ids = ids
+        self.transform = transform
+        self.names = dict(names or {})
+        self._keys = name_keys(names)
+
+    def __len__(self) -> int:
+        """Return the number of samples."""
+        return len(self.dataset)
+
+    def __getitem__(self, index: int) -> Any:
+        """Return a sample with its name; negative indices count from the end."""
+        place = self._place(index)
+        return self._tagged(place, self.dataset[place])
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
+        """Return many samples, through the dataset's own ``__getitems__`` where it has one."""
+        places = [self._place(index) for index in indices]
+        fetch = getattr(self.dataset, "__getitems__", None)
+        samples = fetch(places) if fetch is not None else [self.dataset[place] for place in places]
+        return [self._tagged(place, sample) for place, sample in zip(places, samples, strict=True)]
+
+    def names_at(self, indices: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """Return dataset numbers and indices of samples, without loading them."""
+        places = np.where(indices < 0, indices + len(self), indices)
+        return np.full(len(places), self.dataset_idx, np.int32), places
+
+    def set_epoch(self, epoch: int) -> None:
+        """Tell the dataset the epoch, where it wants to know."""
+        tell = getattr(self.dataset, "set_epoch", None)
+        if tell is not None:
+            tell(epoch)
+
+    def _place(self, index: int) -> int:
+        place, size = int(index), len(self.dataset)
+        if not -size <= place < size:
+            raise IndexError(f"Index {place} out of range [0, {size})")
+        return place + size if place < 0 else place
+
+    def _tagged(self, place: int, sample: Any) -> Any:
+        # The hash is of what the dataset holds: a random transform must not change a sample's id.
+        id_ = place if self.ids is None else content_hash(sample) if isinstance(self.ids, str) else self.ids[place]
+        if self.transform is not None:
+            sample = self.transform(sample)
+        if not isinstance(sample, Mapping):
+            return sample, id_
+        added: dict[str, Any] = {self._keys["idx"]: place, self._keys["dataset_idx"]: self.dataset_idx}
+        if self.ids is not None:
+            added[self._keys["id"]] = id_
+        return named(sample, added, replaces=provides_names(self.dataset))
+
+
+def _check(dataset: Any, ids: Sequence[Any] | str | None) -> None:
+    if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
+        raise SourceError(
+            f"a {type(dataset).__name__} has no length or no samples by index: expected __len__ and __getitem__. "
+            "For a stream use lading.TaggedIterableDataset."
+        )
+    if isinstance(ids, str):
+        if ids != "hash":
+            raise SourceError(f"ids is {ids!r}: expected an id for each sample, or 'hash'.")
+    elif ids is not None and len(ids) != len(dataset):
+        raise SourceError(f"{len(ids)} ids for {len(dataset)} samples: expected one for each sample.")
