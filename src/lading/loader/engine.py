@@ -9,6 +9,7 @@ All three give the same deliveries in the same order.
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import sys
 import threading
@@ -61,10 +62,9 @@ def in_thread(fetcher: Callable[[WorkOrder], Delivery], orders: Iterator[WorkOrd
 
     def put(item: Delivered | BaseException | None) -> None:
         while not stopped.is_set():
-            try:
-                return ready.put(item, timeout=0.1)
-            except queue.Full:
-                continue
+            with contextlib.suppress(queue.Full):
+                ready.put(item, timeout=0.1)
+                return
 
     def run() -> None:
         try:

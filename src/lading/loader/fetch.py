@@ -129,8 +129,8 @@ class Fetcher:
         if not failures:
             raise SourceError(
                 f"batch {bill.batch_id} of step {bill.step} could not be put together, although each of its samples "
-                f"can be read alone: {type(error).__name__}: {error}. Check the collate_fn, and that samples have equal "
-                "keys and shapes."
+                f"can be read alone: {type(error).__name__}: {error}. Check the collate_fn, and that samples have "
+                "equal keys and shapes."
             ) from error
         for row, failure in failures:
             if self.policies[failure.dataset] == "raise":
@@ -187,6 +187,6 @@ class Fetcher:
             if tries == _SUBSTITUTE_TRIES:
                 break
         raise SourceError(
-            f"sample {failure.index} of dataset {bill.names[failure.dataset]!r} cannot be read ({failure.error}), nor can "
-            f"{tries} others tried in its place. The dataset seems broken as a whole: check its files."
+            f"sample {failure.index} of dataset {bill.names[failure.dataset]!r} cannot be read ({failure.error}), "
+            f"nor can {tries} others tried in its place. The dataset seems broken as a whole: check its files."
         )

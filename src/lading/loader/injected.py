@@ -24,6 +24,8 @@ Sizes = tuple[int | None, bool | str, bool]
 def meaning(sampler: Any, batch_sampler: Any, asked: Sizes) -> Sizes:
     """Return (batch_size, shuffle, drop_last) as meant by an injected sampler."""
     inner = getattr(batch_sampler, "sampler", None)
+    inner = getattr(inner, "planned", inner)  # create_loader dresses the plan as a Random- or SequentialSampler
+    sampler = getattr(sampler, "planned", sampler)
     if isinstance(inner, PlanSampler):
         original = inner.loader
         return original.rank_batch_size, original.shuffle, bool(batch_sampler.drop_last)
@@ -33,8 +35,8 @@ def meaning(sampler: Any, batch_sampler: Any, asked: Sizes) -> Sizes:
         return asked
     found = type(sampler if sampler is not None else batch_sampler).__name__
     raise LoaderError(
-        f"a {found} was injected into a Lading loader, whose order is its plan's. Pass use_distributed_sampler=False to "
-        "the Trainer, or hand it lading.train.lightning.plain(loader), which frameworks leave alone."
+        f"a {found} was injected into a Lading loader, whose order is its plan's. Pass use_distributed_sampler=False "
+        "to the Trainer, or hand it lading.train.lightning.plain(loader), which frameworks leave alone."
     )
 
 

@@ -122,7 +122,9 @@ class Loader(DataLoader[Any]):
         readers = self._fetcher.readers
         view = readers[0].source if len(readers) == 1 else ConcatDataset([r.source for r in readers])
         self.drop_last, self.dataset = drop_last, view  # PlanSampler reads them before torch sets them
-        self._cursor, self._plan, self._world = Cursor(), None, None
+        self._cursor = Cursor()
+        self._plan: Plan | None = None
+        self._world: World | None = None
         self._workers: engine.Workers | None = None
         self._iterators: LoaderIterator | None = None
         self._incidents = Incidents(max_bad)

@@ -1,0 +1,106 @@
+"""Contracts that every source and every order keeps; subclass and say how to make one.
+
+class TestMySource(SourceContract):
+    def make(self):
+        return MySource(...)
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+
+from lading.identity.hashing import key64, keys64
+from lading.order import Order
+from lading.source.reader import reader_of
+from lading.testing.resumable import same
+
+
+class SourceContract:
+    """What a loader relies on in a source."""
+
+    def make(self) -> Any:
+        """Return a small source, the same each time."""
+        raise AssertionError("say in make() how to make a source")
+
+    def test_has_a_length_and_samples(self) -> None:
+        """Every index from 0 to len - 1 gives a sample."""
+        source = self.make()
+        assert len(source) > 0
+        assert source[0] is not None and source[len(source) - 1] is not None
+
+    def test_reads_the_same_sample_again(self) -> None:
+        """A sample depends on its index (and key), not on what was read before."""
+        reader = reader_of(self.make(), "source")
+        indices = np.array([0, len(reader.source) - 1])
+        keys = keys64(key64(0, 0, 0), indices)
+        first, again = reader.samples(indices, 0, keys), reader.samples(indices[::-1], 0, keys[::-1])
+        assert all(map(same, first, again[::-1]))
+
+    def test_columns_hold_what_samples_hold(self) -> None:
+        """``take`` of some rows is the samples of these rows, in any order, repeats included."""
+        reader = reader_of(self.make(), "source")
+        if reader.columns is None:
+            return
+        indices = np.array([len(reader.source) - 1, 0, 0])
+        keys = keys64(key64(0, 0, 0), indices)
+        columns = reader.columns(indices, 0, keys)
+        for row, sample in enumerate(reader.samples(indices, 0, keys)):
+            assert _row_holds(columns, row, sample), f"row {row} of take(...) is not sample {indices[row]}"
+
+    def test_fingerprint_is_stable_and_json(self) -> None:
+        """Where a source offers a fingerprint, two of the same source agree."""
+        source, twin = self.make(), self.make()
+        if callable(getattr(source, "fingerprint", None)):
+            assert json.dumps(source.fingerprint(), sort_keys=True) == json.dumps(twin.fingerprint(), sort_keys=True)
+
+
+class OrderContract:
+    """What a plan relies on in an order."""
+
+    lengths: tuple[int, ...]
+
+    def make(self) -> Order:
+        """Return an order over ``lengths``, the same each time."""
+        raise AssertionError("say in make() how to make an order")
+
+    def test_any_part_equals_the_whole(self) -> None:
+        """Random access: positions do not depend on how they are asked for."""
+        order = self.make()
+        dataset, index = order.samples(0, order.epoch_samples)
+        for start in range(0, order.epoch_samples, 7):
+            stop = min(start + 7, order.epoch_samples)
+            part = order.samples(start, stop)
+            assert (part[0] == dataset[start:stop]).all() and (part[1] == index[start:stop]).all()
+
+    def test_positions_invert_samples(self) -> None:
+        """Every position leads to a sample that leads back to it."""
+        order = self.make()
+        for epoch in range(2):
+            base = epoch * order.epoch_samples
+            dataset, index = order.samples(base, base + order.epoch_samples)
+            for offset, (d, i) in enumerate(zip(dataset.tolist(), index.tolist(), strict=True)):
+                assert 0 <= i < self.lengths[d]
+                assert base + offset in order.positions(d, i, base, base + order.epoch_samples).tolist()
+
+    def test_counts_count_samples(self) -> None:
+        """``counts`` is what counting one by one gives."""
+        order = self.make()
+        dataset, _ = order.samples(0, order.epoch_samples)
+        for position in {0, 1, order.epoch_samples // 2, order.epoch_samples}:
+            expected = np.bincount(dataset[:position], minlength=len(self.lengths)).tolist()
+            assert list(order.counts(position)) == expected
+
+
+def _row_holds(columns: Any, row: int, sample: Any) -> bool:
+    if isinstance(columns, dict):
+        return set(columns) == set(sample) and all(_row_holds(columns[k], row, sample[k]) for k in columns)
+    if isinstance(columns, list | tuple):
+        return len(columns) == len(sample) and all(_row_holds(c, row, s) for c, s in zip(columns, sample, strict=True))
+    return bool(np.array_equal(np.asarray(columns[row]), np.asarray(sample), equal_nan=_is_float(columns)))
+
+
+def _is_float(column: Any) -> bool:
+    return np.asarray(column[:1]).dtype.kind == "f"
