@@ -54,8 +54,8 @@ def _column_hashes(name: str, column: Any, rows: int) -> U64:
         length = -1
     if length != rows:
         raise LedgerError(
-            f"column {name!r} of the batch has {length if length >= 0 else 'no'} rows, its bill has {rows}: the content "
-            "of each sample cannot be told apart. Pass the batch as it came from the loader."
+            f"column {name!r} of the batch has {length if length >= 0 else 'no'} rows, its bill has {rows}: the "
+            "content of each sample cannot be told apart. Pass the batch as it came from the loader."
         )
     array = None if isinstance(column, (list, tuple)) else np.asarray(column)
     if array is None or array.dtype == object:

@@ -64,7 +64,8 @@ def read_description(run: RunFolder) -> Description:
         ) from error
     if version != LEDGER_VERSION:
         raise LedgerError(
-            f"{run.path} has ledger version {version}, this Lading reads {LEDGER_VERSION}. Use the Lading that wrote it."
+            f"{run.path} has ledger version {version}, this Lading reads {LEDGER_VERSION}. "
+            "Use the Lading that wrote it."
         )
     return description
 

@@ -1,7 +1,7 @@
 """Writing so that a crash, at any moment, leaves the old or the new and never a mixture.
 
 write_aside   bytes ──▶ .name.<pid>.tmp ──▶ fsync ──▶ rename to name ──▶ fsync of the folder
-Journal       one JSON line with its CRC, appended in one write; a torn or altered line is told apart from a good one
+Journal       one JSON line with its CRC, appended in one write; torn and altered lines are recognised
 """
 
 from __future__ import annotations

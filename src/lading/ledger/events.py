@@ -1,7 +1,7 @@
 """What happened to a run as a whole: ``events.jsonl``.
 
     {"event": "attempt",  "attempt": 1, "step": 90, ...}     an attempt began
-    {"event": "plan",     "attempt": 1, "step": 120, "plan_event": {...}}    reweighting, rebatching: undone with its step
+    {"event": "plan",     "attempt": 1, "step": 120, "plan_event": {...}}    a reweighting: undone with its step
     {"event": "jump",     "attempt": 1, "step": 200, "from": 150}            steps that were passed over on purpose
     {"event": "block",    "samples": [[0, 93412]], "reason": "..."}          asked for by hand: never undone
 

@@ -144,8 +144,8 @@ def _agree(store: Any, run: RunFolder, world: World, make: Callable[[int], Launc
     mine = make(attempt)
     if mine.start_step != launch.start_step:
         raise LedgerError(
-            f"rank {world.rank} starts at step {mine.start_step}, rank 0 at step {launch.start_step}: expected the same. "
-            "Load the same checkpoint on every rank."
+            f"rank {world.rank} starts at step {mine.start_step}, rank 0 at step {launch.start_step}: expected the "
+            "same. Load the same checkpoint on every rank."
         )
     return launch
 

@@ -17,20 +17,34 @@ import pyarrow.compute as pc
 
 from lading.ledger.durable import Journal, written_aside
 from lading.ledger.layout import RankFolder
-from lading.ledger.schema import write_table
+from lading.ledger.schema import DELIVERED, write_table
 
 _BLOCK = 1 << 20
 
 
 @dataclass(frozen=True)
 class PartFile:
-    """One closed file, as its manifest knows it."""
+    """One closed file, as its manifest knows it.
+
+    Attributes:
+        file: Its name.
+        table: ``batches`` or ``samples``.
+        rows: Rows in it.
+        first_step: Smallest step in it.
+        last_step: Largest step in it.
+        exceptions: Batches in it with exceptions to the plan: readers open no file that has none to look for them.
+        undecided: Batches in it whose fate was open when it was closed; a later row may know more.
+        size: Bytes.
+        sha256: Of the whole file.
+    """
 
     file: str
     table: str
     rows: int
     first_step: int
     last_step: int
+    exceptions: int
+    undecided: int
     size: int
     sha256: str
 
@@ -73,4 +87,8 @@ def _write_file(folder: RankFolder, name: str, number: int, table: pa.Table) -> 
         aside = Path(file.name)
         size, sha256 = aside.stat().st_size, sha256_of(aside)
     ends = pc.min_max(table["step"]).as_py()
-    return PartFile(path.name, name, len(table), ends["min"], ends["max"], size, sha256)
+    exceptions = undecided = 0
+    if name == "batches":
+        exceptions = len(table) - table["exceptions"].null_count
+        undecided = pc.sum(pc.equal(table["fate"], DELIVERED)).as_py()
+    return PartFile(path.name, name, len(table), ends["min"], ends["max"], exceptions, undecided, size, sha256)

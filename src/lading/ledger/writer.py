@@ -166,8 +166,8 @@ def _explained(error: Exception, folder: RankFolder) -> LedgerError:
         return error
     why = error.strerror if isinstance(error, OSError) and error.strerror else f"{type(error).__name__}: {error}"
     explained = LedgerError(
-        f"the ledger in {folder.path} cannot be written: {why}. What was flushed before is safe and readable; make room "
-        "or make the folder writable and the rest follows. Pass on_error='warn' to train on regardless."
+        f"the ledger in {folder.path} cannot be written: {why}. What was flushed before is safe and readable; make "
+        "room or make the folder writable and the rest follows. Pass on_error='warn' to train on regardless."
     )
     explained.__cause__ = error
     return explained

@@ -1,0 +1,70 @@
+"""What a question returns: rows, in whatever form the asker likes.
+
+run.where("code", 93412).dicts()    .arrow    .pandas()    .polars()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from lading.errors import missing_extra
+
+
+class Table:
+    """Rows with named columns.
+
+    Attributes:
+        arrow: The rows as an Arrow table.
+    """
+
+    def __init__(self, arrow: pa.Table) -> None:
+        self.arrow = arrow
+
+    @classmethod
+    def of(cls, rows: list[dict[str, Any]], schema: pa.Schema) -> Table:
+        """Make a table from dicts; the schema holds where there are no rows."""
+        return cls(pa.Table.from_pylist(rows, schema=schema))
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the columns."""
+        return list(self.arrow.column_names)
+
+    def dicts(self) -> list[dict[str, Any]]:
+        """Return the rows as dicts."""
+        return list(self.arrow.to_pylist(maps_as_pydicts="lossy"))
+
+    def pandas(self) -> Any:
+        """Return the rows as a pandas ``DataFrame``."""
+        try:
+            return self.arrow.to_pandas()
+        except ImportError as error:
+            raise missing_extra("pandas", "all", "a DataFrame") from error
+
+    def polars(self) -> Any:
+        """Return the rows as a Polars ``DataFrame``."""
+        try:
+            import polars  # here, because only those who ask for Polars need it
+        except ImportError as error:
+            raise missing_extra("polars", "all", "a Polars DataFrame") from error
+        return polars.from_arrow(self.arrow)
+
+    def __len__(self) -> int:
+        return len(self.arrow)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return iter(self.dicts())
+
+    def __getitem__(self, column: str) -> list[Any]:
+        """Return a column as a list."""
+        return list(self.arrow[column].to_pylist())
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        """Let any library that speaks Arrow take the rows without a copy."""
+        return self.arrow.__arrow_c_stream__(requested_schema)
+
+    def __repr__(self) -> str:
+        return f"Table({len(self)} rows: {', '.join(self.columns)})"
