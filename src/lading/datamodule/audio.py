@@ -1,0 +1,114 @@
+"""Audio files as partitions for autoregressive models.
+
+files in natural order   0 ─────────────── p ────── p + (1-p)/2 ────── 1
+                              train            val             test
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from lading.datamodule.chunked import ChunkedSequenceDataset
+from lading.datamodule.sequence import SequenceDataset
+from lading.errors import SourceError
+from lading.source.audio_torch import ChunkedQuantizedAudioDataset, QuantizedAudioDataset, collate_audio
+
+
+class QuantizedAutoregressiveAudio(SequenceDataset):
+    """Quantized audio, split by files into training, validation and test.
+
+    Args:
+        path: Folder of audio files.
+        bits: Levels are 0 to ``2**bits - 1``.
+        sample_len: Samples in a window; None: a whole file is one sample.
+        train_percentage: Share of the files for training; the rest is halved into validation and test.
+        quantization: ``linear`` or ``mu-law``.
+        drop_last: Leave out the shorter rest at a file's end (the loader's ``drop_last`` is another thing).
+        context_len: Targets to cut off the head of y.
+        target_sr: Rate to resample to.
+        pad_len: Silence to put in front of x.
+        on_bad_file: ``raise`` or ``skip`` files that are no audio.
+        options: Arguments of ``SequenceDataset``.
+    """
+
+    dataset_class: type[QuantizedAudioDataset] = QuantizedAudioDataset
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        bits: int = 8,
+        sample_len: int | None = None,
+        train_percentage: float = 0.88,
+        quantization: str = "linear",
+        drop_last: bool = False,
+        context_len: int | None = None,
+        target_sr: int | None = None,
+        pad_len: int | None = None,
+        on_bad_file: str = "raise",
+        **options: Any,
+    ) -> None:
+        if not 0 < train_percentage <= 1:
+            raise SourceError(
+                f"train_percentage={train_percentage!r}: expected a share above 0, up to 1, such as 0.88."
+            )
+        self.path, self.bits, self.sample_len, self.train_percentage = path, bits, sample_len, train_percentage
+        self.quantization, self.drop_last, self.context_len = quantization, drop_last, context_len
+        self.target_sr, self.pad_len, self.on_bad_file = target_sr, pad_len, on_bad_file
+        super().__init__(**options)
+
+    @property
+    def d_input(self) -> int:
+        """Numbers per position of x."""
+        return 1
+
+    @property
+    def d_output(self) -> int:
+        """Levels to choose from."""
+        return 1 << self.bits
+
+    @property
+    def n_tokens(self) -> int:
+        """Levels that x may hold."""
+        return 1 << self.bits
+
+    @property
+    def l_output(self) -> int | None:
+        """Positions of y."""
+        return self.sample_len
+
+    def setup(self, stage: str | None = None) -> None:
+        """Make the three partitions; a second call changes nothing."""
+        if self.dataset_train is not None:
+            return
+        p = self.train_percentage
+        middle = p + (1 - p) / 2
+        self.dataset_train, self.dataset_val, self.dataset_test = (
+            self._files(*span) for span in ((0, p), (p, middle), (middle, 1))
+        )
+
+    def collate_fn(self, batch: Sequence[Any]) -> Any:
+        """Fill up to the longest: ``(x, y, {"lengths": ...})``."""
+        return collate_audio(batch, 1 << (self.bits - 1))
+
+    def _files(self, ratio_min: float, ratio_max: float) -> QuantizedAudioDataset:
+        return self.dataset_class(
+            self.path,
+            bits=self.bits,
+            ratio_min=ratio_min,
+            ratio_max=ratio_max,
+            sample_len=self.sample_len,
+            quantization=self.quantization,
+            drop_last=self.drop_last,
+            target_sr=self.target_sr,
+            context_len=self.context_len,
+            pad_len=self.pad_len,
+            on_bad_file=self.on_bad_file,
+        )
+
+
+class ChunkedQuantizedAutoregressiveAudio(QuantizedAutoregressiveAudio, ChunkedSequenceDataset):
+    """Quantized audio trained in chunks; ``train_chunk_size`` and ``val_chunk_size`` count batches."""
+
+    dataset_class = ChunkedQuantizedAudioDataset
