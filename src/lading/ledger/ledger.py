@@ -21,7 +21,7 @@ import socket
 import time
 import warnings
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ from lading.ledger.layout import LEDGER_VERSION, RunFolder
 from lading.ledger.rows import Fate, Rows
 from lading.ledger.schema import APPLIED, SKIPPED
 from lading.ledger.writer import Writer
-from lading.order.event import Event, event_to_dict
+from lading.order.event import Event, event_from_dict, event_to_dict
 from lading.order.plan import Plan
 
 RECORDS = ("digest", "names", "content")
@@ -90,21 +90,21 @@ class Ledger:
             self._guarded(self._describe)
         atexit.register(_close_at_exit, weakref.ref(self))
 
-    def begin(self, step: int, plan: Plan | None = None) -> Plan | None:
-        """Open a new attempt at a step, and return the plan to follow from here.
+    def begin(self, step: int, plan: Plan | None = None, world: World | None = None) -> Plan | None:
+        """Open an attempt at a step, unless the step goes on in the open one, and return the plan to follow from here.
 
-        That plan has the samples blocked by hand replaced. Without this call an attempt begins with the first bill,
-        and follows the plan as it was given.
+        In a new attempt that plan has the samples blocked by hand replaced. A loader calls this whenever it starts to
+        iterate; without it an attempt begins with the first bill, and follows the plan as it was given.
 
         Args:
             step: First step that will be delivered.
             plan: The plan as the resumed loader knows it, events included. None: the ledger's own.
+            world: This rank among how many. None: looked up.
         """
         self.plan = plan or self.plan
-        if self.plan is not None:
-            blocks = blocks_to_honour(read_events(self._run), self.plan.events, step)
-            self.plan = self.plan.with_events([*self.plan.events, *blocks]) if blocks else self.plan
-        self._guarded(self._open_attempt, step, self._world or World.current())
+        if self._is_off() or (self._writer is not None and step > self._settled):
+            return self.plan
+        self._guarded(self._open_attempt, step, self._world or world or World.current(), honour_blocks=True)
         return self.plan
 
     def deliver(self, bill: Bill, batch: Any = None) -> None:
@@ -230,12 +230,18 @@ class Ledger:
         names = self.plan.names if self.plan is not None else self._names
         return Description(LEDGER_VERSION, __version__, time.time(), self.record, names, plans, ())
 
-    def _open_attempt(self, step: int, world: World) -> None:
+    def _open_attempt(self, step: int, world: World, *, honour_blocks: bool = False) -> None:
         if self._writer is not None:
             self._writer.close()
         fresh = self._fresh_description()
         self._describe()
-        launch, folder = open_attempt(self._run, world, functools.partial(self._launch, step, world, fresh.lading))
+        events = self.plan.events if self.plan is not None else ()
+        if honour_blocks:
+            events = (*events, *blocks_to_honour(read_events(self._run), events, step))
+        make = functools.partial(self._launch, step, world, fresh.lading, events)
+        launch, folder = open_attempt(self._run, world, make)
+        if self.plan is not None:  # whoever opened the attempt decided which blocks it honours
+            self.plan = self.plan.with_events([event_from_dict(e) for e in launch.events])
         if world.rank == 0:
             enter_attempt(self._run, fresh, launch)
             record_event(self._run, "attempt", attempt=launch.attempt, step=step, world_size=world.world_size)
@@ -245,14 +251,14 @@ class Ledger:
         self._world, self.attempt = world, launch.attempt
         self._last, self._settled, self._open = step - 1, -1, set()
 
-    def _launch(self, step: int, world: World, version: str, attempt: int) -> Launch:
+    def _launch(self, step: int, world: World, version: str, events: Sequence[Event], attempt: int) -> Launch:
         return Launch(
             attempt=attempt,
             start_step=step,
             world_size=world.world_size,
             token=launch_token(world),
             plan=self.plan.fingerprint if self.plan else None,
-            events=tuple(event_to_dict(e) for e in self.plan.events) if self.plan else (),
+            events=tuple(event_to_dict(e) for e in events),
             time=round(time.time(), 3),
             host=socket.gethostname(),
             process=process_identity(os.getpid()),
@@ -277,10 +283,10 @@ class Ledger:
             )
         return self._broken
 
-    def _guarded(self, action: Any, *args: Any) -> None:
+    def _guarded(self, action: Any, *args: Any, **options: Any) -> None:
         """Do something with the disk; where that fails, do what ``on_error`` says."""
         try:
-            action(*args)
+            action(*args, **options)
         except OSError as error:
             why = error if isinstance(error, LedgerError) else _unwritable(self.run_dir, error)
             if self.on_error == "raise":

@@ -126,7 +126,8 @@ def _check_tail(evidence: Evidence, rank: RankEvidence, verdict: Verdict) -> Non
         return
     if tail.generation is not None and tail.generation > rank.parts:
         verdict.fault(
-            f"{rank.folder.manifest} knows {rank.parts} parts, the tail follows part {tail.generation - 1}: lines are missing",
+            f"{rank.folder.manifest} knows {rank.parts} parts, the tail follows part {tail.generation - 1}: "
+            "lines are missing",
             file=rank.folder.manifest,
         )
     for offset, step in tail.damaged:

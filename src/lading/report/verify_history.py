@@ -156,8 +156,8 @@ def _check_rank_names(rank: RankEvidence, verdict: Verdict) -> None:
         wrong = _first_difference(found, samples, rows, "content", steps)
     if wrong is not None:
         verdict.fault(
-            f"the names that rank {rank.folder.rank} of attempt {rank.folder.attempt} kept do not hash to the digest of "
-            f"step {wrong}",
+            f"the names that rank {rank.folder.rank} of attempt {rank.folder.attempt} kept do not hash to the digest "
+            f"of step {wrong}",
             file=_file_of(rank, wrong),
             step=wrong,
         )
