@@ -1,0 +1,159 @@
+"""A corpus of tokens on disk: all documents one after the other, and where each starts.
+
+    corpus/
+    ├── tokens.json     dtype, vocabulary, numbers of documents and tokens, hash of the content
+    ├── tokens.bin      1 2 3 4 5 6 7          little-endian, the smallest integers that hold the vocabulary
+    ├── offsets.bin     0     3   5   7        int64; document d is tokens[offsets[d] : offsets[d + 1]]
+    └── packing-…/      packing indices, made beside what they pack
+
+Both arrays are memory-mapped: a corpus may be larger than memory. End-of-document
+tokens are not stored; packing appends them.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lading.errors import SourceError
+
+TOKENS_VERSION = 1
+CHECKED_BELOW_BYTES = 1 << 30
+BLOCK = 1 << 22
+
+
+@runtime_checkable
+class TokenDocuments(Protocol):
+    """Documents of tokens that can be packed: a ``TokenStore``, a ``TokenColumn``, or something of your own."""
+
+    def __len__(self) -> int: ...
+    def lengths(self) -> NDArray[Any]: ...
+    def read(self, document: int, start: int, stop: int, /) -> NDArray[Any]: ...
+    def fingerprint(self) -> Any: ...
+
+
+class TokenStore:
+    """A memory-mapped corpus of tokens.
+
+    Args:
+        path: Directory made by ``build_tokens`` or ``lading tokens build``.
+        validate: Whether to look at every offset and token; None: below 1 GB.
+    """
+
+    def __init__(self, path: str | Path, *, validate: bool | None = None) -> None:
+        self.path = Path(path)
+        found = _read_description(self.path)
+        self.vocab_size, self.eod_token_id = int(found["vocab_size"]), int(found["eod_token_id"])
+        self.tokenizer, self.content = str(found["tokenizer"]), str(found["content"])
+        self.tokens = _mapped(self.path / "tokens.bin", np.dtype(found["dtype"]), int(found["num_tokens"]))
+        self.offsets = _mapped(self.path / "offsets.bin", np.dtype("<i8"), int(found["num_documents"]) + 1)
+        self._check_ends()
+        if validate if validate is not None else self.tokens.nbytes + self.offsets.nbytes < CHECKED_BELOW_BYTES:
+            self.validate()
+
+    def __len__(self) -> int:
+        """Return the number of documents."""
+        return len(self.offsets) - 1
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of all documents."""
+        return len(self.tokens)
+
+    def __getitem__(self, document: int) -> NDArray[Any]:
+        """Return the tokens of a document."""
+        if not 0 <= document < len(self):
+            raise IndexError(f"document {document} out of range [0, {len(self)})")
+        return self.tokens[int(self.offsets[document]) : int(self.offsets[document + 1])]
+
+    def read(self, document: int, start: int, stop: int) -> NDArray[Any]:
+        """Return a part of a document."""
+        return self[document][start:stop]
+
+    def lengths(self) -> NDArray[Any]:
+        """Return the number of tokens of each document."""
+        lengths = np.empty(len(self), np.int64 if self.num_tokens >= 1 << 31 else np.int32)
+        for i in range(0, len(self), BLOCK):
+            block = np.diff(self.offsets[i : i + BLOCK + 1])
+            if block.size and int(block.min()) < 0:
+                self._refuse_offsets(i + int(np.argmax(block < 0)))
+            lengths[i : i + BLOCK] = block
+        return lengths
+
+    def validate(self) -> None:
+        """Look at every offset and every token; raise with file, document and value of the first that is wrong."""
+        self.lengths()
+        for i in range(0, self.num_tokens, BLOCK):
+            block = self.tokens[i : i + BLOCK]
+            if int(block.max()) >= self.vocab_size:
+                place = i + int(np.argmax(block >= self.vocab_size))
+                document = int(np.searchsorted(self.offsets, place, side="right")) - 1
+                raise SourceError(
+                    f"{self.path / 'tokens.bin'}: document {document} holds token {int(self.tokens[place])}, but the "
+                    f"vocabulary has {self.vocab_size}. The file is damaged, or was made with another tokenizer."
+                )
+
+    def file_of(self, document: int) -> str:
+        """Return the file that holds the tokens."""
+        return str(self.path / "tokens.bin")
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return what identifies the content, wherever it lies."""
+        return {"tokens": self.content, "documents": len(self)}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"path": self.path}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # A worker maps the files again; what was checked once is not checked again.
+        self.__init__(state["path"], validate=False)  # type: ignore[misc]
+
+    def _check_ends(self) -> None:
+        first, last = int(self.offsets[0]), int(self.offsets[-1])
+        if first != 0 or last != self.num_tokens:
+            raise SourceError(
+                f"{self.path / 'offsets.bin'} goes from {first} to {last}, expected 0 to {self.num_tokens}, the number "
+                "of tokens. The store is damaged; build it again."
+            )
+
+    def _refuse_offsets(self, document: int) -> None:
+        start, stop = int(self.offsets[document]), int(self.offsets[document + 1])
+        raise SourceError(
+            f"{self.path / 'offsets.bin'}: document {document} starts at {start} and ends at {stop}: offsets go "
+            "backwards. The store is damaged; build it again."
+        )
+
+
+def _read_description(path: Path) -> dict[str, Any]:
+    file = path / "tokens.json"
+    if not file.exists():
+        raise SourceError(f"no token store at {path}: {file} is missing. Make one with lading tokens build.")
+    try:
+        found: dict[str, Any] = json.loads(file.read_text())
+    except ValueError as error:
+        raise SourceError(f"{file} is no JSON ({error}). The store is damaged; build it again.") from error
+    needed = ("vocab_size", "eod_token_id", "tokenizer", "content", "dtype", "num_tokens", "num_documents")
+    missing = [name for name in needed if name not in found]
+    if found.get("tokens_version") != TOKENS_VERSION or missing:
+        raise SourceError(
+            f"{file} has tokens_version {found.get('tokens_version')}, expected {TOKENS_VERSION} with "
+            f"{', '.join(missing or needed)}. Build the store again with this version of Lading."
+        )
+    return found
+
+
+def _mapped(file: Path, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
+    if not file.exists():
+        raise SourceError(f"{file} is missing. The store is damaged; build it again.")
+    expected, found = count * dtype.itemsize, file.stat().st_size
+    if found != expected:
+        raise SourceError(
+            f"{file} has {found} bytes, expected {expected} ({count} x {dtype}). It was cut off or belongs to another "
+            "store; build it again."
+        )
+    # A plain array over the map: slices of np.memmap cost microseconds each, and nothing may be mapped of an empty file.
+    return np.asarray(np.memmap(file, dtype, "r", shape=(count,))) if count else np.zeros(0, dtype)
