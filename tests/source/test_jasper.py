@@ -8,12 +8,12 @@ import logging
 import numpy as np
 import pytest
 import torch
+from tests.source.jasper_directory import CURRICULUM, make_directory, table
 from torch.utils.data import DataLoader, Subset
 
 from lading.errors import SourceError
 from lading.source.jasper import JASPERSteeringDataset
 from lading.source.spec import validate_batch
-from tests.source.jasper_directory import CURRICULUM, make_directory, table
 
 SAMPLE = {
     "question_emb": ((4,), torch.float32),
@@ -104,7 +104,7 @@ def test_forced_steering_ends_with_none_and_refuses_unknown_names(dataset):
     dataset.force_steering(None)
 
     assert torch.equal(dataset.take(np.arange(14))["steering_variant"], before)
-    with pytest.raises(ValueError, match="^Invalid steering variant: diagonal"):
+    with pytest.raises(ValueError, match=r"^Invalid steering variant: diagonal"):
         dataset.force_steering("diagonal")
 
 
@@ -190,7 +190,7 @@ def test_refused_negatives_leave_the_old_ones(dataset, directory):
     before = dataset.take(np.arange(14))
     torch.save(torch.full((20, 3), 99), directory / "hard_negatives.pt")
 
-    with pytest.raises(SourceError, match="hard_negatives references source 99, but only 8 sources exist"):
+    with pytest.raises(SourceError, match=r"hard_negatives references source 99, but only 8 sources exist"):
         dataset.reload_negatives()
     assert same(dataset.take(np.arange(14)), before)
 
@@ -206,7 +206,7 @@ def test_epochs_move_the_curriculum(dataset):
         "probs": list(dataset.steering_probs.values()),
         "variant_names": ["zero", "centroid", "keyword", "residual"],
     }
-    with pytest.raises(SourceError, match="epoch is -1, expected 0 or more"):
+    with pytest.raises(SourceError, match=r"epoch is -1, expected 0 or more"):
         dataset.set_epoch(-1)
 
 
@@ -285,9 +285,9 @@ def test_a_closed_dataset_says_so(directory):
         assert len(dataset) == 14
     dataset.close()
 
-    with pytest.raises(AttributeError, match="question_embs is gone: this dataset was closed"):
+    with pytest.raises(AttributeError, match=r"question_embs is gone: this dataset was closed"):
         _ = dataset.question_embs
-    with pytest.raises(AttributeError, match="has no attribute 'colour'"):
+    with pytest.raises(AttributeError, match=r"has no attribute 'colour'"):
         _ = dataset.colour
     assert dataset.memory_usage_mb == 0
 

@@ -10,11 +10,11 @@ import h5py
 import numpy as np
 import pytest
 import torch
+from tests.source.jasper_directory import make_directory, table, write_config
 from torch.utils.data import DataLoader
 
 from lading.errors import SourceError
 from lading.source.jasper import JASPERSteeringDataset
-from tests.source.jasper_directory import make_directory, table, write_config
 
 HDF5_PATHS = {
     "embeddings/questions": "question_embs",
@@ -109,7 +109,7 @@ def test_an_interrupted_conversion_leaves_no_file(directory):
     """Neither dataset.h5 nor anything aside."""
     (directory / "steering_residual.pt").write_bytes(b"gone")
 
-    with pytest.raises(SourceError, match="steering_residual.pt cannot be read"):
+    with pytest.raises(SourceError, match=r"steering_residual.pt cannot be read"):
         JASPERSteeringDataset.convert_pt_to_hdf5(directory)
     assert not list(directory.glob("*dataset.h5*"))
     assert not list(directory.glob(".*"))
@@ -117,7 +117,7 @@ def test_an_interrupted_conversion_leaves_no_file(directory):
 
 def test_conversion_needs_pt_files(tmp_path):
     """And says so."""
-    with pytest.raises(ValueError, match="^PT files not found in "):
+    with pytest.raises(ValueError, match=r"^PT files not found in "):
         JASPERSteeringDataset.convert_pt_to_hdf5(tmp_path)
 
 
@@ -128,9 +128,9 @@ def test_without_h5py_the_errors_say_what_to_install(directory, monkeypatch):
     monkeypatch.delitem(sys.modules, "lading.source.jasper_hdf5")
     monkeypatch.delattr("lading.source.jasper_hdf5")
 
-    with pytest.raises(ValueError, match="h5py is not installed. Install with: pip install h5py"):
+    with pytest.raises(ValueError, match=r"h5py is not installed. Install with: pip install h5py"):
         JASPERSteeringDataset(directory, "train", storage_format="hdf5")
-    with pytest.raises(ImportError, match="h5py is required for HDF5 conversion. Install with: pip install"):
+    with pytest.raises(ImportError, match=r"h5py is required for HDF5 conversion. Install with: pip install"):
         JASPERSteeringDataset.convert_pt_to_hdf5(directory)
     assert JASPERSteeringDataset(directory, "train").storage_format == "pt"
 

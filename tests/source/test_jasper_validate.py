@@ -8,11 +8,11 @@ import re
 import h5py
 import pytest
 import torch
+from tests.source.jasper_directory import make_directory, put, table, write_config
 
 from lading.errors import LadingError, MissingFileError
 from lading.source.jasper import JASPERSteeringDataset
 from lading.source.jasper_layout import TABLES
-from tests.source.jasper_directory import make_directory, put, table, write_config
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def directory(tmp_path):
 
 def refused(directory, beginning, split="train", error=ValueError, **options):
     """Expect an error whose text begins with this."""
-    with pytest.raises(error, match="^" + re.escape(str(beginning))) as caught:
+    with pytest.raises(error, match=r"^" + re.escape(str(beginning))) as caught:
         JASPERSteeringDataset(directory, split, **options)
     assert isinstance(caught.value, LadingError)
     return str(caught.value)

@@ -57,7 +57,7 @@ def test_jax_arrays_are_checked_too():
     spec = BatchSpec({"x": Field(("B", 2), "float32", high=1)})
 
     assert validate_batch({"x": jnp.ones((3, 2))}, spec)
-    with pytest.raises(BatchError, match="x must be <= 1"):
+    with pytest.raises(BatchError, match=r"x must be <= 1"):
         validate_batch({"x": jnp.full((3, 2), 2.0)}, spec)
 
 
@@ -114,13 +114,13 @@ def test_names_lading_adds_are_allowed_unless_strict():
     named = batch(idx=np.arange(4), dataset_idx=np.zeros(4, int), is_padding=np.zeros(4, bool))
 
     assert validate_batch(named, SPEC)
-    with pytest.raises(BatchError, match="Batch keys mismatch"):
+    with pytest.raises(BatchError, match=r"Batch keys mismatch"):
         validate_batch(named, SPEC, strict=True)
 
 
 def test_rows_are_named_by_whoever_knows():
     """The caller may say which sample a row is."""
-    with pytest.raises(BatchError, match="NaN detected in image: sample 102$"):
+    with pytest.raises(BatchError, match=r"NaN detected in image: sample 102$"):
         validate_batch(spoiled("image", 2, np.nan), SPEC, name_row=lambda row: f"sample {100 + row}")
 
 
@@ -129,7 +129,7 @@ def test_bfloat16_is_checked_as_well():
     spec = BatchSpec({"x": Field(("B",), "bfloat16")})
 
     assert validate_batch({"x": torch.ones(3, dtype=torch.bfloat16)}, spec)
-    with pytest.raises(BatchError, match="NaN detected in x"):
+    with pytest.raises(BatchError, match=r"NaN detected in x"):
         validate_batch({"x": torch.full((3,), float("nan"), dtype=torch.bfloat16)}, spec)
 
 

@@ -34,8 +34,15 @@ class Tables(Protocol):
     centroid_distances: Tensor
 
 
-def jasper_spec(embedding_dim: int, n_neg: int, n_clusters: int) -> BatchSpec:
-    """Return what a batch must look like: the nine keys, their shapes, types and ranges."""
+def jasper_spec(embedding_dim: int | str, n_neg: int | str, n_clusters: int | None) -> BatchSpec:
+    """Return what a batch must look like: the nine keys, their shapes, types and ranges.
+
+    Args:
+        embedding_dim: D, or a word where it is not known.
+        n_neg: Negatives of a pair, or a word.
+        n_clusters: Number of clusters; None: not known.
+    """
+    clusters = Field(("B",), "int64", low=0) if n_clusters is None else Field(("B",), "int64", below=n_clusters)
     row = Field(("B", embedding_dim), "float32")
     return BatchSpec(
         {
@@ -43,7 +50,7 @@ def jasper_spec(embedding_dim: int, n_neg: int, n_clusters: int) -> BatchSpec:
             "target_source_emb": row,
             "steering": row,
             "negative_embs": Field(("B", n_neg, embedding_dim), "float32"),
-            "cluster_id": Field(("B",), "int64", below=n_clusters),
+            "cluster_id": clusters,
             "relevance": Field(("B",), "float32", low=0, high=1),
             "centroid_distance": Field(("B",), "float32", low=0, high=2),
             "steering_variant": Field(("B",), "int64", low=0, high=3),
