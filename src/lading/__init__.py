@@ -1,2 +1,97 @@
-"""Lading."""
+"""Training data that can be accounted for.
+
+    source  ─▶  order  ─▶  loader  ─▶  batch  ─▶  train  ─▶  ledger  ─▶  report
+    where       which      gathers     what the   who        what was    what it
+    samples     sample     them        model      uses it    consumed    tells us
+    live        when                   receives
+
+Order is a pure function, written down before the run (the *plan*). Every batch
+comes with its *bill*: its id and the names of what is in it. What training
+really consumed is kept in a *ledger* that survives crashes. From these three,
+any question has an exact answer, in both directions.
+
+Importing Lading loads NumPy and no framework; names that need one open its
+file when they are first used.
+"""
+
+from lading import errors
+from lading.errors import LadingError
+from lading.identity import Bill, Deviation, Place, SampleId, World
+from lading.identity.lazy import lazy_names
+from lading.order import Block, Dataset, Permutation, Plan, Rebatch, Reweight
+
 __version__ = "0.1.0"
+
+_HOMES = {
+    # source
+    "BatchSpec": "lading.source.spec",
+    "Columns": "lading.source.columns",
+    "ChunkedQuantizedAudioDataset": "lading.source.audio",
+    "JASPERBuilder": "lading.source.jasper_builder",
+    "JASPERSteeringDataset": "lading.source.jasper",
+    "PackedRows": "lading.source.packed",
+    "QuantizedAudioDataset": "lading.source.audio",
+    "TaggedDataset": "lading.source.tagged",
+    "TaggedIterableDataset": "lading.source.torch_stream",
+    "TokenStore": "lading.source.tokens",
+    "WeightedConcatDataset": "lading.source.weighted_concat",
+    "build_jasper_dataset": "lading.source.jasper_builder",
+    "validate_batch": "lading.source.spec",
+    # order
+    "ChunkedSampler": "lading.order.chunked_sampler",
+    # batch
+    "Batch": "lading.batch",
+    "LLMBatch": "lading.batch",
+    "LLMIndexedBatch": "lading.batch",
+    "cu_seqlens": "lading.batch",
+    "dataclass_kwonly": "lading.batch",
+    "max_seqlen": "lading.batch",
+    "pack": "lading.batch",
+    "to_jax": "lading.batch",
+    "to_numpy": "lading.batch",
+    "to_torch": "lading.batch",
+    # loader
+    "ChunkedDataLoader": "lading.loader",
+    "Loader": "lading.loader",
+    "StatefulDistributedSampler": "lading.loader",
+    "audit": "lading.loader",
+    "create_loader": "lading.loader",
+    "set_epoch": "lading.loader",
+    "validate_first_batch": "lading.loader",
+    # ledger and report
+    "BatchTracker": "lading.ledger",
+    "Ledger": "lading.ledger",
+    "open_run": "lading.report",
+    # datamodule
+    "ChunkedQuantizedAutoregressiveAudio": "lading.datamodule",
+    "ChunkedSequenceDataset": "lading.datamodule",
+    "QuantizedAutoregressiveAudio": "lading.datamodule",
+    "SequenceDataset": "lading.datamodule",
+    # train
+    "ChunkedTrainingMixin": "lading.train",
+    "DsTrainer": "lading.train",
+    "DsTrainingArguments": "lading.train",
+    "RepeatingLoader": "lading.train",
+    "per_dataset_mean": "lading.train",
+    "track": "lading.train",
+}
+
+__all__ = [
+    "Bill",
+    "Block",
+    "Dataset",
+    "Deviation",
+    "LadingError",
+    "Permutation",
+    "Place",
+    "Plan",
+    "Rebatch",
+    "Reweight",
+    "SampleId",
+    "World",
+    "__version__",
+    "errors",
+    *_HOMES,
+]
+
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

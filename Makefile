@@ -1,0 +1,83 @@
+# Two commands do everything on a fresh machine (Python 3.11, pip, make, gcc): `make demo` and `make test`.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/pip install -q --disable-pip-version-check -c constraints.txt
+PYTEST := $(BIN)/python -m pytest -p no:cacheprovider
+
+.PHONY: help setup demo test test-unit test-launch test-all check format lint types bench bench-table docs package clean
+
+help:
+	@echo "make demo       train on real text, crash, resume, and answer what was in it (about two minutes)"
+	@echo "make test       install everything and run the whole suite"
+	@echo "make check      format, lint, types, then the tests"
+	@echo "make bench      measure beside the peers, one JSON line a case; make bench-table renders it"
+	@echo "make docs       build the documentation"
+	@echo "make test-all   everything, the long tests included"
+
+# What the demo needs: the package, torch, the report's charts.
+$(VENV)/.demo: pyproject.toml constraints.txt
+	@echo "» creating $(VENV) with what the demo needs"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(PIP) -U pip setuptools wheel
+	@$(PIP) torch numpy
+	@$(PIP) -e '.[torch,report,fast]'
+	@touch $@
+
+# Everything, the optional frameworks included; in small groups, because one huge call can backtrack for minutes.
+$(VENV)/.full: $(VENV)/.demo
+	@echo "» installing the test tools and the optional frameworks"
+	@$(PIP) hypothesis pytest pytest-xdist pytest-timeout ruff mypy types-PyYAML pandas polars build hatchling
+	@$(PIP) -e '.[torch,lightning,accelerate,jax,audio,hdf5,jasper,report,fast]'
+	@$(PIP) datasets tensorboard grain orbax-checkpoint playwright mkdocs-material mkdocstrings-python
+	@DS_BUILD_OPS=0 $(PIP) --no-build-isolation deepspeed
+	@echo "» compiling DeepSpeed's CPU extension and Lading's kernels once"
+	@$(BIN)/python benchmarks/warm_up.py
+	@touch $@
+
+setup: $(VENV)/.full
+
+demo: $(VENV)/.demo
+	@$(BIN)/lading demo
+
+test: setup test-unit test-launch
+
+test-unit: setup
+	$(PYTEST) -n 2 -m "not launch and not slow" --durations=20 tests src/lading --doctest-modules
+
+test-launch: setup
+	$(PYTEST) -m "launch and not slow" --durations=20 tests
+
+test-all: setup
+	$(PYTEST) -n 2 -m "not launch" --durations=20 tests src/lading --doctest-modules
+	$(PYTEST) -m launch --durations=20 tests
+
+check: setup lint types test
+
+format: setup
+	$(BIN)/ruff format src tests benchmarks examples
+	$(BIN)/ruff check --fix src tests benchmarks examples
+
+lint: setup
+	$(BIN)/ruff format --check src tests benchmarks examples
+	$(BIN)/ruff check src tests benchmarks examples
+
+types: setup
+	$(BIN)/mypy
+
+bench: setup
+	$(BIN)/python -m benchmarks.run
+
+bench-table: setup
+	$(BIN)/python -m benchmarks.table
+
+docs: setup
+	$(BIN)/mkdocs build --strict
+
+package: setup
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation
+
+clean:
+	rm -rf $(VENV) dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis runs
