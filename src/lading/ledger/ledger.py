@@ -47,7 +47,8 @@ class Ledger:
 
     Args:
         run_dir: Folder of the run; the same for all ranks and all attempts.
-        plan: The plan the bills come from. None: nothing predicts the names, so they are kept.
+        plan: The plan the bills come from. None: a Lading loader whose tracker this is brings its own; with any other,
+            nothing predicts the names, so they are kept.
         record: ``digest`` (8 bytes a batch; the plan knows the rest), ``names`` or ``content`` (names and a hash of
             each sample's bytes). None: ``digest`` with a plan, ``names`` without.
         rank: This process's rank; None: as the bills say.
@@ -74,8 +75,8 @@ class Ledger:
         names: Iterable[str] = (),
         part_rows: dict[str, int] | None = None,
     ) -> None:
-        self.record = record or ("digest" if plan else "names")
-        _check_choices(self.record, on_error, plan)
+        _check_choices(record, on_error)
+        self._record = record
         self.run_dir, self.plan, self.on_error = Path(run_dir), plan, on_error
         self.attempt: int | None = None
         self._sync = _sync_every(flush_every)
@@ -86,9 +87,18 @@ class Ledger:
         self._last, self._settled = -1, -1
         self._open: set[int] = set()
         self._broken = self._closed = False
-        if plan is not None or self._names:
-            self._guarded(self._describe)
+        self._guarded(self.run_dir.mkdir, parents=True, exist_ok=True)
         atexit.register(_close_at_exit, weakref.ref(self))
+
+    @property
+    def wants_batch(self) -> bool:
+        """Whether ``deliver`` is to be given the batch as well as its bill."""
+        return self.record == "content"
+
+    @property
+    def record(self) -> str:
+        """What is kept: ``digest``, ``names`` or ``content``."""
+        return self._record or ("digest" if self.plan is not None else "names")
 
     def begin(self, step: int, plan: Plan | None = None, world: World | None = None) -> Plan | None:
         """Open an attempt at a step, unless the step goes on in the open one, and return the plan to follow from here.
@@ -218,9 +228,6 @@ class Ledger:
             )
         self._guarded(self._open_attempt, bill.step, self._world or bill.world)
 
-    def _describe(self) -> Description:
-        return describe(self._run, self._fresh_description(), allow_changed_plan=self._allow_changed_plan)
-
     def _fresh_description(self) -> Description:
         from lading import __version__  # at call time: the front door must not be needed to open this room
 
@@ -233,8 +240,10 @@ class Ledger:
     def _open_attempt(self, step: int, world: World, *, honour_blocks: bool = False) -> None:
         if self._writer is not None:
             self._writer.close()
+        if self.record == "digest" and self.plan is None:
+            raise ConfigError("record='digest' needs a plan: without one nobody could say what a digest stands for.")
         fresh = self._fresh_description()
-        self._describe()
+        describe(self._run, fresh, allow_changed_plan=self._allow_changed_plan)
         events = self.plan.events if self.plan is not None else ()
         if honour_blocks:
             events = (*events, *blocks_to_honour(read_events(self._run), events, step))
@@ -303,13 +312,11 @@ class Ledger:
         warnings.warn(str(error), stacklevel=3)
 
 
-def _check_choices(record: str, on_error: str, plan: Plan | None) -> None:
-    if record not in RECORDS:
+def _check_choices(record: str | None, on_error: str) -> None:
+    if record is not None and record not in RECORDS:
         raise ConfigError(f"record is {record!r}: expected one of {', '.join(map(repr, RECORDS))}.")
     if on_error not in ("raise", "warn"):
         raise ConfigError(f"on_error is {on_error!r}: expected 'raise' or 'warn'.")
-    if record == "digest" and plan is None:
-        raise ConfigError("record='digest' needs a plan: without one nobody could say what a digest stands for.")
 
 
 def _sync_every(flush_every: int | str) -> tuple[int | None, float | None]:

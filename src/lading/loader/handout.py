@@ -36,7 +36,7 @@ class LoaderIterator(Iterator[Any]):
         if delivery.failure is not None:
             raise bad_sample(order.bill, delivery.failure)
         bill = delivery.bill or order.bill
-        self._loader.hand_out(bill, self._stop, self)
+        self._loader.hand_out(bill, self._stop, self, delivery.batch)
         return (delivery.batch, bill) if self._with_bills else delivery.batch
 
 

@@ -42,8 +42,14 @@ class Loader(DataLoader[Any]):
         global_batch_size: Samples of a step, all ranks together; instead of ``batch_size``.
         seed: Same seed, same order, on every machine.
         shuffle: True, False, or ``"block"`` (blocks of ``block_samples`` neighbours, for locality on disk).
-        weights: Shares of the datasets, by name.
-        mixture: A ready ``MixtureSpec`` (schedules, token weights); instead of ``weights``.
+        weights: Shares of the datasets, by name or in order; an epoch is then ``epoch_samples`` (the sum of lengths).
+        schedule: Weights that change as planned: ``[(0, {...}), ("2000ba", {...})]``, or see ``lading.order.schedule``.
+        temperature: Flattens weights (or lengths) to the power 1/T.
+        stopping: When an epoch of a mixture ends: ``restart``, ``first_exhausted`` or ``all_exhausted``.
+        weight_unit: ``samples`` or ``tokens``: what weights are shares of; ``mean_tokens`` by name, or the sources'.
+        lookahead_steps: Most batches on their way; ``reweight`` acts after that many.
+        policy: Chooses weights while the run goes on, such as ``lading.train.FollowLosses``.
+        mixture: A ready ``MixtureSpec`` or a ``MixtureRequest``; instead of all these.
         chunk_batches: Batches of a chunk. Each iteration then hands out one chunk.
         drop_last: Whether an incomplete global batch at the end of an epoch is dropped.
         pad: Whether the last, incomplete batch is filled up with marked rows. None: only with several ranks.
@@ -77,7 +83,15 @@ class Loader(DataLoader[Any]):
         seed: int = 0,
         shuffle: bool | str = True,
         block_samples: int = 4096,
-        weights: Mapping[str, float] | None = None,
+        weights: Weights | None = None,
+        schedule: Any = None,
+        temperature: float | None = None,
+        stopping: str = "restart",
+        epoch_samples: int | None = None,
+        weight_unit: str = "samples",
+        mean_tokens: Mapping[str, float] | None = None,
+        lookahead_steps: int = LOOKAHEAD_STEPS,
+        policy: reweighting.Policy | None = None,
         mixture: Any = None,
         chunk_batches: int | None = None,
         drop_last: bool = False,
@@ -114,6 +128,9 @@ class Loader(DataLoader[Any]):
         self.sources, self.global_batch_size, self.seed = sources, global_batch_size, seed
         self.shuffle, self.block_samples = shuffle, block_samples
         self.weights, self.mixture, self.chunk_batches, self.pad = weights, mixture, chunk_batches, pad
+        self.schedule, self.temperature, self.stopping, self.epoch_samples = schedule, temperature, stopping, epoch_samples
+        self.weight_unit, self.mean_tokens, self.lookahead_steps = weight_unit, mean_tokens, lookahead_steps
+        self.policy, self._policy = policy, reweighting.PolicyRunner(policy)
         self.names, self.tracker, self.on_error, self.max_bad = names, tracker, on_error, max_bad
         self.fingerprint, self.rank, self.world_size = fingerprint, rank, world_size
         self.prefetch, self.allow_rebatch = prefetch, allow_rebatch
@@ -191,6 +208,9 @@ class Loader(DataLoader[Any]):
     def _start(self, *, with_bills: bool) -> LoaderIterator:
         self._check_world()
         steps = self._cursor.begin(self.plan)
+        for tracker in self._trackers():
+            if hasattr(tracker, "begin"):  # a ledger knows which samples were blocked by hand since
+                self._plan = tracker.begin(steps.start, self.plan, self.world) or self._plan
         self._fetcher.names = settings.name_keys(self.names, self._named, may_pad=self._may_pad())
         stream = self._deliveries(self._orders(steps))
         self._iterators = LoaderIterator(self, stream, steps.stop, with_bills=with_bills)
@@ -319,13 +339,16 @@ class Loader(DataLoader[Any]):
                 f"{self.step}. Events act from the next step on."
             )
         self._plan = self.plan.with_event(event)
+        for tracker in self._trackers():
+            if hasattr(tracker, "event"):
+                tracker.event(event)
 
     def block(self, dataset: str | int, indices: Sequence[int], reason: str = "") -> None:
         """Replace samples by substitutes from the next iteration's first step on."""
         number = self.plan.number_of(dataset)
         self.add_event(Block(self.step, number, tuple(map(int, indices)), reason))
 
-    def hand_out(self, bill: Bill, stop: int, iterator: LoaderIterator) -> None:
+    def hand_out(self, bill: Bill, stop: int, iterator: LoaderIterator, batch: Any = None) -> None:
         """Note that a batch leaves the loader. Only the newest iterator moves it."""
         if iterator is self._iterators:
             self._cursor.hand_out(bill.step, stop)
@@ -334,7 +357,10 @@ class Loader(DataLoader[Any]):
         if bill.deviations:
             self._incidents.note(bill)
         for tracker in self._trackers():
-            tracker.update(bill)
+            if getattr(tracker, "wants_batch", False):
+                tracker.update(bill, batch)
+            else:
+                tracker.update(bill)
 
     def _trackers(self) -> Sequence[Any]:
         if self.tracker is None:
