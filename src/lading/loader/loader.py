@@ -20,15 +20,17 @@ from torch.utils.data import ConcatDataset, DataLoader
 
 from lading.errors import LoaderError, PlanError, WorldError
 from lading.identity import Bill, Deviation, World
-from lading.loader import engine, injected, settings
+from lading.loader import engine, injected, planning, reweighting, settings
 from lading.loader.cursor import Cursor
-from lading.loader.describe import describe
 from lading.loader.fetch import Fetcher, WorkOrder
 from lading.loader.handout import LoaderIterator
 from lading.loader.incidents import Incidents
 from lading.loader.sampler import PlanSampler
 from lading.loader.state import make_state, restored_plan
-from lading.order import Block, Dataset, Event, Plan
+from lading.order import Block, Event, Plan, Reweight
+from lading.order.mixture_spec import LOOKAHEAD_STEPS
+from lading.order.weights import Weights
+from lading.source.reader import Reader
 
 _SHUFFLES = {True: "full", False: "none", "block": "block", "full": "full", "none": "none"}
 
@@ -128,9 +130,10 @@ class Loader(DataLoader[Any]):
         self.sources, self.global_batch_size, self.seed = sources, global_batch_size, seed
         self.shuffle, self.block_samples = shuffle, block_samples
         self.weights, self.mixture, self.chunk_batches, self.pad = weights, mixture, chunk_batches, pad
-        self.schedule, self.temperature, self.stopping, self.epoch_samples = schedule, temperature, stopping, epoch_samples
-        self.weight_unit, self.mean_tokens, self.lookahead_steps = weight_unit, mean_tokens, lookahead_steps
-        self.policy, self._policy = policy, reweighting.PolicyRunner(policy)
+        self.schedule, self.temperature, self.stopping = schedule, temperature, stopping
+        self.epoch_samples, self.weight_unit, self.mean_tokens = epoch_samples, weight_unit, mean_tokens
+        self.lookahead_steps = lookahead_steps
+        self.policy, self._policy = policy, reweighting.PolicyRunner.of(policy)
         self.names, self.tracker, self.on_error, self.max_bad = names, tracker, on_error, max_bad
         self.fingerprint, self.rank, self.world_size = fingerprint, rank, world_size
         self.prefetch, self.allow_rebatch = prefetch, allow_rebatch
@@ -181,22 +184,12 @@ class Loader(DataLoader[Any]):
     def plan(self) -> Plan:
         """The order of the run, events included; made at first use."""
         if self._plan is None:
-            self._plan = self._make_plan()
+            self._plan = planning.make_plan(self)
         return self._plan
 
-    def _make_plan(self) -> Plan:
-        readers = zip(self._named, self._fetcher.readers, strict=True)
-        datasets = tuple(Dataset(name, len(r.source), describe(r, self.fingerprint)) for name, r in readers)
-        return Plan(
-            datasets=datasets,
-            global_batch_size=self.global_batch_size or (self.rank_batch_size or 0) * self.world.world_size,
-            seed=self.seed,
-            shuffle=self.plan_shuffle,
-            block_samples=self.block_samples,
-            drop_last=self.drop_last,
-            chunk_batches=self.chunk_batches,
-            mixture=self.mixture,
-        )
+    def named_readers(self) -> Iterator[tuple[str, Reader]]:
+        """Yield the sources by name, as they are read."""
+        return zip(self._named, self._fetcher.readers, strict=True)
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
         return self._start(with_bills=False)
@@ -249,7 +242,8 @@ class Loader(DataLoader[Any]):
 
     def _deliveries(self, orders: Iterator[WorkOrder]) -> Iterator[engine.Delivered]:
         if self.num_workers == 0:
-            return engine.in_this_process(self._fetcher, orders, self.prefetch, self._pins())
+            prefetch = reweighting.capped_prefetch(self.plan, 0, None, self.prefetch)[1]
+            return engine.in_this_process(self._fetcher, orders, prefetch, self._pins())
         if self._workers is None or not self.persistent_workers:
             self._workers = engine.Workers(self._fetcher, self.seed, self._worker_settings())
         return self._workers.run(orders)
@@ -260,9 +254,10 @@ class Loader(DataLoader[Any]):
         return "skip" in self._fetcher.policies or (short and (several or bool(self.pad)))
 
     def _worker_settings(self) -> dict[str, Any]:
-        kept = ("num_workers", "timeout", "worker_init_fn", "prefetch_factor", "persistent_workers", "generator")
+        kept = ("num_workers", "timeout", "worker_init_fn", "persistent_workers", "generator")
         return {
             **{name: getattr(self, name) for name in kept},
+            "prefetch_factor": reweighting.capped_prefetch(self.plan, self.num_workers, self.prefetch_factor, None)[0],
             "multiprocessing_context": self.multiprocessing_context,
             "pin_memory": self._pins(),
         }
@@ -299,7 +294,7 @@ class Loader(DataLoader[Any]):
         """Return where the loader stands: the same on every rank, JSON-able, at any time."""
         for tracker in self._trackers():
             tracker.flush()
-        return make_state(self.plan, self.step)
+        return make_state(self.plan, self.step, self._policy.state())
 
     def load_state_dict(
         self, state: Mapping[str, Any], *, allow_rebatch: bool | None = None, allow_changed_plan: bool = False
@@ -312,9 +307,10 @@ class Loader(DataLoader[Any]):
             allow_changed_plan: Go on although seed, data or weights differ.
         """
         rebatch = self.allow_rebatch if allow_rebatch is None else allow_rebatch
-        self._plan, step = restored_plan(
-            state, self._make_plan(), allow_rebatch=rebatch, allow_changed_plan=allow_changed_plan
-        )
+        fresh = planning.make_plan(self, planning.first_batch(state))
+        plan, step = restored_plan(state, fresh, allow_rebatch=rebatch, allow_changed_plan=allow_changed_plan)
+        self._policy.load(state.get("policy", ""))
+        self._plan = plan
         self._cursor.move_to(step)
         self._incidents.clear()
         self.last_bill = None
@@ -323,11 +319,11 @@ class Loader(DataLoader[Any]):
     def peeking(self) -> Iterator[None]:
         """Let batches be looked at inside the block without taking them from the run or telling the tracker."""
         kept = self._cursor.snapshot(), self.tracker, self.last_bill
-        self.tracker = None
+        self.tracker, self._policy.is_paused = None, True
         try:
             yield
         finally:
-            self._iterators = None
+            self._iterators, self._policy.is_paused = None, False
             self.tracker, self.last_bill = kept[1], kept[2]
             self._cursor.restore(kept[0])
 
@@ -342,6 +338,19 @@ class Loader(DataLoader[Any]):
         for tracker in self._trackers():
             if hasattr(tracker, "event"):
                 tracker.event(event)
+
+    def reweight(self, weights: Weights, reason: str = "") -> Reweight:
+        """Change the weights of the mixture from the first block boundary after what may be prefetched.
+
+        Every rank must call it after the same step with the same weights. Nothing before the change moves.
+
+        Args:
+            weights: New weights, by name or in order, in ``weight_unit``.
+            reason: Who asked for it, for the ledger.
+        """
+        event = reweighting.reweighted(self.plan, self.step, weights, self.world, reason)
+        self.add_event(event)
+        return event
 
     def block(self, dataset: str | int, indices: Sequence[int], reason: str = "") -> None:
         """Replace samples by substitutes from the next iteration's first step on."""
@@ -361,6 +370,10 @@ class Loader(DataLoader[Any]):
                 tracker.update(bill, batch)
             else:
                 tracker.update(bill)
+        if iterator is self._iterators and self._policy.wants(self.step):
+            chosen = self._policy.choose(self.plan, self.step)
+            if chosen is not None:
+                self.reweight(chosen, type(self.policy).__name__)
 
     def _trackers(self) -> Sequence[Any]:
         if self.tracker is None:

@@ -200,7 +200,11 @@ class Plan:
 
     def with_event(self, event: Event) -> Plan:
         """Return the plan as it is after an event. Nothing before the event changes."""
-        return dataclasses.replace(self, events=(*self.events, event))
+        after = dataclasses.replace(self, events=(*self.events, event))
+        if isinstance(event, Reweight) and isinstance(self.order, Mixed):
+            # Neither the clock nor the name of the plan changes, and the stages worked out so far stay.
+            vars(after).update(fingerprint=self.fingerprint, clock=self.clock, order=self.order.extended(event))
+        return after
 
     def with_events(self, events: Sequence[Event]) -> Plan:
         """Return the plan with these events and no others."""

@@ -1,0 +1,217 @@
+"""Weights that change while a loader runs: by hand, or by a policy.
+
+    batch of step s handed out ─▶ reweight ─▶ acts at the first block boundary at or after step s + 1 + lookahead
+
+What was prefetched is never taken back: at most ``lookahead_steps`` batches are
+on their way, and the change comes after them. So all ranks agree without
+talking, as long as each asks for the same after the same step, which is checked
+where a process group exists. The change is an event of the plan: in the
+loader's state, in the ledger.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+from lading.errors import LadingError, MixtureError, ResumeError, WorldError
+from lading.identity import World
+from lading.identity.hashing import key64
+from lading.loader.agreement import check_agreement
+from lading.loader.engine import PREFETCH
+from lading.order.block_places import next_block
+from lading.order.event import Reweight
+from lading.order.mixed import Mixed
+from lading.order.mixture import as_integers
+from lading.order.mixture_spec import MixtureSpec, finite_error
+from lading.order.plan import Plan
+from lading.order.weights import Weights, shares
+
+_TORCH_PREFETCH_FACTOR = 2
+
+
+@dataclass(frozen=True)
+class Mix:
+    """What a policy is told; the same on every rank.
+
+    Attributes:
+        step: The next step to be handed out.
+        names: Names of the datasets.
+        lengths: Samples of each dataset.
+        mean_tokens: Mean tokens of a sample of each dataset, where known.
+        counts: Samples of each dataset handed out so far, all ranks together.
+        weights: Shares, in ``unit``, that hold from where a change would act, if there is none.
+        unit: What weights are shares of: ``samples`` or ``tokens``.
+    """
+
+    step: int
+    names: tuple[str, ...]
+    lengths: tuple[int, ...]
+    mean_tokens: tuple[float | None, ...]
+    counts: tuple[int, ...]
+    weights: tuple[float, ...]
+    unit: str = "samples"
+
+
+@runtime_checkable
+class Policy(Protocol):
+    """Chooses weights while a run goes on. Its state is JSON and lives in the loader's state."""
+
+    every_steps: int
+
+    def __call__(self, mix: Mix) -> Weights | None:
+        """Return new weights, or None to leave them."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what the policy must remember, JSON-able."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where a state was taken."""
+        ...
+
+
+def reweighted(plan: Plan, step: int, weights: Weights, world: World, reason: str = "") -> Reweight:
+    """Return the event that changes the weights, asked for before a step is handed out.
+
+    Args:
+        plan: The plan with all events so far.
+        step: The next step to be handed out.
+        weights: New weights, by name or in order, in the unit of the plan's mixture.
+        world: Who asks; all ranks must ask for the same.
+        reason: Who asked for it.
+    """
+    what = f"reweight before step {step}"
+    try:
+        spec = _running_mixture(plan)
+        integers = as_integers(plan.datasets, weights, spec.unit)
+    except LadingError as error:
+        # The others may have asked for something sensible and wait: let them know before giving up.
+        with contextlib.suppress(WorldError):
+            check_agreement(world, key64("refused", str(error)), what)
+        raise
+    position = acts_at(plan, step)
+    check_agreement(world, key64(step, position, *integers), what)
+    return Reweight(step, position, integers, reason)
+
+
+def acts_at(plan: Plan, step: int) -> int:
+    """Return the position from which a change acts that is asked for before a step is handed out."""
+    return next_block(plan.locate(step + _running_mixture(plan).lookahead_steps).position)
+
+
+def mix_at(plan: Plan, step: int) -> Mix:
+    """Return what a policy is told before a step is handed out."""
+    spec = _running_mixture(plan)
+    assert isinstance(plan.order, Mixed)
+    weights = plan.order.weights_at(acts_at(plan, step))
+    means = tuple(d.mean_tokens for d in plan.datasets)
+    return Mix(
+        step=step,
+        names=plan.names,
+        lengths=plan.lengths,
+        mean_tokens=means,
+        counts=tuple(plan.counts(step)),
+        weights=tuple(_in_unit(shares(weights), means, spec.unit)),
+        unit=spec.unit,
+    )
+
+
+def capped_prefetch(plan: Plan, num_workers: int, prefetch_factor: int | None, prefetch: int | None) -> tuple[Any, Any]:
+    """Return (prefetch_factor, prefetch) that stay within the plan's lookahead."""
+    if plan.mixture is None or plan.mixture.is_finite:
+        return prefetch_factor, prefetch
+    lookahead = plan.mixture.lookahead_steps
+    if num_workers:
+        factor = min(prefetch_factor or _TORCH_PREFETCH_FACTOR, lookahead // num_workers)
+        if factor < 1:
+            raise MixtureError(
+                f"{num_workers} workers prefetch at least {num_workers} batches, lookahead_steps={lookahead} allows "
+                "fewer: a reweighting would come too late. Raise lookahead_steps, or use fewer workers."
+            )
+        return factor, prefetch
+    most = max(lookahead - 1, 0)  # the thread holds one batch more than its queue
+    if prefetch is None:
+        return prefetch_factor, None if most >= PREFETCH else most
+    return prefetch_factor, min(prefetch, most)
+
+
+@dataclass
+class PolicyRunner:
+    """Asks a policy for weights every so many steps, once for each step number.
+
+    Attributes:
+        policy: The policy, or None.
+        last_step: The step it was last asked before.
+        is_paused: While batches are only looked at, nobody is asked.
+    """
+
+    policy: Policy | None
+    last_step: int = -1
+    is_paused: bool = field(default=False, repr=False)
+
+    @classmethod
+    def of(cls, policy: Any) -> PolicyRunner:
+        """Return the runner of a policy (or of None); refuse what is no policy."""
+        if policy is not None and not (isinstance(policy, Policy) and policy.every_steps >= 1):
+            raise MixtureError(
+                f"policy={policy!r}: expected a callable with every_steps (at least 1), state_dict and "
+                "load_state_dict, such as lading.train.FollowLosses."
+            )
+        return cls(policy)
+
+    def wants(self, step: int) -> bool:
+        """Say whether the policy is to be asked before a step."""
+        if self.policy is None or self.is_paused or step <= self.last_step:
+            return False
+        return step % self.policy.every_steps == 0
+
+    def choose(self, plan: Plan, step: int) -> Weights | None:
+        """Ask the policy."""
+        assert self.policy is not None
+        self.last_step = step
+        return self.policy(mix_at(plan, step))
+
+    def state(self) -> dict[str, Any]:
+        """Return what the loader's state keeps of the policy."""
+        if self.policy is None:
+            return {}
+        return {"kind": type(self.policy).__name__, "last_step": self.last_step, "state": self.policy.state_dict()}
+
+    def load(self, text: str) -> None:
+        """Go on where a state was taken; a policy that finds no state of its own begins anew."""
+        try:
+            saved = json.loads(text or "{}")
+        except json.JSONDecodeError as error:
+            raise ResumeError(f"the policy's state is damaged: {error}. Take an older checkpoint.") from error
+        self.last_step = int(saved.get("last_step", -1))
+        if self.policy is None or not saved:
+            return
+        if saved["kind"] != type(self.policy).__name__:
+            raise ResumeError(
+                f"the state was saved with the policy {saved['kind']}, this loader has {type(self.policy).__name__}. "
+                "Use the same policy, or remove the key 'policy' from the state to begin the new one afresh."
+            )
+        self.policy.load_state_dict(saved["state"])
+
+
+def _running_mixture(plan: Plan) -> MixtureSpec:
+    if plan.mixture is None:
+        raise MixtureError(
+            "this run has no weights that could change: it visits every sample once an epoch. "
+            "Pass weights= to the loader."
+        )
+    if plan.mixture.is_finite:
+        raise finite_error(plan.mixture.stopping, "a reweighting")
+    return plan.mixture
+
+
+def _in_unit(sample_shares: list[float], means: tuple[float | None, ...], unit: str) -> list[float]:
+    if unit == "samples":
+        return sample_shares
+    tokens = [share * (mean or 0.0) for share, mean in zip(sample_shares, means, strict=True)]
+    return [t / sum(tokens) for t in tokens]
