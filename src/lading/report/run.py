@@ -13,8 +13,17 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
+from lading.identity import SampleId
 from lading.order.plan import Plan
+from lading.report.block import block
+from lading.report.compare import Comparison, compare
 from lading.report.evidence import Evidence, read_evidence
+from lading.report.explain import Explanation, explain
+from lading.report.losses import losses, losses_by_dataset, spikes
+from lading.report.mix import mix, passes
+from lading.report.planned_samples import planned_samples
 from lading.report.sightings import StepRecord, dataset_number, newest_plan, next_step, step_record, where
 from lading.report.table import Table
 from lading.report.verify import Progress, Verdict, silent, verify
@@ -77,6 +86,93 @@ class Run:
             until: Also list where the plan will use it, up to this step.
         """
         return where(self.evidence, self._views, dataset, index, until)
+
+    def mix(self, by: str | int = "run") -> Table:
+        """Return the samples and share of each dataset, against the plan.
+
+        Args:
+            by: ``run``, ``epoch``, ``chunk``, ``attempt``, or a number of steps.
+        """
+        return mix(self.evidence, self._views, by)
+
+    def passes(self) -> Table:
+        """Return how often each dataset was gone through, and how much of it was ever used."""
+        return passes(self.evidence, self._views)
+
+    coverage = passes
+
+    def losses(self, by: str | None = None, *, bins: int = 40) -> Table:
+        """Return the loss of every applied step, or with ``by="dataset"`` of each dataset along the run."""
+        return losses_by_dataset(self.evidence, self._views, bins) if by == "dataset" else losses(self._views)
+
+    def spikes(self, *, window: int = 64, threshold: float = 6.0) -> Table:
+        """Return the steps whose loss stands far above those before them, the worst first.
+
+        Args:
+            window: Steps before it to compare with.
+            threshold: How many robust standard deviations are far.
+        """
+        return spikes(self._views, window, threshold)
+
+    def compare(self, other: Run | str | os.PathLike[str]) -> Comparison:
+        """Compare with another run, step by step, whatever their world sizes."""
+        return compare(self, other if isinstance(other, Run) else Run(other))
+
+    def explain(self, step: int, *, around: int = 5) -> Explanation:
+        """Return everything known of a step: samples, shares, earlier exposures, losses around it."""
+        return explain(self, step, around)
+
+    def block(self, *specs: str, reason: str = "") -> list[SampleId]:
+        """Ask that samples (``code:93412``, ``code:0-9``, ``step:48213``) be used no more from the next attempt on."""
+        return block(self, list(specs), reason)
+
+    def sql(self, query: str, *, steps: tuple[int, int] | None = None) -> Table:
+        """Return the answer of DuckDB over the views ``batches``, ``history`` and ``samples``.
+
+        Args:
+            query: SQL.
+            steps: ``(first, stop)`` of the steps whose samples a planned run works out; None: all of history.
+        """
+        if "samples" in self._views.table_names(query):
+            self._provide_samples(steps)
+        return Table(self._views.query(query))
+
+    def _provide_samples(self, steps: tuple[int, int] | None) -> None:
+        if not self.evidence.description.plans:
+            self._views.create_samples()
+            return
+        first, stop = steps or (0, self.num_steps)
+        applied = self._views.query(
+            f"SELECT attempt, step FROM history WHERE fate = 'applied' AND step >= {first} AND step < {stop} "
+            "ORDER BY step"
+        )
+        pairs = list(zip(applied["attempt"].to_pylist(), applied["step"].to_pylist(), strict=True))
+        self._views.register("samples", planned_samples(self.evidence, pairs))
+
+    def content_of(self, step: int) -> dict[int, int]:
+        """Return the hash of each sample's bytes in a step, by slot, where they were kept."""
+        owner = self.evidence.owner(step)
+        self._views.create_samples()
+        table = self._views.query(
+            f"SELECT slot, content FROM recorded_samples WHERE step = {step} "
+            f"AND attempt = {-1 if owner is None else owner}"
+        )
+        return dict(zip(table["slot"].to_pylist(), table["content"].to_pylist(), strict=True))
+
+    def places_before(self, step: int, samples: list[tuple[int, int]]) -> list[list[int]]:
+        """Return, for each (dataset, index), the steps before a step at which it was planned or recorded."""
+        if self.plan is not None:
+            return [[place.step for place in self.plan.where(d, i, 0, step)] if step else [] for d, i in samples]
+        self._views.create_samples()
+        self._views.register("asked", pa.table({"dataset": [d for d, _ in samples], "index": [i for _, i in samples]}))
+        table = self._views.query(
+            f"SELECT dataset, index, step FROM samples JOIN asked USING (dataset, index) WHERE step < {step} "
+            "ORDER BY step"
+        )
+        found: dict[tuple[int, int], list[int]] = {}
+        for row in table.to_pylist():
+            found.setdefault((row["dataset"], row["index"]), []).append(row["step"])
+        return [found.get(sample, []) for sample in samples]
 
     def number_of(self, dataset: str | int) -> int:
         """Return the number of a dataset given by name or number."""

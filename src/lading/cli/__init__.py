@@ -1,0 +1,78 @@
+"""The ``lading`` command: one file per verb, opened when the verb is used.
+
+    lading show RUN        lading step RUN 48213        lading where RUN code 93412        lading verify RUN
+
+Exit codes: 0 it holds, 1 it does not, 2 wrong use. Every verb has ``--json``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+# The verb, and what it does in one line; the verb's file holds a function of its name, or ``app`` for a group of verbs.
+VERBS = {
+    "show": "What a run is and how far it got.",
+    "step": "What was in a step, and what became of it.",
+    "where": "Every step that used a sample.",
+    "mix": "What the model got of each dataset, against the plan.",
+    "verify": "Whether the record is what the plan says, byte for byte.",
+    "diff": "Whether two runs hold the same, and if not, from which step on.",
+    "explain": "Everything around a step: samples, shares, exposures, losses.",
+    "block": "Use samples no more, from the next attempt on.",
+    "sql": "Ask DuckDB over batches, history and samples.",
+    "report": "Write one page that tells the whole run.",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    from lading.errors import LadingError  # here, so that importing this package costs nothing
+
+    try:
+        _app(given)(given, prog_name="lading")
+    except LadingError as error:
+        print(f"lading: {' '.join(str(error).split())}", file=sys.stderr)
+        sys.exit(2)
+    except BrokenPipeError:
+        sys.stderr.close()  # whoever read our output has had enough
+        sys.exit(0)
+
+
+def _app(given: Sequence[str]):  # type: ignore[no-untyped-def]
+    """Return the application, with the one verb that is asked for; the others only have a name."""
+    import typer  # here, for the same reason
+
+    app = typer.Typer(
+        name="lading",
+        help="What was in a batch, where a sample was used, what a model was really trained on.",
+        add_completion=False,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+    )
+
+    @app.callback(invoke_without_command=True)
+    def version(
+        show_version: bool = typer.Option(False, "--version", help="Show the version and exit."),
+    ) -> None:
+        if show_version:
+            from lading import __version__
+
+            typer.echo(f"lading {__version__}")
+            raise typer.Exit
+
+    wanted = next((word for word in given if not word.startswith("-")), None)
+    for verb, text in VERBS.items():
+        if verb == wanted:
+            module = importlib.import_module(f"lading.cli.{verb.replace('-', '_')}")
+            group = getattr(module, "app", None)
+            if group is not None:
+                app.add_typer(group, name=verb, help=text)
+            else:
+                app.command(verb)(getattr(module, verb.replace("-", "_")))
+        else:
+            app.command(verb, help=text)(lambda: None)
+    return app

@@ -1,0 +1,56 @@
+"""Ask that samples be used no more: recorded now, honoured from the next attempt's first step.
+
+code:93412       one sample
+code:100-199     several
+step:48213       every sample that the step held
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from lading.errors import ConfigError
+from lading.identity import SampleId
+from lading.ledger.events import blocked_by_hand, record_event
+from lading.order.substitute import substitute
+
+if TYPE_CHECKING:
+    from lading.report.run import Run
+
+_SPEC = re.compile(r"(?P<name>.+):(?P<first>\d+)(?:-(?P<last>\d+))?")
+
+
+def block(run: Run, specs: list[str], reason: str = "") -> list[SampleId]:
+    """Record that samples are to be blocked; return those that were not blocked before."""
+    if run.plan is None:
+        raise ConfigError(
+            "this run has no plan: nothing decides what comes instead of a blocked sample. Take the samples out of the "
+            "dataset, or train from a Lading loader."
+        )
+    known = blocked_by_hand(run.evidence.events)
+    wanted = [sample for spec in specs for sample in samples_of(run, spec)]
+    new = [s for s in dict.fromkeys(wanted) if s not in known]
+    for dataset in {s.dataset for s in new}:
+        blocked = {s.index for s in [*known, *new] if s.dataset == dataset}
+        substitute(run.plan.lengths[dataset], run.plan.seed, next(iter(blocked)), blocked)  # somebody must be left
+    if new:
+        record_event(run.evidence.run, "block", samples=[list(s) for s in new], reason=reason)
+    return new
+
+
+def samples_of(run: Run, spec: str) -> list[SampleId]:
+    """Return the samples that ``dataset:index``, ``dataset:first-last`` or ``step:number`` names."""
+    match = _SPEC.fullmatch(spec)
+    if match is None:
+        raise ConfigError(f"{spec!r} names no sample: expected dataset:index, dataset:first-last or step:number.")
+    name, first = match["name"], int(match["first"])
+    last = int(match["last"]) if match["last"] else first
+    if name == "step" and "step" not in run.datasets:
+        steps = [run.step(step).samples for step in range(first, last + 1)]
+        return [SampleId(row["dataset"], row["index"]) for table in steps for row in table]
+    number = run.number_of(name)
+    length = run.plan.lengths[number] if run.plan is not None else last + 1
+    if not first <= last < length:
+        raise ConfigError(f"{spec!r} is outside the dataset: {run.datasets[number]!r} has samples 0 to {length - 1}.")
+    return [SampleId(number, index) for index in range(first, last + 1)]

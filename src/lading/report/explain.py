@@ -1,0 +1,107 @@
+"""Why did something happen at this step? Everything that is known of it, side by side.
+
+The samples of the step, the share of each dataset against the plan, how often
+each sample was seen before, and the losses around it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from lading.report.sightings import StepRecord, fates_of
+from lading.report.table import Table
+
+if TYPE_CHECKING:
+    from lading.report.run import Run
+
+SHARES = pa.schema(
+    [
+        ("dataset", pa.string()),
+        ("samples", pa.int64()),
+        ("share", pa.float64()),
+        ("usual", pa.float64()),
+        ("ratio", pa.float64()),
+    ]
+)
+EXPOSURES = pa.schema(
+    [
+        ("slot", pa.int64()),
+        ("dataset", pa.string()),
+        ("index", pa.int64()),
+        ("earlier", pa.int64()),
+        ("last_step", pa.int64()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Everything around one step.
+
+    Attributes:
+        record: The step itself.
+        shares: Samples of each dataset in it, against what is usual.
+        exposures: How often each sample had been applied before, and when last.
+        around: Losses of the steps around it.
+        score: How far its loss stands above those before it, in robust deviations.
+        usual_loss: Median loss of the steps before it.
+    """
+
+    record: StepRecord
+    shares: Table
+    exposures: Table
+    around: Table
+    score: float | None
+    usual_loss: float | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as JSON-able fields."""
+        tables = {name: getattr(self, name).dicts() for name in ("shares", "exposures", "around")}
+        return {**self.record.to_dict(), **tables, "score": self.score, "usual_loss": self.usual_loss}
+
+
+def explain(run: Run, step: int, around: int) -> Explanation:
+    """Gather what is known of a step and the steps around it."""
+    record = run.step(step)
+    losses = run.losses().arrow
+    steps = losses["step"].to_numpy()
+    near = losses.filter(pa.array((steps >= step - around) & (steps <= step + around)))
+    spikes = {row["step"]: row for row in run.spikes(threshold=-np.inf)}
+    own = spikes.get(step, {})
+    return Explanation(
+        record=record,
+        shares=_shares(run, record),
+        exposures=_exposures(run, record),
+        around=Table(near),
+        score=own.get("score"),
+        usual_loss=own.get("usual"),
+    )
+
+
+def _shares(run: Run, record: StepRecord) -> Table:
+    names = record.samples["name"]
+    usual = {row["dataset"]: row["planned"] if row["planned"] is not None else row["share"] for row in run.mix()}
+    rows = []
+    for name in run.datasets:
+        count = names.count(name)
+        share, normal = count / max(len(names), 1), usual.get(name)
+        ratio = share / normal if normal else None
+        rows.append({"dataset": name, "samples": count, "share": share, "usual": normal, "ratio": ratio})
+    return Table.of(rows, SHARES)
+
+
+def _exposures(run: Run, record: StepRecord) -> Table:
+    samples = record.samples.dicts()
+    places = run.places_before(record.step, [(row["dataset"], row["index"]) for row in samples])
+    fates = fates_of(run.evidence, {step for found in places for step in found})
+    applied = {step for (attempt, step), r in fates.items() if r["fate"] == "applied" and r["owned"]}
+    rows = []
+    for row, found in zip(samples, places, strict=True):
+        earlier = [step for step in found if step in applied]
+        fields = {"slot": row["slot"], "dataset": row["name"], "index": row["index"]}
+        rows.append({**fields, "earlier": len(earlier), "last_step": max(earlier, default=None)})
+    return Table.of(rows, EXPOSURES)

@@ -1,0 +1,131 @@
+"""Losses along the run, what each dataset contributed to them, and where they jumped.
+
+loss ─────────╱╲──────────     a spike stands far above the median of the steps before it,
+             step 48 213       measured in their median absolute deviation
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lading.report.evidence import Evidence
+from lading.report.planned_counts import counts_of_steps
+from lading.report.table import Table
+from lading.report.views import Views
+
+F64 = NDArray[np.float64]
+SPIKES = pa.schema(
+    [
+        ("step", pa.int64()),
+        ("loss", pa.float64()),
+        ("usual", pa.float64()),
+        ("score", pa.float64()),
+        ("update", pa.int64()),
+    ]
+)
+BY_DATASET = pa.schema(
+    [
+        ("dataset", pa.string()),
+        ("first_step", pa.int64()),
+        ("last_step", pa.int64()),
+        ("samples", pa.int64()),
+        ("loss", pa.float64()),
+    ]
+)
+_MAD_TO_SIGMA = 1.4826
+_LEAST_SPREAD = 1e-3  # of the median: a loss that does not move has no spread, and every breath would be a spike
+
+
+def losses(views: Views) -> Table:
+    """Return step, update, epoch and loss of every applied step that has one."""
+    return Table(
+        views.query(
+            "SELECT step, update, epoch, attempt, loss FROM history WHERE fate = 'applied' AND loss IS NOT NULL "
+            "ORDER BY step"
+        )
+    )
+
+
+def spikes(views: Views, window: int, threshold: float) -> Table:
+    """Return the steps whose loss stands far above those before them, the worst first."""
+    table = losses(views).arrow
+    loss = table["loss"].to_numpy().astype(np.float64)
+    score, usual = spike_scores(loss, window)
+    found = np.flatnonzero((score > threshold) | ~np.isfinite(loss))
+    found = found[np.argsort(-np.where(np.isfinite(score[found]), score[found], np.inf), kind="stable")]
+    chosen = table.take(pa.array(found))
+    rows = pa.table([chosen["step"], loss[found], usual[found], score[found], chosen["update"]], schema=SPIKES)
+    return Table(rows)
+
+
+def spike_scores(loss: F64, window: int) -> tuple[F64, F64]:
+    """Return how far each loss stands above the median of the ``window`` before it, in robust deviations."""
+    score, usual = np.zeros(len(loss)), np.full(len(loss), np.nan)
+    least = min(window, 8)
+    padded = np.concatenate([np.full(window, np.nan), np.where(np.isfinite(loss), loss, np.nan)])
+    before = np.lib.stride_tricks.sliding_window_view(padded, window)[: len(loss)]
+    enough = np.count_nonzero(~np.isnan(before), axis=1) >= least
+    if enough.any():
+        usual[enough] = np.nanmedian(before[enough], axis=1)
+        spread = np.nanmedian(np.abs(before[enough] - usual[enough, None]), axis=1) * _MAD_TO_SIGMA
+        floor = _LEAST_SPREAD * np.maximum(np.abs(usual[enough]), 1e-12)
+        score[enough] = (loss[enough] - usual[enough]) / np.maximum(spread, floor)
+    return np.where(np.isfinite(loss), score, np.inf), usual
+
+
+def losses_by_dataset(evidence: Evidence, views: Views, bins: int, steps_per_bin: int = 40) -> Table:
+    """Return the mean loss of each dataset along the run.
+
+    A batch's loss counts for a dataset by the rows it has of it. Where training committed a metric
+    ``loss/<dataset>``, that is used instead: it knows better. Of long runs, ``steps_per_bin`` steps a bin are read.
+    """
+    exact = _own_metrics(evidence, views)
+    table = views.query(
+        "SELECT step, attempt, loss, metrics FROM history WHERE fate = 'applied' AND loss IS NOT NULL ORDER BY step"
+    )
+    rows = []
+    for part in np.array_split(np.arange(len(table)), max(1, min(bins, len(table)))):
+        if not len(part):
+            continue
+        chosen = part[np.linspace(0, len(part) - 1, min(len(part), steps_per_bin)).astype(int)]
+        here = table.take(pa.array(chosen)).to_pylist(maps_as_pydicts="lossy")
+        counts = _counts(evidence, views, here)
+        loss = np.array([row["loss"] for row in here])
+        ends = (table["step"][int(part[0])].as_py(), table["step"][int(part[-1])].as_py())
+        for d, name in enumerate(evidence.description.datasets):
+            values, weights = loss, counts[:, d].astype(float)
+            if name in exact:
+                own = [(row["metrics"] or {}).get(exact[name]) for row in here]
+                values = np.array([np.nan if v is None else v for v in own])
+            good = np.isfinite(values) & (weights > 0)
+            mean = float(np.average(values[good], weights=weights[good])) if good.any() else None
+            fields = {"dataset": name, "first_step": ends[0], "last_step": ends[1]}
+            rows.append({**fields, "samples": int(weights.sum()), "loss": mean})
+    return Table.of(rows, BY_DATASET)
+
+
+def _own_metrics(evidence: Evidence, views: Views) -> dict[str, str]:
+    table = views.query("SELECT DISTINCT unnest(map_keys(metrics)) AS name FROM history WHERE metrics IS NOT NULL")
+    known = set(table["name"].to_pylist())
+    return {name: f"loss/{name}" for name in evidence.description.datasets if f"loss/{name}" in known}
+
+
+def _counts(evidence: Evidence, views: Views, rows: list[dict[str, object]]) -> NDArray[np.int64]:
+    """Return the samples of each dataset in each of some steps."""
+    counts = np.zeros((len(rows), len(evidence.description.datasets)), dtype=np.int64)
+    steps = [int(str(row["step"])) for row in rows]
+    if evidence.description.plans:
+        for place, row in enumerate(rows):
+            plan = evidence.plan(int(str(row["attempt"])))
+            if plan is not None:
+                counts[place] = counts_of_steps(plan, np.array([steps[place]]))
+        return counts
+    views.create_samples()
+    places = {step: place for place, step in enumerate(steps)}
+    listed = ", ".join(map(str, steps))
+    sql = f"SELECT step, dataset, count(*) AS n FROM samples WHERE step IN ({listed}) GROUP BY step, dataset"
+    for found in views.query(sql).to_pylist():
+        counts[places[found["step"]], found["dataset"]] = found["n"]
+    return counts

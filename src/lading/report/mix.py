@@ -1,0 +1,202 @@
+"""What the model really got: samples of each dataset, over the run or by parts of it.
+
+mix         samples and share of each dataset, against the plan
+passes      how often each dataset was gone through
+coverage    how many of its samples were ever used
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lading.errors import ConfigError
+from lading.order.event import Block
+from lading.report.evidence import Evidence
+from lading.report.planned_counts import counts_of_steps, seen_flags
+from lading.report.table import Table
+from lading.report.views import Views
+
+I64 = NDArray[np.int64]
+
+MIX = pa.schema(
+    [
+        ("group", pa.string()),
+        ("first_step", pa.int64()),
+        ("last_step", pa.int64()),
+        ("dataset", pa.string()),
+        ("samples", pa.int64()),
+        ("share", pa.float64()),
+        ("planned", pa.float64()),
+    ]
+)
+PASSES = pa.schema(
+    [
+        ("dataset", pa.string()),
+        ("length", pa.int64()),
+        ("samples", pa.int64()),
+        ("passes", pa.float64()),
+        ("distinct", pa.int64()),
+        ("coverage", pa.float64()),
+    ]
+)
+_GROUPS = ("run", "epoch", "chunk", "attempt")
+
+
+def applied_steps(views: Views) -> dict[str, I64]:
+    """Return step, epoch, chunk and attempt of every applied step, in order."""
+    table = views.query(
+        "SELECT step, epoch, coalesce(chunk, 0) AS chunk, attempt FROM history WHERE fate = 'applied' ORDER BY step"
+    )
+    return {name: table[name].to_numpy().astype(np.int64) for name in table.column_names}
+
+
+def mix(evidence: Evidence, views: Views, by: str | int) -> Table:
+    """Return the samples of each dataset by group: ``run``, ``epoch``, ``chunk``, ``attempt`` or so many steps."""
+    applied = applied_steps(views)
+    labels, prefix = _labels(applied, by), by if isinstance(by, str) else "steps"
+    counts = _counts(evidence, views, applied, labels)
+    rows = []
+    for label, found in counts.items():
+        inside = applied["step"][labels == label]
+        planned = _planned_shares(evidence, applied, labels, label)
+        for d, name in enumerate(evidence.description.datasets):
+            rows.append(
+                {
+                    "group": _name(prefix, label, by, inside),
+                    "first_step": int(inside[0]),
+                    "last_step": int(inside[-1]),
+                    "dataset": name,
+                    "samples": int(found[d]),
+                    "share": float(found[d] / max(found.sum(), 1)),
+                    "planned": None if planned is None else float(planned[d]),
+                }
+            )
+    return Table.of(rows, MIX)
+
+
+def passes(evidence: Evidence, views: Views) -> Table:
+    """Return samples used, passes and coverage of each dataset."""
+    applied = applied_steps(views)
+    whole = np.zeros(len(applied["step"]), dtype=np.int64)
+    counts = _counts(evidence, views, applied, whole).get(
+        0, np.zeros(len(evidence.description.datasets), dtype=np.int64)
+    )
+    distinct, lengths = _distinct(evidence, views, applied)
+    rows = []
+    for d, name in enumerate(evidence.description.datasets):
+        length = lengths[d]
+        rows.append(
+            {
+                "dataset": name,
+                "length": length,
+                "samples": int(counts[d]),
+                "passes": int(counts[d]) / length if length else None,
+                "distinct": distinct[d],
+                "coverage": distinct[d] / length if length else None,
+            }
+        )
+    return Table.of(rows, PASSES)
+
+
+def _labels(applied: dict[str, I64], by: str | int) -> I64:
+    if isinstance(by, int) and not isinstance(by, bool) and by > 0:
+        return applied["step"] // by
+    if by == "run":
+        return np.zeros(len(applied["step"]), dtype=np.int64)
+    if by in _GROUPS:
+        return applied[str(by)]
+    raise ConfigError(f"by is {by!r}: expected {', '.join(_GROUPS)} or a number of steps.")
+
+
+def _name(prefix: Any, label: int, by: str | int, inside: I64) -> str:
+    if by == "run":
+        return "run"
+    return f"{prefix} {label}" if isinstance(by, str) else f"steps {inside[0]}–{inside[-1]}"
+
+
+def _counts(evidence: Evidence, views: Views, applied: dict[str, I64], labels: I64) -> dict[int, I64]:
+    if not evidence.description.plans:
+        return _named_counts(evidence, views, applied, labels)
+    counts: dict[int, I64] = {}
+    for label in np.unique(labels).tolist():
+        total = np.zeros(len(evidence.description.datasets), dtype=np.int64)
+        for span in evidence.spans:
+            plan = evidence.plan(span.attempt)
+            chosen = applied["step"][(labels == label) & (applied["attempt"] == span.attempt)]
+            if plan is not None and len(chosen):
+                total += counts_of_steps(plan, chosen)
+        counts[label] = total
+    skipped = [e for e in evidence.exceptions() if e["kind"] == "skipped"]
+    for e in skipped:
+        place = np.searchsorted(applied["step"], e["step"])
+        if place < len(labels) and applied["step"][place] == e["step"] and applied["attempt"][place] == e["attempt"]:
+            counts[int(labels[place])][e["dataset"]] -= 1
+    return counts
+
+
+def _named_counts(evidence: Evidence, views: Views, applied: dict[str, I64], labels: I64) -> dict[int, I64]:
+    views.create_samples()
+    groups = np.unique(labels)
+    views.register("label_of_step", pa.table({"step": applied["step"], "label": labels}))
+    if len(groups) == 1:
+        sql = f"SELECT {int(groups[0])} AS label, dataset, count(*) AS n FROM samples GROUP BY dataset"
+    else:
+        sql = (
+            "SELECT label, dataset, sum(n)::BIGINT AS n FROM (SELECT step, dataset, count(*) AS n FROM samples "
+            "GROUP BY step, dataset) JOIN label_of_step USING (step) GROUP BY label, dataset"
+        )
+    counts = {int(g): np.zeros(len(evidence.description.datasets), dtype=np.int64) for g in groups}
+    for row in views.query(sql).to_pylist():
+        counts[row["label"]][row["dataset"]] = row["n"]
+    return counts
+
+
+def _planned_shares(evidence: Evidence, applied: dict[str, I64], labels: I64, label: int) -> NDArray[Any] | None:
+    """Return the shares the plan meant at the end of a group: its weights, or the lengths where there are none."""
+    place = int(np.flatnonzero(labels == label)[-1])
+    plan = evidence.plan(int(applied["attempt"][place]))
+    if plan is None:
+        return None
+    shares = np.array(plan.lengths, dtype=float)
+    if plan.mixture is not None:
+        position = plan.locate(int(applied["step"][place])).position
+        shares = np.array(plan.order.weights_at(position), dtype=float)  # type: ignore[attr-defined]
+    return shares / shares.sum()
+
+
+def _distinct(evidence: Evidence, views: Views, applied: dict[str, I64]) -> tuple[list[int], list[int | None]]:
+    """Return the distinct samples used and the length of each dataset."""
+    plan = evidence.plan(evidence.spans[-1].attempt) if evidence.spans else None
+    if plan is None and evidence.description.plans:
+        plan = evidence.description.plan(list(evidence.description.plans)[-1])
+    if plan is None:
+        return _named_distinct(evidence, views), [None] * len(evidence.description.datasets)
+    steps, exceptions = applied["step"], evidence.exceptions()
+    gapless = len(steps) == 0 or (steps[0] == 0 and steps[-1] + 1 == len(steps))
+    changed = bool(exceptions) or any(isinstance(e, Block) for e in plan.events) or len(evidence.description.plans) > 1
+    if gapless and not changed:
+        coverage = plan.simulate(len(steps)).coverage
+        return [round(coverage[name] * n) for name, n in zip(plan.names, plan.lengths, strict=True)], list(plan.lengths)
+    flags = [np.zeros(n, dtype=bool) for n in plan.lengths]
+    for span in evidence.spans:
+        mine = evidence.plan(span.attempt)
+        chosen = steps[applied["attempt"] == span.attempt]
+        by_step: dict[int, list[dict[str, Any]]] = {}
+        for e in exceptions:
+            if e["attempt"] == span.attempt:
+                by_step.setdefault(e["step"], []).append(e)
+        if mine is not None and len(chosen):
+            seen_flags(mine, chosen, flags, by_step)
+    return [int(np.count_nonzero(f)) for f in flags], list(plan.lengths)
+
+
+def _named_distinct(evidence: Evidence, views: Views) -> list[int]:
+    views.create_samples()
+    found = [0] * len(evidence.description.datasets)
+    for row in views.query("SELECT dataset, count(DISTINCT index) AS n FROM samples GROUP BY dataset").to_pylist():
+        found[row["dataset"]] = row["n"]
+    return found
