@@ -166,3 +166,12 @@ def test_wrong_use_is_refused(store):
         PackedRows([[1, 2]], 16)
     with pytest.raises(IndexError, match=r"row -1 out of range \[0, "):
         PackedRows(store, RULES)[-1]
+
+
+def test_batches_that_are_held_do_not_change(store):
+    """Buffers are reused only when nobody holds them."""
+    rows = PackedRows(store, RULES)
+
+    held = [rows.take(np.array([row])) for row in range(len(rows))]
+
+    assert all(np.array_equal(batch["targets"][0], rows[row]["targets"]) for row, batch in enumerate(held))

@@ -34,6 +34,7 @@ def fill_rows(
     eod_token_id: int = 0,
     reset_positions: bool = True,
     with_documents: bool = True,
+    out: Columns | None = None,
 ) -> Columns:
     """Return the arrays of some rows from one flat array of tokens.
 
@@ -45,9 +46,10 @@ def fill_rows(
         eod_token_id: The token E.
         reset_positions: Whether positions start again in every segment, or run on through the row.
         with_documents: Whether to say whose tokens they are.
+        out: Arrays made by ``empty_columns`` to fill; None: new ones.
     """
     rows = checked_rows(index, rows)
-    columns = empty_columns(index, len(rows), with_documents)
+    columns = empty_columns(index, len(rows), with_documents) if out is None else out
     if not compiled.enabled():
         return _fill_plainly(index, rows, _reader(tokens, offsets), columns, eod_token_id, reset_positions)
     from lading.order import kernels_packing_fill  # opened at first use: Numba is optional and slow to import
@@ -75,10 +77,11 @@ def read_rows(
     eod_token_id: int = 0,
     reset_positions: bool = True,
     with_documents: bool = True,
+    out: Columns | None = None,
 ) -> Columns:
     """Return the arrays of some rows from documents that are read piece by piece: ``read(document, start, stop)``."""
     rows = checked_rows(index, rows)
-    columns = empty_columns(index, len(rows), with_documents)
+    columns = empty_columns(index, len(rows), with_documents) if out is None else out
     return _fill_plainly(index, rows, read, columns, eod_token_id, reset_positions)
 
 
@@ -91,7 +94,7 @@ def checked_rows(index: PackingIndex, rows: Any) -> NDArray[np.int64]:
     return numbers
 
 
-def empty_columns(index: PackingIndex, num_rows: int, with_documents: bool) -> Columns:
+def empty_columns(index: PackingIndex, num_rows: int, with_documents: bool = True) -> Columns:
     """Return arrays that are about to be filled."""
     shape = (num_rows, index.rules.row_length)
     columns: Columns = {name: np.empty(shape, np.int32) for name in NAMES[:4]}

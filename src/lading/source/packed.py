@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from lading.errors import SourceError
 from lading.order.packing import PackingIndex, PackingRules, Piece
 from lading.order.packing_file import index_for, open_index
-from lading.order.packing_fill import fill_rows, read_rows
+from lading.order.packing_fill import empty_columns, fill_rows, read_rows
+from lading.source.buffers import Buffers
 from lading.source.spec import BatchSpec, Field
 from lading.source.tokens import TokenDocuments, TokenStore
 
@@ -56,6 +57,7 @@ class PackedRows:
         own = getattr(self.tokens, "eod_token_id", None)
         self.eod_token_id = int(eod_token_id if eod_token_id is not None else own or 0)
         self.reset_positions, self.with_documents = reset_positions, with_documents
+        self._buffers = Buffers()
 
     def _index(self, packing: int | PackingRules | PackingIndex, directory: str | Path | None) -> PackingIndex:
         if not isinstance(packing, PackingIndex):
@@ -89,10 +91,13 @@ class PackedRows:
 
     def take(self, rows: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
         """Gather rows into the columns of an ``LLMIndexedBatch``; ``lading.batch.llm_batch`` makes one of them."""
-        options = {
+        options: dict[str, Any] = {
             "eod_token_id": self.eod_token_id,
             "reset_positions": self.reset_positions,
             "with_documents": self.with_documents,
+            "out": self._buffers.borrow(
+                (len(rows), self.with_documents), lambda: empty_columns(self.index, len(rows), self.with_documents)
+            ),
         }
         if isinstance(self.tokens, TokenStore):
             columns = fill_rows(self.index, rows, self.tokens.tokens, self.tokens.offsets, **options)

@@ -155,5 +155,5 @@ def _mapped(file: Path, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
             f"{file} has {found} bytes, expected {expected} ({count} x {dtype}). It was cut off or belongs to another "
             "store; build it again."
         )
-    # A plain array over the map: slices of np.memmap cost microseconds each, and nothing may be mapped of an empty file.
+    # A plain array over the map: slices of np.memmap cost microseconds each. Of an empty file nothing can be mapped.
     return np.asarray(np.memmap(file, dtype, "r", shape=(count,))) if count else np.zeros(0, dtype)

@@ -1,0 +1,64 @@
+"""Arrays that are filled again once nobody holds them.
+
+A batch of fresh memory costs more in page faults than in copying. But a buffer
+must not change under somebody who still holds the batch (``list(loader)``, a view,
+a torch tensor, a JAX copy under way): all of them hold a reference to the array,
+so an array is free exactly when the shelf's is the only one.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from numpy.typing import NDArray
+
+Columns = dict[str, NDArray[Any]]
+
+
+class Buffers:
+    """A shelf of column sets of one shape.
+
+    Args:
+        keep: Sets that stay on the shelf; further ones are made fresh and given away.
+    """
+
+    def __init__(self, keep: int = 8) -> None:
+        self.keep = keep
+        self._shape: Any = None
+        self._shelf: deque[Columns] = deque()
+
+    def borrow(self, shape: Any, make: Callable[[], Columns]) -> Columns:
+        """Return a set of columns that nobody else holds: one from the shelf, or a new one.
+
+        Args:
+            shape: What the columns depend on; sets of another shape are dropped.
+            make: Makes a new set.
+        """
+        if shape != self._shape:
+            self._shape, self._shelf = shape, deque()
+        shelf = self._shelf
+        for _ in range(len(shelf)):
+            try:
+                columns = shelf.popleft()  # off the shelf, so that no other thread finds it while it is looked at
+            except IndexError:
+                break
+            free = _is_free(columns)
+            borrowed = dict(columns) if free else None
+            shelf.append(columns)
+            if borrowed is not None:
+                return borrowed
+        columns = make()
+        if len(shelf) < self.keep:
+            shelf.append(dict(columns))
+        return columns
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Buffers, (self.keep,)  # another process starts with an empty shelf
+
+
+def _is_free(columns: Columns) -> bool:
+    """Say whether each array is held by its set alone; the loop and the question hold it once each as well."""
+    return all(sys.getrefcount(array) == 3 for array in columns.values())
