@@ -77,8 +77,8 @@ class Steering:
     def probabilities(self, epoch: int) -> dict[str, float]:
         """Return the probability of each variant in an epoch.
 
-        >>> Steering(curriculum=Curriculum(0.5, 0.1, 100)).probabilities(100)["zero"]
-        0.1
+        >>> Steering(curriculum=Curriculum(0.5, 0.1, 100)).probabilities(0)["zero"]
+        0.5
         """
         if self.curriculum is None:
             return dict(zip(VARIANTS, self.base, strict=True))
