@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import socket
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.launching import torchrun
 
 from lading.errors import SourceError
 from lading.order import Plan
@@ -95,3 +100,25 @@ def test_wrong_shapes_are_refused():
         token_owners([[1, 9]], [2, 2])
     with pytest.raises(SourceError, match=r"Pass names=plan\.names"):
         dataset_means(np.zeros(2), np.zeros(2), (), reduce=False)
+
+
+@pytest.mark.launch
+def test_two_ranks_add_up_and_agree(tmp_path):
+    """Real ranks: torch's and JAX's means are those of one process, trackers add up, quarrels are named."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    torchrun(Path(__file__).parent / "scripts" / "agree.py", 2, tmp_path, port)
+
+    found = [json.loads((tmp_path / f"found-{rank}.json").read_text()) for rank in range(2)]
+    for rank in found:
+        for framework in ("torch", "jax"):
+            assert rank["means"][framework][0] == pytest.approx(expected_means(PLAN, 0))
+            assert rank["means"][framework][1] == pytest.approx(expected_means(PLAN, PLAN.epoch_steps(0) - 1))
+        assert sum(rank["counts"]) == 48
+    quarrels = [rank["errors"] for rank in found]
+    assert all(
+        q[0].startswith("WorldError: the ranks ask for different things (reweight before step 1") for q in quarrels
+    )
+    assert quarrels[0][1].startswith("MixtureError: a weight is -1")
+    assert quarrels[1][1].startswith("WorldError: the ranks ask for different things")

@@ -36,12 +36,14 @@ class BatchTracker:
 
     Attributes:
         n_untracked_batches: Batches since the last reset that carried no names.
+        n_resets: How often everything was forgotten, for those who follow the counts.
     """
 
     def __init__(self) -> None:
         self._log = SampleLog()
         self._has_warned = False
         self.n_untracked_batches = 0
+        self.n_resets = 0
 
     def update(self, batch: Any) -> None:
         """Record the samples of a batch.
@@ -93,6 +95,7 @@ class BatchTracker:
         """Forget everything seen so far."""
         self._log.clear()
         self.n_untracked_batches = 0
+        self.n_resets += 1
 
     def flush(self) -> None:
         """Do nothing: the names are in memory. Part of what a loader asks of a tracker."""

@@ -5,7 +5,7 @@
 For loops that hand their batches to a ``BatchTracker`` and want to steer by
 what it saw. What is new on each rank is added up over all ranks at every step,
 so all ranks choose alike and the state is the same everywhere. The tracker may
-be reset at any time between two steps.
+be reset right after a step of the scheduler, as often as one likes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,12 @@ class Tracker(Protocol):
 
     @property
     def n_samples_per_dataset(self) -> Mapping[int, int]:
-        """Samples seen, by dataset number."""
+        """Samples seen since the last reset, by dataset number."""
+        ...
+
+    @property
+    def n_resets(self) -> int:
+        """How often it was reset."""
         ...
 
 
@@ -63,7 +68,7 @@ class MixtureScheduler:
     def __init__(self, loader: Reweightable, tracker: Tracker, policy: Policy) -> None:
         self.loader, self.tracker, self.policy = loader, tracker, policy
         self.counts = np.zeros(len(loader.plan.names), dtype=np.int64)
-        self._last = self._tracked()
+        self._last, self._resets = self._tracked(), self.tracker.n_resets
 
     @property
     def probabilities(self) -> dict[str, float]:
@@ -100,7 +105,7 @@ class MixtureScheduler:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where a state was taken, on any number of ranks."""
         self.counts = np.array(state["counts"], dtype=np.int64)
-        self._last = self._tracked()
+        self._last, self._resets = self._tracked(), self.tracker.n_resets
         self.policy.load_state_dict(state["policy"])
 
     def _tracked(self) -> np.ndarray:
@@ -110,9 +115,9 @@ class MixtureScheduler:
     def _count(self) -> None:
         """Add what the trackers of all ranks counted since the last time."""
         now = self._tracked()
-        was_reset = bool((now < self._last).any())
+        was_reset = self.tracker.n_resets > self._resets
         self.counts = self.counts + _added_over_ranks(now if was_reset else now - self._last)
-        self._last = now
+        self._last, self._resets = now, self.tracker.n_resets
 
     def _mix(self) -> Mix:
         return replace(mix_at(self.loader.plan, self.loader.step), counts=tuple(self.counts.tolist()))

@@ -64,8 +64,10 @@ class FollowLosses:
         if not known:
             return None
         mean = math.fsum(known.values()) / len(known)
-        raw = {n: w * math.exp(self.strength * (known.get(n, mean) - mean)) for n, w in base.items()}
-        return _floored(raw, self.floor)
+        logs = {n: math.log(w) + self.strength * (known.get(n, mean) - mean) for n, w in base.items() if w > 0}
+        top = max(logs.values())
+        lifted = _floored({n: math.exp(log - top) for n, log in logs.items()}, self.floor)
+        return {name: lifted.get(name, 0.0) for name in mix.names}
 
     def state_dict(self) -> dict[str, Any]:
         """Return the smoothed losses and the shares they are measured against."""
@@ -127,8 +129,6 @@ def steered(mix: Mix, targets: Mapping[str, float], horizon: float) -> dict[str,
 
 
 def _floored(weights: Mapping[str, float], floor: float) -> dict[str, float]:
-    """Return shares of which none that is positive lies below the floor (or below an equal share, if that is less)."""
-    live = {name: w for name, w in weights.items() if w > 0}
-    whole, least = math.fsum(live.values()), min(floor, 1 / len(live))
-    lifted = {name: w / whole * (1 - least * len(live)) + least for name, w in live.items()}
-    return {name: lifted.get(name, 0.0) for name in weights}
+    """Return shares of which none lies below the floor (or below an equal share, if that is less)."""
+    whole, least = math.fsum(weights.values()), min(floor, 1 / len(weights))
+    return {name: w / whole * (1 - least * len(weights)) + least for name, w in weights.items()}

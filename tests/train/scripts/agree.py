@@ -1,0 +1,82 @@
+"""Two ranks: means per dataset on torch and JAX, counts of two trackers, and reweightings that differ."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from lading.errors import MixtureError, WorldError
+from lading.identity import World
+from lading.ledger import BatchTracker
+from lading.loader.loader import Loader
+from lading.order import Plan
+from lading.source.columns import Columns
+from lading.train.metrics import per_dataset_mean
+from lading.train.mixture_scheduler import MixtureScheduler
+from lading.train.policy import SteerToShares
+
+
+def means(rank: int) -> dict[str, list]:
+    """Return the means of a full and of a padded batch, by framework."""
+    plan = Plan.make({"code": 50, "prose": 30, "web": 7}, batch_size=16, seed=3)
+    found: dict[str, list] = {"torch": [], "jax": []}
+    for step in (0, plan.epoch_steps(0) - 1):
+        bill = plan.bill(step, world=World(rank, 2))
+        values = np.where(bill.is_padding, 1e6, bill.idx).astype(np.float32)
+        found["torch"].append(per_dataset_mean(torch.from_numpy(values), bill))
+        found["jax"].append(per_dataset_mean(jax.numpy.asarray(values), bill))
+    return found
+
+
+def quarrels(rank: int) -> list[str]:
+    """Return the errors of ranks that ask for different things; the state must not change."""
+    data = {"code": Columns(x=np.arange(900)), "prose": Columns(x=np.arange(90))}
+    loader = Loader(data, 8, weights=[3, 1])
+    it = iter(loader)
+    next(it)
+    errors = []
+    state = loader.state_dict()
+    for weights in ([1, 1 + rank], [1, 1] if rank else [1, -1]):
+        try:
+            loader.reweight(weights)
+        except (WorldError, MixtureError) as error:
+            errors.append(f"{type(error).__name__}: {error}")
+        assert loader.state_dict() == state
+    loader.reweight([1, 1])
+    return errors
+
+
+def steered() -> list[int]:
+    """Return the counts that a scheduler sees after three steps of 2 x 8 samples."""
+    data = {"code": Columns(x=np.arange(900)), "prose": Columns(x=np.arange(90))}
+    tracker = BatchTracker()
+    loader = Loader(data, 8, weights=[3, 1], tracker=tracker)
+    scheduler = MixtureScheduler(loader, tracker, SteerToShares({"code": 1, "prose": 1}, every_steps=2))
+    it = iter(loader)
+    for _ in range(3):
+        next(it)
+        scheduler.step()
+    assert scheduler.counts.tolist() == loader.plan.counts(3)
+    return scheduler.counts.tolist()
+
+
+def main(folder: Path, port: str) -> None:
+    """Run all of it and write what was found."""
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    jax.distributed.initialize(f"127.0.0.1:{port}", num_processes=2, process_id=rank)
+    found = {"means": means(rank), "errors": quarrels(rank), "counts": steered()}
+    (folder / f"found-{rank}.json").write_text(json.dumps(found))
+    dist.barrier()
+    dist.destroy_process_group()
+    jax.distributed.shutdown()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2])

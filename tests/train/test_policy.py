@@ -1,0 +1,167 @@
+"""Policies: what they choose, what they remember, and the scheduler that reads a tracker."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lading.errors import MixtureError
+from lading.ledger import BatchTracker
+from lading.loader.loader import Loader
+from lading.loader.reweighting import Mix, Policy
+from lading.order.weights import integer_weights
+from lading.source.columns import Columns
+from lading.train.mixture_scheduler import MixtureScheduler
+from lading.train.policy import FollowLosses, SteerToShares, steered
+
+NAMES = ("code", "prose", "web")
+
+
+def mix(counts=(100, 100, 100), weights=(0.5, 0.3, 0.2), **fields) -> Mix:
+    """Return what a policy may be told."""
+    return Mix(10, NAMES, (1000, 1000, 1000), (None, None, None), tuple(counts), tuple(weights), **fields)
+
+
+def test_shipped_policies_are_policies():
+    """They have what the loader asks for, and a state that is JSON."""
+    for policy in (FollowLosses(), SteerToShares(dict.fromkeys(NAMES, 1))):
+        assert isinstance(policy, Policy)
+        assert json.loads(json.dumps(policy.state_dict())) == policy.state_dict()
+
+
+def test_high_losses_get_more():
+    """Shares rise with the loss, against those the run began with; equal losses change nothing."""
+    policy = FollowLosses(strength=1.0, floor=0.0)
+    assert policy(mix()) is None
+    policy.observe(dict.fromkeys(NAMES, 2.0))
+    assert policy(mix()) == pytest.approx(dict(zip(NAMES, (0.5, 0.3, 0.2), strict=True)))
+
+    policy = FollowLosses(strength=1.0, floor=0.0, base=dict.fromkeys(NAMES, 1.0))
+    policy.observe({"code": 1.0, "prose": 2.0, "web": 3.0})
+
+    chosen = policy(mix())
+    assert chosen["web"] / chosen["prose"] == pytest.approx(np.e) and chosen["prose"] / chosen["code"] == pytest.approx(
+        np.e
+    )
+
+
+def test_losses_are_smoothed_and_overflows_ignored():
+    """One odd step does not turn the mixture over; NaN and inf say nothing."""
+    policy = FollowLosses(smoothing=0.5)
+
+    for loss in (4.0, 2.0, float("nan"), float("inf")):
+        policy.observe({"code": loss})
+
+    assert policy.losses == {"code": 3.0}
+
+
+@given(
+    st.lists(st.floats(0, 50), min_size=3, max_size=3), st.lists(st.floats(0, 1), min_size=3, max_size=3).filter(any)
+)
+def test_following_losses_always_gives_weights(losses, base):
+    """Whatever the losses: shares, none lost below the floor, none found where there was none."""
+    policy = FollowLosses(base=dict(zip(NAMES, base, strict=True)), floor=0.05, strength=3.0)
+    policy.observe(dict(zip(NAMES, losses, strict=True)))
+
+    chosen = policy(mix())
+
+    assert sum(chosen.values()) == pytest.approx(1)
+    assert all((c == 0) == (b == 0) and (b == 0 or c >= 0.049) for c, b in zip(chosen.values(), base, strict=True))
+    assert sum(integer_weights(list(chosen.values()))) == 2**31
+
+
+@given(st.lists(st.integers(0, 10**9), min_size=3, max_size=3), st.floats(0.01, 5))
+def test_steering_reaches_its_targets_within_the_horizon(counts, horizon):
+    """Drawing by the returned shares over the horizon brings the counts to the targets, if they can be reached."""
+    targets = {"code": 0.5, "prose": 0.3, "web": 0.2}
+
+    chosen = steered(mix(counts), targets, horizon)
+
+    if sum(counts) == 0:
+        assert chosen is None
+        return
+    assert sum(chosen.values()) == pytest.approx(1) and min(chosen.values()) >= 0
+    after = np.array(counts) + np.array(list(chosen.values())) * sum(counts) * horizon
+    wanted = np.array(list(targets.values())) * sum(counts) * (1 + horizon)
+    if (np.array(counts) <= wanted).all():
+        np.testing.assert_allclose(after, wanted, rtol=1e-6, atol=1e-3)
+
+
+def test_steering_counts_tokens_where_the_mixture_does():
+    """Long documents weigh more."""
+    told = Mix(10, ("a", "b"), (9, 9), (100.0, 1000.0), (100, 10), (0.5, 0.5), "tokens")
+
+    assert steered(told, {"a": 1, "b": 1}, 1.0) == {"a": 0.5, "b": 0.5}
+
+
+def test_policies_refuse_settings_that_make_no_sense():
+    """Named with what was expected."""
+    for bad in ({"every_steps": 0}, {"smoothing": 1.0}, {"floor": -0.1}, {"strength": -1}):
+        with pytest.raises(MixtureError, match="expected every_steps at least 1, smoothing"):
+            FollowLosses(**bad)
+    with pytest.raises(MixtureError, match="horizon above 0"):
+        SteerToShares({"a": 1}, horizon=0)
+    with pytest.raises(MixtureError, match="weights name 'sea'"):
+        SteerToShares({"sea": 1})(mix())
+
+
+def scheduled(steps: int, *, reset_every: int = 0, resume_at: int | None = None) -> tuple[list, list]:
+    """Run a loop in which a tracker's counts steer the loader; return samples and events."""
+
+    def parts():
+        data = {"code": Columns(x=np.arange(900)), "prose": Columns(x=np.arange(90))}
+        tracker = BatchTracker()
+        loader = Loader(data, 64, weights=[9, 1], tracker=tracker, lookahead_steps=2, epoch_samples=64 * steps)
+        return loader, tracker, MixtureScheduler(loader, tracker, SteerToShares({"code": 1, "prose": 1}, every_steps=5))
+
+    loader, tracker, scheduler = parts()
+    seen, it = [], loader.with_bills()
+    for step in range(steps):
+        seen.append(next(it)[1].samples)
+        scheduler.step()
+        if reset_every and step % reset_every == 0:
+            tracker.reset()
+        if step == resume_at:
+            states = json.loads(json.dumps([loader.state_dict(), scheduler.state_dict()]))
+            loader, tracker, scheduler = parts()
+            loader.load_state_dict(states[0])
+            scheduler.load_state_dict(states[1])
+            it = loader.with_bills()
+    return seen, list(loader.plan.events)
+
+
+def test_a_tracker_steers_the_sampling():
+    """Document 000: plug the mapping in, get sampling probabilities out, applied on the fly."""
+    seen, events = scheduled(100)
+
+    drawn = np.bincount([s.dataset for step in seen for s in step])
+    assert drawn[1] / drawn.sum() == pytest.approx(0.5, abs=0.02)
+    assert events[0].step == 5 and "tracked counts" in events[0].reason
+
+
+def test_resets_and_resumes_do_not_disturb_the_scheduler():
+    """A tracker that is emptied every few steps, and a run that is stopped, choose the same."""
+    whole = scheduled(40)
+
+    assert scheduled(40, reset_every=3) == whole
+    assert scheduled(40, resume_at=17) == whole
+
+
+def test_the_scheduler_tells_the_probabilities():
+    """Those in force from where a change would act; step returns the new ones, or None."""
+    data = {"code": Columns(x=np.arange(90)), "prose": Columns(x=np.arange(90))}
+    tracker = BatchTracker()
+    loader = Loader(data, 8, weights=[3, 1], tracker=tracker)
+    scheduler = MixtureScheduler(loader, tracker, FollowLosses(every_steps=2, floor=0.0))
+    it = iter(loader)
+
+    assert scheduler.probabilities == {"code": 0.75, "prose": 0.25}
+    next(it)
+    assert scheduler.step({"code": 1.0, "prose": 2.0}) is None
+    next(it)
+    chosen = scheduler.step({"code": 1.0, "prose": 2.0})
+    assert chosen["prose"] > 0.4 and scheduler.probabilities == pytest.approx(chosen, abs=1e-8)
