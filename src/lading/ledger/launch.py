@@ -41,7 +41,7 @@ def open_attempt(run: RunFolder, world: World, make: Callable[[int], Launch]) ->
     """
     store = _store(world)
     if store is None:
-        launch = _join(run, world, make) or _claim(run, make, joins=lambda new: _joinable(run, new, world, make))
+        launch = _join_or_claim(run, world, make)
     else:
         launch = _agree(store, run, world, make)
     folder = run.rank(launch.attempt, world.rank)
@@ -81,20 +81,25 @@ def process_identity(pid: int) -> tuple[int, int]:
         return pid, 0
 
 
-def _join(run: RunFolder, world: World, make: Callable[[int], Launch]) -> Launch | None:
-    """Return the newest attempt, if it is of this launch and waits for this rank."""
-    numbers = run.attempts()
-    if world.world_size == 1 or not numbers:
-        return None
-    newest = read_launch(run, numbers[-1])
-    return newest if _joinable(run, newest, world, make) else None
+def _join_or_claim(run: RunFolder, world: World, make: Callable[[int], Launch]) -> Launch:
+    """Join the newest attempt if it is of this launch and waits for this rank; else claim the number after it."""
+    while True:
+        numbers = run.attempts()  # looked at once a turn: who joins and who claims must have seen the same
+        if world.world_size > 1 and numbers and _waits(run, numbers[-1], world, make):
+            return read_launch(run, numbers[-1])
+        claimed = _claim(run, make, max(numbers, default=-1) + 1)
+        if claimed is not None:
+            return claimed
 
 
-def _joinable(run: RunFolder, launch: Launch, world: World, make: Callable[[int], Launch]) -> bool:
-    mine = make(launch.attempt)
+def _waits(run: RunFolder, attempt: int, world: World, make: Callable[[int], Launch]) -> bool:
+    """Say whether an attempt is of this launch and waits for this rank."""
+    try:
+        launch, mine = read_launch(run, attempt), make(attempt)
+    except LedgerError:
+        return False
     alike = (launch.token, launch.world_size, launch.start_step) == (mine.token, world.world_size, mine.start_step)
-    vacant = not run.rank(launch.attempt, world.rank).path.exists()
-    return world.world_size > 1 and alike and vacant and _lives(run, launch)
+    return alike and not run.rank(attempt, world.rank).path.exists() and _lives(run, launch)
 
 
 def _lives(run: RunFolder, launch: Launch) -> bool:
@@ -105,25 +110,21 @@ def _lives(run: RunFolder, launch: Launch) -> bool:
     return any(line.get("closed") for rank in run.ranks(launch.attempt) for line in Journal(rank.manifest).values())
 
 
-def _claim(run: RunFolder, make: Callable[[int], Launch], joins: Callable[[Launch], bool] = lambda _: False) -> Launch:
+def _claim(run: RunFolder, make: Callable[[int], Launch], number: int) -> Launch | None:
+    """Make the folder of an attempt, with its launch inside, in one go; return None where somebody was first."""
     run.ledger.mkdir(parents=True, exist_ok=True)
-    while True:
-        number = max(run.attempts(), default=-1) + 1
-        launch, aside = make(number), run.ledger / f".attempt.{os.getpid()}.{time.monotonic_ns()}.tmp"
-        try:
-            aside.mkdir()
-            (aside / "launch.json").write_bytes(json_bytes(launch.to_dict()))
-            os.rename(aside, run.attempt(number))
-        except OSError:
-            shutil.rmtree(aside, ignore_errors=True)
-            if not run.attempt(number).exists():
-                raise
-            winner = read_launch(run, number)  # somebody else was first: perhaps a rank of our own launch
-            if joins(winner):
-                return winner
-            continue
-        sync_folder(run.ledger)
-        return launch
+    launch, aside = make(number), run.ledger / f".attempt.{os.getpid()}.{time.monotonic_ns()}.tmp"
+    try:
+        aside.mkdir()
+        (aside / "launch.json").write_bytes(json_bytes(launch.to_dict()))
+        os.rename(aside, run.attempt(number))
+    except OSError:
+        shutil.rmtree(aside, ignore_errors=True)
+        if not run.attempt(number).exists():
+            raise
+        return None
+    sync_folder(run.ledger)
+    return launch
 
 
 def _agree(store: Any, run: RunFolder, world: World, make: Callable[[int], Launch]) -> Launch:
@@ -131,7 +132,7 @@ def _agree(store: Any, run: RunFolder, world: World, make: Callable[[int], Launc
     name = f"lading/{fingerprint(str(run.path.resolve()))}"
     turn = store.count(f"{name}/turn/{world.rank}")
     if world.rank == 0:
-        launch = _claim(run, make)
+        launch = _join_or_claim(run, World(), make)  # as if alone: always a new number
         store.set(f"{name}/attempt/{turn}", str(launch.attempt))
         return launch
     attempt = int(store.get(f"{name}/attempt/{turn}"))

@@ -154,14 +154,14 @@ def _check_attempt(evidence: Evidence, attempt: AttemptEvidence, verdict: Verdic
     found = {rank.folder.rank for rank in attempt.ranks if not rank.is_empty}
     missing = sorted(set(range(attempt.launch.world_size)) - found)
     last = evidence.spans[-1].attempt if evidence.spans else None
-    if found and missing and attempt.number == last:
-        folder = evidence.run.rank(attempt.number, missing[0]).path
-        ranks = ", ".join(map(str, missing))
-        verdict.fault(
-            f"{folder}: rank {ranks} of attempt {attempt.number} left no record; no step of it can be called applied",
-            file=folder,
-            step=attempt.launch.start_step,
-        )
+    if not found or not missing or attempt.number != last:
+        return
+    folder = evidence.run.rank(attempt.number, missing[0]).path
+    ranks = ", ".join(map(str, missing))
+    text = f"{folder}: rank {ranks} of attempt {attempt.number} left no record; no step of it can be called applied"
+    # Where another rank ended in order the record was there once; in a crash a rank may have had no time for it.
+    say = verdict.fault if any(rank.closed for rank in attempt.ranks) else verdict.note
+    say(text, file=folder, step=attempt.launch.start_step)
 
 
 def rank_rows(rank: RankEvidence, files: list[PartFile], name: str) -> pa.Table:
