@@ -1,0 +1,61 @@
+"""Real ranks: killed and resumed on another number, evaluated, checkpointed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lading.loader.loader import Loader
+from tests.launching import read_jsonl, torchrun
+
+pytestmark = pytest.mark.launch
+SCRIPTS = Path(__file__).parent / "scripts"
+
+
+def test_two_ranks_killed_and_three_finish(tmp_path):
+    """Half an epoch on 2 ranks, kill -9, the rest on 3: each sample once, batches equal to one process's."""
+    killed = torchrun(SCRIPTS / "elastic.py", 2, tmp_path, 4, "-", check=False)
+    assert killed.returncode != 0
+    states = [(tmp_path / f"state-{rank}.json").read_text() for rank in range(2)]
+    torchrun(SCRIPTS / "elastic.py", 3, tmp_path, 999, tmp_path / "state-0.json")
+
+    assert states[0] == states[1] and len(states[0]) < 2000
+    step = json.loads(states[0])["step"]
+    steps: dict[int, list[int]] = {}
+    ids: dict[int, set[str]] = {}
+    for ranks in (2, 3):
+        for rank in range(ranks):
+            for number, batch_id, indices in read_jsonl(tmp_path / f"names-{ranks}-{rank}.jsonl"):
+                if ranks == 2 and number >= step:
+                    continue  # delivered after the state was taken: rolled back
+                steps.setdefault(number, []).extend(indices)
+                ids.setdefault(number, set()).add(batch_id)
+    alone = {
+        bill.step: (bill.batch_id, [s.index for s in bill.samples])
+        for _, bill in Loader({"squares": Squares()}, 12, seed=9, rank=0, world_size=1).with_bills()
+    }
+    assert {k: ({v}, steps[k]) for k, (v, _) in alone.items()} == {k: (ids[k], alone[k][1]) for k in alone}
+    assert sorted(i for indices in steps.values() for i in indices) == list(range(101))
+
+
+class Squares:
+    """The dataset of elastic.py."""
+
+    def __len__(self):
+        return 101
+
+    def __getitem__(self, index):
+        return index * index
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_evaluation_counts_21_samples(tmp_path, ranks):
+    """Exactly 21 counted, no hang; DCP restores the state with its events; Accelerate gathers each row once."""
+    torchrun(SCRIPTS / "evaluate.py", ranks, tmp_path)
+
+    result = json.loads((tmp_path / f"result-{ranks}.json").read_text())
+    assert result["counted"] == 21 and result["total"] == sum(range(21))
+    assert sorted(result["accelerate"]) == (np.arange(21).tolist() if ranks == 2 else [])
