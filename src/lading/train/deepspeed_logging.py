@@ -1,0 +1,133 @@
+"""What a run tells while it goes on: records of every update, log lines, a progress bar.
+
+batch_tracker_rank_00.jsonl, _01 ...   each process: one line an update, which datasets its samples came from
+log.jsonl                              rank 0: one line every logging_steps, over all processes; evaluations
+progress bar                           rank 0, where there is a terminal
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from lading.identity import World
+from lading.ledger.tracker import BatchTracker
+from lading.train.deepspeed_callback import Update
+from lading.train.deepspeed_losses import ALL
+from lading.train.deepspeed_records import STEP, Records, roll_back
+
+LOG = "log.jsonl"
+
+
+def record_path(run_dir: Path, rank: int) -> Path:
+    """Return the file of a process's records."""
+    return run_dir / f"batch_tracker_rank_{rank:02d}.jsonl"
+
+
+def roll_back_logs(run_dir: Path, update: int) -> None:
+    """Remove what logs and records of all processes say about an update and later ones."""
+    for path in [run_dir / LOG, *run_dir.glob("batch_tracker_rank_*.jsonl")]:
+        if path.exists():
+            roll_back(path, update)
+
+
+class TrainingLog:
+    """Everything a run tells.
+
+    Args:
+        run_dir: Folder of the run.
+        world: Who tells; rank 0 writes the log.
+        total: Updates of the run.
+        progress: Whether to draw a bar; None: where there is a terminal.
+    """
+
+    def __init__(self, run_dir: Path, world: World, total: int, progress: bool | None) -> None:
+        self._world, self._total = world, total
+        self._records = Records(record_path(run_dir, world.rank))
+        self._lines = Records(run_dir / LOG)
+        self._console = Console(stderr=True)
+        self._draws = world.rank == 0 and (self._console.is_terminal if progress is None else progress)
+        self._bar: Progress | None = None
+        self._since, self._samples, self._skipped = time.perf_counter(), 0, 0
+
+    @contextlib.contextmanager
+    def running(self, first: int, samples: int) -> Iterator[None]:
+        """Draw the bar inside the block, and write everything down at its end.
+
+        Args:
+            first: Number of the first update.
+            samples: Samples consumed before it.
+        """
+        self._since, self._samples = time.perf_counter(), samples
+        try:
+            if not self._draws:
+                yield
+                return
+            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+            with Progress(*columns, console=self._console) as self._bar:
+                self._task = self._bar.add_task("training", total=self._total, completed=first)
+                yield
+        finally:
+            self.flush()
+
+    def update(self, update: Update, tracker: BatchTracker | None) -> None:
+        """Record an update; the tracker starts anew for the next one."""
+        self._skipped += not update.is_applied
+        if self._bar is not None:
+            self._bar.update(self._task, completed=update.number + 1)
+        if tracker is None:
+            return
+        self._records.add(
+            {
+                "train/global_rank": self._world.rank,
+                STEP: update.number,
+                "train/step_runtime": update.seconds,
+                "train/loss": update.loss,
+                "train/n_samples_per_dataset": tracker.n_samples_per_dataset,
+            }
+        )
+        tracker.reset()
+
+    def line(self, update: Update, means: Mapping[str, float], samples: int) -> dict[str, Any]:
+        """Write a log line about the updates since the last one.
+
+        Args:
+            update: The last update.
+            means: Mean losses since the last line.
+            samples: Samples consumed so far.
+        """
+        now = time.perf_counter()
+        speed = (samples - self._samples) / max(now - self._since, 1e-9)
+        self._since, self._samples = now, samples
+        values = {
+            STEP: update.number,
+            "train/loss": means.get(ALL),
+            **{f"train/loss/{name}": mean for name, mean in means.items() if name != ALL},
+            "train/learning_rate": update.learning_rate,
+            "train/epoch": update.bills[-1].epoch,
+            "train/samples": samples,
+            "train/samples_per_second": speed,
+            "train/skipped": self._skipped,
+        }
+        self._skipped = 0
+        self.note(values)
+        if self._bar is not None:
+            self._bar.update(self._task, description=f"training · loss {means.get(ALL, float('nan')):.4g}")
+        return values
+
+    def note(self, values: Mapping[str, Any]) -> None:
+        """Write a line of any content to the log."""
+        if self._world.rank == 0:
+            self._lines.add(values)
+            self._lines.flush()
+
+    def flush(self) -> None:
+        """Write down what waits."""
+        self._records.flush()
+        self._lines.flush()
