@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.launching import read_jsonl, torchrun
 
 from lading.loader.loader import Loader
-from tests.launching import read_jsonl, torchrun
 
 pytestmark = pytest.mark.launch
 SCRIPTS = Path(__file__).parent / "scripts"
