@@ -22,7 +22,10 @@ VERBS = {
     "explain": "Everything around a step: samples, shares, exposures, losses.",
     "block": "Use samples no more, from the next attempt on.",
     "sql": "Ask DuckDB over batches, history and samples.",
+    "plan": "What a run would draw from each dataset, before anything runs.",
     "report": "Write one page that tells the whole run.",
+    "jasper": "Build, describe and check JASPER directories.",
+    "train": "Train what a configuration describes.",
 }
 
 

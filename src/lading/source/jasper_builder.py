@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
+from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from torch import Tensor
 
@@ -80,7 +81,7 @@ class JASPERBuilder:
     def build(
         self,
         output_dir: str | Path,
-        pairs: str | Path | Iterable[Any],
+        pairs: str | Path | Pairs | Iterable[Any],
         question_embs: Any = None,
         source_embs: Any = None,
         keyword_embs: Any = None,
@@ -216,13 +217,13 @@ class JASPERBuilder:
     @contextmanager
     def _bars(self) -> Iterator[Progress]:
         columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
-        with Progress(*columns, disable=not self.progress, transient=True) as bars:
+        with Progress(*columns, console=Console(stderr=True), disable=not self.progress, transient=True) as bars:
             yield bars
 
 
 def build_jasper_dataset(
     output_dir: str | Path,
-    pairs: str | Path | Iterable[Any],
+    pairs: str | Path | Pairs | Iterable[Any],
     question_embs: Any = None,
     source_embs: Any = None,
     keyword_embs: Any = None,

@@ -58,8 +58,10 @@ class Pairs:
     columns: Mapping[str, F32]
 
 
-def read_pairs(given: str | Path | pa.Table | Iterable[Any]) -> Pairs:
+def read_pairs(given: str | Path | pa.Table | Pairs | Iterable[Any]) -> Pairs:
     """Read pairs from a Parquet, CSV or JSONL file, an Arrow table, or a list of dicts or tuples."""
+    if isinstance(given, Pairs):
+        return given
     table = _table(given)
     missing = [name for name in COLUMNS[:2] if name not in table.column_names]
     if missing or len(table) == 0:

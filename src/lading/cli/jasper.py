@@ -1,0 +1,127 @@
+"""``lading jasper build | info | validate``: make a JASPER directory, say what is in it, check every value."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from lading.cli.output import Json, answer
+from lading.errors import ConfigError
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
+
+Directory = Annotated[Path, typer.Argument(help="The JASPER directory.", metavar="DIR", show_default=False)]
+File = Annotated[str | None, typer.Option(help="Vectors: .npy, .pt or .parquet.", show_default=False)]
+
+
+@app.command()
+def build(
+    pairs: Annotated[Path, typer.Argument(help="Pairs: .parquet, .csv or .jsonl.", show_default=False)],
+    directory: Directory,
+    questions: File = None,
+    sources: File = None,
+    keywords: File = None,
+    embed: Annotated[str | None, typer.Option(help="Embed texts: 'tfidf', or module:function.")] = None,
+    dimensions: Annotated[int, typer.Option(help="Size of tfidf vectors.")] = 128,
+    n_neg: Annotated[int, typer.Option(help="Hard negatives of a pair.")] = 8,
+    clusters: Annotated[int | None, typer.Option(help="Clusters to find where none are given.")] = None,
+    adjacent_k: Annotated[int, typer.Option(help="Nearest clusters that tier 2 draws from.")] = 3,
+    splits: Annotated[str, typer.Option(help="Shares of train, val and test.")] = "0.8,0.1,0.1",
+    curriculum: Annotated[str | None, typer.Option(help="Zero steering: start,end,epochs.")] = None,
+    seed: Annotated[int, typer.Option(help="Same seed, same directory.")] = 42,
+    hdf5: Annotated[bool, typer.Option("--hdf5", help="Write dataset.h5 as well.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a directory that is there.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Build a directory from pairs (question, source, relevance, keywords) and embeddings."""
+    from lading.source.jasper_builder import JASPERBuilder
+    from lading.source.jasper_inputs import read_pairs
+    from lading.source.jasper_inspect import summary
+
+    train, val, test = _floats("--splits", splits, 3)
+    zero = dict(
+        zip(("zero_prob_start", "zero_prob_end", "epochs_total"), _floats("--curriculum", curriculum, 3), strict=False)
+    )
+    builder = JASPERBuilder(
+        n_neg=n_neg,
+        n_clusters=clusters,
+        adjacent_k=adjacent_k,
+        splits=(train, val, test),
+        seed=seed,
+        curriculum=zero or None,
+        hdf5=hdf5,
+        overwrite=overwrite,
+        progress=not as_json and sys.stderr.isatty(),
+    )
+    read = read_pairs(pairs)
+    builder.build(directory, read, questions, sources, keywords, embed=_embedding(embed, read.texts, dimensions, seed))
+    made = summary(directory)
+    answer(made, lambda: _table(made), as_json=as_json)
+
+
+@app.command()
+def info(directory: Directory, as_json: Json = False) -> None:
+    """Say what is in a directory."""
+    from lading.source.jasper_inspect import summary
+
+    found = summary(directory)
+    answer(found, lambda: _table(found), as_json=as_json)
+
+
+@app.command()
+def validate(directory: Directory, as_json: Json = False) -> None:
+    """Check every value of a directory. Exit code 1: something is wrong."""
+    from lading.source.jasper_inspect import faults
+
+    found = faults(directory)
+    verdict = {"directory": str(directory), "holds": not found, "faults": found}
+    answer(
+        verdict, lambda: "\n".join(found) or f"{directory} holds: every check passed", as_json=as_json, holds=not found
+    )
+
+
+def _floats(option: str, text: str | None, count: int) -> list[float]:
+    if text is None:
+        return []
+    try:
+        values = [float(part) for part in text.split(",")]
+    except ValueError:
+        values = []
+    if len(values) != count:
+        raise ConfigError(f"{option} is {text!r}, expected {count} numbers separated by commas.")
+    return values
+
+
+def _embedding(name: str | None, texts: Mapping[str, list[str] | None], dimensions: int, seed: int) -> Any:
+    """Return the function that embeds texts: ours, or the one somebody names."""
+    if name is None:
+        return None
+    if name == "tfidf":
+        from lading.source.jasper_sklearn import TfidfEmbedding
+
+        return TfidfEmbedding([text for some in texts.values() for text in some or ()], dimensions, seed)
+    module, _, function = name.partition(":")
+    sys.path.insert(0, str(Path.cwd()))  # as python -m would find it
+    try:
+        return getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(f"--embed is {name!r}, expected 'tfidf' or module:function: {error}.") from error
+
+
+def _table(values: dict[str, Any]) -> Table:
+    table = Table(show_header=False, box=None)
+    for name, value in values.items():
+        table.add_row(name.replace("_", " "), _words(value))
+    return table
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, dict):
+        return "   ".join(f"{name}: {_words(inner)}" for name, inner in value.items())
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
