@@ -161,6 +161,10 @@ class Ledger:
         """Record that nobody used a batch, and why (an overflow, for instance)."""
         self._settle(bills, SKIPPED, reason=str(reason))
 
+    def is_open(self, bill: Bill) -> bool:
+        """Say whether a delivered batch still waits to be committed or skipped."""
+        return bill.step in self._open
+
     def event(self, event: Event) -> None:
         """Record a change of the plan (a reweighting, a rebatching) made in this attempt."""
         if self.plan is not None:

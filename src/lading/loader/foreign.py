@@ -1,0 +1,45 @@
+"""Questions to a DataLoader that somebody else made."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch.utils.data import IterableDataset
+
+
+def is_iterable(dataloader: Any) -> bool:
+    """Say whether the data is a stream, without indices."""
+    return isinstance(dataloader.dataset, IterableDataset)
+
+
+def order_of(dataloader: Any) -> Any:
+    """Return the sampler that decides: the one with ``set_epoch`` if there is one, else the one that is asked."""
+    batch_sampler = getattr(dataloader, "batch_sampler", None)
+    inner = getattr(batch_sampler, "sampler", None)
+    for sampler in (dataloader.sampler, batch_sampler, inner):
+        if hasattr(sampler, "set_epoch"):
+            return sampler
+    # Beside a batch sampler of the user's own, torch still keeps a default sampler, which nobody asks.
+    return batch_sampler if batch_sampler is not None and dataloader.batch_size is None else dataloader.sampler
+
+
+def told_epoch(dataloader: Any) -> int | None:
+    """Return the epoch the sampler was told, where it keeps one."""
+    epoch = getattr(order_of(dataloader), "epoch", None)
+    return epoch if isinstance(epoch, int) else None
+
+
+def pass_length(dataloader: Any) -> int | None:
+    """Return the batches of a pass, where the loader can say; an iterable's estimate is not asked for."""
+    if is_iterable(dataloader):
+        return None
+    try:
+        return len(dataloader)
+    except TypeError:
+        return None
+
+
+def described(dataloader: Any) -> str:
+    """Return what is read, in words."""
+    name = type(dataloader.dataset).__name__
+    return name if is_iterable(dataloader) else f"{name} of {len(dataloader.dataset)} samples"

@@ -1,0 +1,253 @@
+"""A DataLoader watched from outside: its batches, and a bill for each.
+
+    pass 0        pass 1          the sampler is asked again in each pass
+    0 1 2 3 4     5 6 7 ...       steps count on
+
+A bill is of what was observed. Its step counts the batches handed out, its
+epoch the passes begun, and every rank is taken to hold as many rows as this one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lading.errors import ResumeError
+from lading.identity import Bill, World, fingerprint
+from lading.identity.hashing import key64, text64
+from lading.ledger.ledger import Ledger
+from lading.loader.foreign import described, order_of, pass_length, told_epoch
+from lading.loader.random_state import as_captured, capture
+from lading.loader.recorded_names import RowNames, dataset_names
+from lading.loader.recording import RecordedPass, Recording
+from lading.train.tracked_state import Standing, names_digest
+
+if TYPE_CHECKING:
+    from torch.utils.data import DataLoader
+
+
+class TrackedLoader:
+    """The batches of a DataLoader, and what is in them. Made by ``track``.
+
+    Attributes that are not its own are the DataLoader's.
+
+    Attributes:
+        dataloader: The DataLoader; it stays as it is.
+        tracker: What is told every bill.
+        ledger: The ledger of ``run``, or None.
+        last_bill: The bill of the batch handed out last.
+    """
+
+    def __init__(
+        self,
+        dataloader: DataLoader[Any],
+        run: str | os.PathLike[str] | Ledger | None = None,
+        tracker: Any = None,
+        *,
+        names: Sequence[str] | None = None,
+    ) -> None:
+        self._recording = Recording(dataloader)
+        self.dataloader = dataloader
+        self.tracker = tracker
+        self.names = tuple(names) if names is not None else dataset_names(dataloader.dataset)
+        self.ledger = run if isinstance(run, Ledger) or run is None else Ledger(run, names=self.names)
+        self._settles = self.ledger is not run
+        self.last_bill: Bill | None = None
+        self._source = described(dataloader)
+        self._id_key = text64(fingerprint([self._source, dataloader.batch_size, list(self.names)]))
+        self._standing = Standing()
+        self._is_resumed = False
+        # A mark, not the pass itself: a cycle would keep a pass's workers alive until the garbage collector comes.
+        self._newest: object = None
+        self._world: World | None = None
+
+    @property
+    def world(self) -> World:
+        """This rank among how many; looked up at first use."""
+        if self._world is None:
+            self._world = World.current()
+        return self._world
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._start(with_bills=False)
+
+    def with_bills(self) -> Iterator[tuple[Any, Bill]]:
+        """Iterate over (batch, bill)."""
+        return self._start(with_bills=True)
+
+    def __len__(self) -> int:
+        """Return the number of batches of a pass, also after a resume."""
+        return len(self.dataloader)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "dataloader":
+            raise AttributeError(name)
+        return getattr(self.dataloader, name)
+
+    @property
+    def epoch(self) -> int:
+        """The pass that the next batch belongs to."""
+        return self._standing.epoch
+
+    @property
+    def step(self) -> int:
+        """The number of batches handed out in the run."""
+        return self._standing.step
+
+    def set_epoch(self, epoch: int) -> None:
+        """Tell the epoch to the sampler and the dataset, where they want to know."""
+        for told in (order_of(self.dataloader), self.dataloader.dataset):
+            if hasattr(told, "set_epoch"):
+                told.set_epoch(epoch)
+
+    def commit(self, update: int | None = None, loss: Any = None, **metrics: Any) -> None:
+        """Record in the ledger that an update used the last batch, with its loss and other numbers."""
+        if self.ledger is not None and self.last_bill is not None:
+            self.ledger.commit(self.last_bill, update=update, loss=loss, **metrics)
+
+    def skip(self, reason: str) -> None:
+        """Record in the ledger that nobody used the last batch, and why."""
+        if self.ledger is not None and self.last_bill is not None:
+            self.ledger.skip(self.last_bill, reason)
+
+    def close(self) -> None:
+        """Record the last batch as used, and close the ledger that was opened for ``run``."""
+        self._settle_last()
+        if self._settles and self.ledger is not None:
+            self.ledger.close()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the loader stands: flat, JSON-able, at any time.
+
+        The batch handed out last counts as used: a state is taken after an update, not in the middle of it.
+        """
+        self._settle_last()
+        for tracker in self._trackers():
+            tracker.flush()
+        if self._standing.batch == 0 and not self._is_resumed:
+            self._standing.random_state = capture(self.dataloader)
+            self._standing.sampler_epoch = told_epoch(self.dataloader)
+        return self._standing.to_state(self._source)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where a state was taken: the next pass draws its order again and leaves out what was handed out.
+
+        What was drawn again is compared with what was handed out when that pass begins.
+
+        Raises:
+            ResumeError: The state is of other data, or in the middle of an iterable, which has no order to go back to.
+        """
+        standing = Standing.from_state(state, self._source)
+        if self._recording.is_iterable and standing.batch:
+            raise ResumeError(
+                f"the state was taken after {standing.batch} batches of an epoch, but {self._source} is an iterable: "
+                "it cannot be entered in the middle without reading it from the start. Resume at the end of an "
+                "epoch, use lading.TaggedIterableDataset(...).starting_at(batch), or a map-style dataset."
+            )
+        self._standing, self._is_resumed = standing, True
+        self._newest = self.last_bill = None  # what was handed out since then is rolled back
+
+    def _start(self, *, with_bills: bool) -> TrackedPass:
+        self._recording.world = self.world
+        if self._is_resumed:
+            batches = self._resume()
+        else:
+            if self._standing.batch:
+                self._standing.next_pass()  # the pass before was broken off
+            self._standing.random_state = capture(self.dataloader)
+            self._standing.sampler_epoch = told_epoch(self.dataloader)
+            batches = self._recording.start()
+        self._newest = object()
+        return TrackedPass(self, batches, self._newest, with_bills=with_bills)
+
+    def _resume(self) -> RecordedPass:
+        standing, self._is_resumed = self._standing, False
+        sampler = order_of(self.dataloader)
+        # Between epochs the training loop says which one comes; in the middle of one there is no choice.
+        if standing.batch and standing.sampler_epoch is not None and hasattr(sampler, "set_epoch"):
+            sampler.set_epoch(standing.sampler_epoch)
+        with as_captured(self.dataloader, standing.random_state):
+            batches = self._recording.start(skip=standing.batch)
+            pulls = batches.pulls
+            if pulls is not None:
+                pulls.prime()
+        if pulls is not None and standing.batch:
+            skipped = self._recording.names(np.concatenate(pulls.skipped))
+            if names_digest(0, skipped.datasets, skipped.indices) != standing.digest:
+                raise ResumeError(_another_order(sampler, standing.batch))
+        return batches
+
+    def _hand_out(self, names: RowNames, mark: object) -> Bill:
+        bill = self._bill(names)
+        if mark is self._newest:
+            self._standing.hand_out(names.datasets, names.indices, len(bill) * self.world.world_size)
+            self.last_bill = bill
+            if self._standing.batch == pass_length(self.dataloader):
+                self._standing.next_pass()  # frameworks never ask for the StopIteration
+        for tracker in self._trackers():
+            tracker.update(bill)
+        return bill
+
+    def _settle_last(self) -> None:
+        ledger = self.ledger if self._settles else None
+        if ledger is not None and self.last_bill is not None and ledger.is_open(self.last_bill):
+            ledger.commit(self.last_bill)
+
+    def _finish(self, mark: object) -> None:
+        if mark is self._newest and self._standing.batch:
+            self._standing.next_pass()
+
+    def _bill(self, names: RowNames) -> Bill:
+        at, world, rows = self._standing, self.world, len(names.indices)
+        return Bill(
+            batch_id=f"e{at.epoch}-s{at.step}-{key64(self._id_key, at.step) >> 32:08x}",
+            step=at.step,
+            epoch=at.epoch,
+            chunk=None,
+            position=at.position,
+            slots=world.rank * rows + np.arange(rows, dtype=np.int64),
+            dataset_idx=names.datasets,
+            idx=names.indices,
+            is_padding=names.is_padding,
+            global_size=(rows - int(names.is_padding.sum())) * world.world_size,
+            world=world,
+            names=self.names,
+        )
+
+    def _trackers(self) -> Sequence[Any]:
+        several = self.tracker if isinstance(self.tracker, list | tuple) else (self.tracker,)
+        return [tracker for tracker in (*several, self.ledger) if tracker is not None]
+
+
+class TrackedPass:
+    """One pass over a tracked loader."""
+
+    def __init__(self, loader: TrackedLoader, batches: RecordedPass, mark: object, *, with_bills: bool) -> None:
+        self._loader = loader
+        self._batches = batches
+        self._mark = mark
+        self._with_bills = with_bills
+
+    def __iter__(self) -> TrackedPass:
+        return self
+
+    def __next__(self) -> Any:
+        self._loader._settle_last()
+        try:
+            batch, names, _ = next(self._batches)
+        except StopIteration:
+            self._loader._finish(self._mark)
+            raise
+        bill = self._loader._hand_out(names, self._mark)
+        return (batch, bill) if self._with_bills else batch
+
+
+def _another_order(sampler: Any, batches: int) -> str:
+    return (
+        f"the {type(sampler).__name__} gave other samples when its first {batches} batches were drawn again: samples "
+        "would repeat or be missed. It takes random numbers that no state can bring back; give it a seeded "
+        "torch.Generator, or set_epoch, or use lading.Loader, whose order is a pure function."
+    )
