@@ -26,6 +26,7 @@ VERBS = {
     "report": "Write one page that tells the whole run.",
     "jasper": "Build, describe and check JASPER directories.",
     "train": "Train what a configuration describes.",
+    "demo": "Train on real text, crash, resume, and ask what was in it.",
 }
 
 

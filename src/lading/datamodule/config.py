@@ -70,7 +70,7 @@ _SCHEMA: dict[str, dict[str, Check]] = {
         "limit_val_batches": _LIMIT,
         "seed": _FROM_ZERO,
     },
-    "run": {"dir": _TEXT, "ledger": _FLAG, "mixture": _WEIGHTS, "checkpoint_steps": _COUNT},
+    "run": {"dir": _TEXT, "ledger": _FLAG, "mixture": _WEIGHTS, "checkpoint_updates": _COUNT},
 }
 _TRAINER_CHECKED: dict[str, Check] = {"limit_train_batches": _LIMIT, "limit_val_batches": _LIMIT}
 SECTIONS = ("dataset", "loader", "train", "trainer", "model", "run")

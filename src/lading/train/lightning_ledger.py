@@ -15,6 +15,7 @@ from lading.errors import LedgerError
 from lading.identity import Bill
 from lading.ledger.ledger import Ledger
 from lading.loader.loader import Loader
+from lading.train.lightning_loops import iterate_anew
 from lading.train.lightning_plain import lading_loader
 
 
@@ -38,11 +39,11 @@ class LedgerCallback(Callback):
         loader = _loader(trainer)
         if self.ledger is None and self._run_dir is not None:
             self.ledger = Ledger(self._run_dir, loader.plan, **self._options)
-        if loader.tracker is None:
-            loader.tracker = self.ledger
-        elif loader.tracker is not self.ledger:
-            kept = loader.tracker if isinstance(loader.tracker, list | tuple) else [loader.tracker]
-            loader.tracker = [*(t for t in kept if t is not self.ledger), self.ledger]
+        kept = loader.tracker if isinstance(loader.tracker, list | tuple) else [loader.tracker]
+        loader.tracker = [*(t for t in kept if t is not None and t is not self.ledger), self.ledger]
+        # Lightning began to iterate before the ledger was there; begin again, so that the attempt starts in it
+        loader.load_state_dict(loader.state_dict())
+        iterate_anew(trainer)
         self._bills, self._updates = [], trainer.global_step
 
     def on_train_batch_end(
