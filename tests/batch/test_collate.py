@@ -50,3 +50,15 @@ def test_no_rows_is_an_error():
     """Not an empty batch of unknown shape."""
     with pytest.raises(SourceError, match="there are no rows to collate"):
         collate_llm([])
+
+
+@pytest.mark.parametrize("convert", [lambda x: x, to_torch])
+def test_marked_rows_become_padding(convert):
+    """Nothing is learnt from a row that only fills up; the columns themselves stay as they were."""
+    marked = convert({**columns(), "is_padding": np.array([False, True])})
+
+    batch = llm_batch(marked)
+
+    assert batch.targets_segmentation.tolist() == [[1, 1, 1, 0], [0, 0, 0, 0]]
+    assert batch.inputs_segmentation[1].tolist() == batch.document_idx[1].tolist() == [0] * 4
+    assert marked["document_idx"][1].tolist() == [2, 2, 0, 0]

@@ -10,17 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from lading.batch.arrays import framework
+from lading.batch.arrays import framework, namespace
 from lading.batch.llm import TOKEN_FIELDS, LLMBatch, LLMIndexedBatch
 from lading.errors import SourceError
 
 INDEX_FIELDS = ("document_idx", "sequence_idx")
+_UNLEARNT = ("inputs_segmentation", "targets_segmentation", "document_idx")
 
 
 def llm_batch(columns: Mapping[str, Any]) -> LLMBatch:
     """Return the columns of a batch as an ``LLMIndexedBatch`` (or ``LLMBatch`` where the documents are not named).
 
-    Other columns (``idx``, ``dataset_idx``, ``is_padding``) are left out: they are in the bill.
+    Rows that ``is_padding`` marks become padding: segment 0 and document 0, so that nothing is learnt from them. Other
+    columns (``idx``, ``dataset_idx``) are left out: they are in the bill.
     """
     missing = [name for name in TOKEN_FIELDS if name not in columns]
     if missing:
@@ -28,10 +30,12 @@ def llm_batch(columns: Mapping[str, Any]) -> LLMBatch:
             f"a batch without {', '.join(missing)} is no LLM batch; it has {', '.join(map(str, columns))}. "
             "Read rows through lading.PackedRows, or make the batch with LLMBatch.from_inputs."
         )
-    fields = {name: columns[name] for name in TOKEN_FIELDS}
-    if all(name in columns for name in INDEX_FIELDS):
-        return LLMIndexedBatch(**fields, **{name: columns[name] for name in INDEX_FIELDS})
-    return LLMBatch(**fields)
+    named = all(name in columns for name in INDEX_FIELDS)
+    fields = {name: columns[name] for name in (*TOKEN_FIELDS, *(INDEX_FIELDS if named else ()))}
+    is_padding = columns.get("is_padding")
+    if is_padding is not None and bool(is_padding.any()):
+        fields |= {name: _without(fields[name], is_padding) for name in _UNLEARNT if name in fields}
+    return LLMIndexedBatch(**fields) if named else LLMBatch(**fields)
 
 
 def collate_llm(rows: Sequence[Mapping[str, Any]]) -> LLMBatch:
@@ -39,6 +43,13 @@ def collate_llm(rows: Sequence[Mapping[str, Any]]) -> LLMBatch:
     if not rows:
         raise SourceError("there are no rows to collate. Check drop_last and the length of the dataset.")
     return llm_batch({name: _stacked([row[name] for row in rows]) for name in rows[0]})
+
+
+def _without(column: Any, rows: Any) -> Any:
+    """Return a column with 0 in some rows; the column itself may be somebody's buffer."""
+    space = namespace(column)
+    mask = rows.reshape(-1, *[1] * (column.ndim - 1))
+    return space.where(mask, space.zeros_like(column), column)
 
 
 def _stacked(values: list[Any]) -> Any:

@@ -26,11 +26,11 @@ def to_jax(batch: Any, device: Any = None) -> Any:
 
 def _array(array: Any, device: Any) -> Any:
     if framework(array) != "jax":
-        array = _refused_if_cut(host(array))
+        array = refused_if_cut(host(array))
     return jnp.asarray(array) if device is None else jax.device_put(array, device)
 
 
-def _refused_if_cut(array: np.ndarray) -> np.ndarray:
+def refused_if_cut(array: np.ndarray) -> np.ndarray:
     """Refuse what JAX would cut to 32 bits without a word."""
     kept = jax.dtypes.canonicalize_dtype(array.dtype)
     if kept != array.dtype and array.dtype.kind in "iu" and array.size:
