@@ -290,6 +290,29 @@ def test_bills_for_frameworks_that_hand_out_only_batches():
         assert loader.bill_at(0).step == 0
 
 
+def test_changing_a_batch_changes_neither_bill_nor_order():
+    """What the caller writes into a batch stays in the batch, also where memory is reused."""
+    loader = Loader(Columns(x=torch.arange(600_000.0).reshape(2000, 300)), 500)
+    expected = [bill.idx.tolist() for bill in map(loader.plan.bill, range(4))]
+    for number, (batch, bill) in enumerate(loader.with_bills()):
+        assert batch["x"][:, 0].tolist() == [300.0 * i for i in bill.idx.tolist()]
+        batch["idx"].zero_(), batch["x"].zero_()
+        assert bill.idx.tolist() == expected[number]
+
+
+def test_held_batches_are_never_overwritten():
+    """Batches, views of them and their NumPy arrays keep their values while buffers are reused around them."""
+    data = torch.arange(3_000_000.0).reshape(10_000, 300)
+    held, copies = [], []
+    for number, batch in enumerate(Loader(Columns(x=data), 1000)):
+        kept = (batch["x"], batch["x"][5:7], batch["x"].numpy(), batch["x"].T)[number % 4]
+        held.append(kept)
+        copies.append(np.array(kept))
+        del batch, kept
+
+    assert all(np.array_equal(np.asarray(h), c) for h, c in zip(held, copies, strict=True))
+
+
 def test_peeking_takes_nothing_from_the_run():
     """Batches looked at inside ``peeking`` come again, and the tracker never hears of them."""
     told = []

@@ -51,12 +51,13 @@ def add_names(batch: Any, bill: Bill, names: Mapping[str, str], source_name: str
     """
     if not isinstance(batch, dict):
         return batch
-    columns = {"idx": bill.idx, "dataset_idx": bill.dataset_idx.astype(np.int64), "is_padding": bill.is_padding}
+    columns = {"idx": bill.idx, "dataset_idx": bill.dataset_idx, "is_padding": bill.is_padding}
     for name, key in names.items():
         if key in batch:
             raise SourceError(
                 f"dataset {source_name!r} has a key {key!r} of its own, which Lading adds to every batch. "
                 f'Pass names={{"{name}": "sample_{name}"}} to choose another key, or names=False to add none.'
             )
-        batch[key] = torch.from_numpy(columns[name].copy() if name == "is_padding" else columns[name])
+        # A copy: what the caller does to the batch must not reach the bill.
+        batch[key] = torch.from_numpy(columns[name].astype(bool if name == "is_padding" else np.int64))
     return batch

@@ -21,6 +21,7 @@ I64 = NDArray[np.int64]
 I32 = NDArray[np.int32]
 
 SHUFFLES = ("full", "none", "block")
+_READ_ON = 8192
 
 
 @runtime_checkable
@@ -49,9 +50,24 @@ class Shuffled:
         self.seed, self.shuffle, self.block_samples = seed, shuffle, block_samples
         self.epoch_samples = sum(lengths)
         self._starts = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64)
+        # Only a cache: replaced as a whole, so that threads may read at the same time.
+        self._window: tuple[int, int, I32, I64] = (0, -1, np.empty(0, np.int32), np.empty(0, np.int64))
+        self._last_stop = -1
 
     def samples(self, start: int, stop: int) -> tuple[I32, I64]:
         """Return dataset numbers and indices at the absolute positions ``[start, stop)`` of one epoch."""
+        low, high, dataset, index = self._window
+        if not low <= start <= stop <= high:
+            ahead = start == self._last_stop  # somebody reads on: a longer stretch costs hardly more than a short one
+            end = (start // self.epoch_samples + 1) * self.epoch_samples
+            low, high = start, max(stop, min(start + _READ_ON, end)) if ahead else stop
+            dataset, index = self._computed(low, high)
+            if ahead:
+                self._window = (low, high, dataset, index)
+        self._last_stop = stop
+        return dataset[start - low : stop - low], index[start - low : stop - low]
+
+    def _computed(self, start: int, stop: int) -> tuple[I32, I64]:
         epoch, offset = divmod(start, self.epoch_samples)
         offsets = np.arange(offset, offset + stop - start, dtype=np.int64)
         flat = self._flat(epoch, offsets)

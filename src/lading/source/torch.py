@@ -6,13 +6,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch.utils.data import IterableDataset, Subset, TensorDataset
 
 from lading.errors import SourceError
 from lading.source import reader
-
-I64 = NDArray[np.int64]
+from lading.source.columns import Columns
+from lading.source.torch_buffers import Buffers
 
 
 def reader_of(source: Any, name: str) -> reader.Reader | None:
@@ -23,14 +22,16 @@ def reader_of(source: Any, name: str) -> reader.Reader | None:
             "Use lading.TaggedIterableDataset, or lading.track on its DataLoader."
         )
     if isinstance(source, torch.Tensor):
-        return reader.Reader(source, lambda indices, e, k: _select(source, indices), _rows(source))
-    # Subclasses may do more than select rows, so only the type itself is taken apart.
+        buffers = Buffers(source)
+        return reader.Reader(source, lambda indices, e, k: buffers.select(indices), _rows(source))
+    # Subclasses may do more than select rows, so only the types themselves are taken apart.
     if type(source) is TensorDataset:
-        tensors = source.tensors
+        columns = [Buffers(t) for t in source.tensors]
+        return reader.Reader(source, lambda indices, e, k: tuple(c.select(indices) for c in columns), _rows(source))
+    if type(source) is Columns and all(isinstance(c, torch.Tensor) for c in source.columns.values()):
+        named = {name: Buffers(c) for name, c in source.columns.items()}
         return reader.Reader(
-            source,
-            lambda indices, e, k: tuple(_select(t, indices) for t in tensors),
-            lambda indices, e, k: [source[i] for i in indices.tolist()],
+            source, lambda indices, e, k: {name: c.select(indices) for name, c in named.items()}, _rows(source)
         )
     if type(source) is Subset:
         return _subset_reader(source, name)
@@ -49,10 +50,5 @@ def _subset_reader(source: Subset[Any], name: str) -> reader.Reader:
     )
 
 
-def _rows(source: torch.Tensor) -> Any:
+def _rows(source: Any) -> Any:
     return lambda indices, e, k: [source[i] for i in indices.tolist()]
-
-
-def _select(tensor: torch.Tensor, indices: I64) -> torch.Tensor:
-    rows = torch.from_numpy(np.ascontiguousarray(indices))
-    return tensor.index_select(0, rows.to(tensor.device) if tensor.device.type != "cpu" else rows)

@@ -1,0 +1,27 @@
+"""Measure ours and the peer in the same run, in turns, so that a noisy machine is unfair to both."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+
+def interleaved(ways: dict[str, Callable[[], Any]], rounds: int = 7) -> dict[str, float]:
+    """Return the median seconds of each way; every round runs each of them once."""
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    for way in ways.values():
+        way()  # warm up: compile, fill caches
+    for _ in range(rounds):
+        for name, way in ways.items():
+            start = time.perf_counter()
+            way()
+            times[name].append(time.perf_counter() - start)
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def case(name: str, ours: float, peer: float, unit: str, *, higher_is_better: bool, **more: Any) -> dict[str, Any]:
+    """Return one result; ``ratio`` above 1 means that ours is better, ``floor`` is what an issue asks for."""
+    ratio = (ours / peer if higher_is_better else peer / ours) if ours and peer else None
+    return {"case": name, "ours": ours, "peer": peer, "unit": unit, "ratio": ratio and round(ratio, 3), **more}
