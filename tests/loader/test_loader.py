@@ -307,7 +307,7 @@ def test_held_batches_are_never_overwritten():
     for number, batch in enumerate(Loader(Columns(x=data), 1000)):
         kept = (batch["x"], batch["x"][5:7], batch["x"].numpy(), batch["x"].T)[number % 4]
         held.append(kept)
-        copies.append(np.array(kept))
+        copies.append(np.asarray(kept).copy())
         del batch, kept
 
     assert all(np.array_equal(np.asarray(h), c) for h, c in zip(held, copies, strict=True))
