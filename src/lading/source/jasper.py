@@ -24,6 +24,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from lading.errors import MissingExtraError, SourceError
+from lading.source.buffers import Buffers
 from lading.source.jasper_gather import gather_batch, gather_sample, jasper_spec
 from lading.source.jasper_layout import BY_NAME, CONFIG_FILE, NEGATIVES, SPLITS, config_size, read_config
 from lading.source.jasper_load import (
@@ -90,6 +91,7 @@ class JASPERSteeringDataset(Dataset[dict[str, Tensor]]):
     ) -> None:
         self.dataset_dir, self.split = Path(dataset_dir), split
         self._keyword_ids: list[list[int]] | None = None
+        self._buffers = Buffers()
         self.device = torch.device("cpu" if device is None else device)
         if not self.dataset_dir.is_dir():
             raise SourceError(f"Dataset directory not found: {self.dataset_dir}. Build one with 'lading jasper build'.")
@@ -131,7 +133,7 @@ class JASPERSteeringDataset(Dataset[dict[str, Tensor]]):
         if len(outside):
             raise IndexError(f"Index {outside[0]} out of range [0, {len(self)})")
         pairs = self._pairs.numpy()[wanted]
-        return gather_batch(self, pairs, self._shared.variants(pairs, epoch))
+        return gather_batch(self, pairs, self._shared.variants(pairs, epoch), self._buffers)
 
     @property
     def current_epoch(self) -> int:

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from lading.source.buffers import Buffers
 from lading.source.spec import BatchSpec, Field
 
 
@@ -59,22 +60,37 @@ def jasper_spec(embedding_dim: int | str, n_neg: int | str, n_clusters: int | No
     )
 
 
-def gather_batch(tables: Tables, numbers: NDArray[np.int64], variants: NDArray[np.int64]) -> dict[str, Tensor]:
-    """Return the batch of some pairs, each with its steering variant."""
+def gather_batch(
+    tables: Tables, numbers: NDArray[np.int64], variants: NDArray[np.int64], buffers: Buffers
+) -> dict[str, Tensor]:
+    """Return the batch of some pairs, each with its steering variant; large columns lie in memory nobody holds."""
     pairs = torch.from_numpy(numbers).to(tables.device)
     rows = tables.pair_index.index_select(0, pairs)
     negatives = tables.hard_negatives.index_select(0, pairs)
+    out = _columns(tables, len(numbers), negatives.shape[1], buffers)
+    torch.index_select(tables.question_embs, 0, rows[:, 0], out=out["question_emb"])
+    torch.index_select(tables.source_embs, 0, rows[:, 1], out=out["target_source_emb"])
+    torch.index_select(tables.source_embs, 0, negatives.view(-1), out=out["negative_embs"].flatten(0, 1))
+    _steer(tables, pairs, variants, out["steering"])
     return {
-        "question_emb": tables.question_embs.index_select(0, rows[:, 0]),
-        "target_source_emb": tables.source_embs.index_select(0, rows[:, 1]),
-        "steering": _steer(tables, pairs, variants),
-        "negative_embs": tables.source_embs.index_select(0, negatives.view(-1)).view(*negatives.shape, -1),
+        **out,
         "cluster_id": tables.pair_cluster_id.index_select(0, pairs),
         "relevance": tables.pair_relevance.index_select(0, pairs),
         "centroid_distance": tables.centroid_distances.index_select(0, pairs),
         "steering_variant": torch.from_numpy(variants).to(tables.device),
         "negative_tiers": tables.negative_tiers.index_select(0, pairs),
     }
+
+
+def _columns(tables: Tables, rows: int, n_neg: int, buffers: Buffers) -> dict[str, Tensor]:
+    """Return the four large columns, to be filled."""
+    dim = tables.question_embs.shape[1]
+    shapes = dict.fromkeys(("question_emb", "target_source_emb", "steering"), (rows, dim))
+    shapes["negative_embs"] = rows, n_neg, dim
+    if tables.device.type != "cpu":
+        return {key: torch.empty(shape, device=tables.device) for key, shape in shapes.items()}
+    made = buffers.borrow(shapes, lambda: {key: np.empty(shape, np.float32) for key, shape in shapes.items()})
+    return {key: torch.from_numpy(array) for key, array in made.items()}
 
 
 def gather_sample(tables: Tables, pair: int, variant: int) -> dict[str, Tensor]:
@@ -94,13 +110,16 @@ def gather_sample(tables: Tables, pair: int, variant: int) -> dict[str, Tensor]:
     }
 
 
-def _steer(tables: Tables, pairs: Tensor, variants: NDArray[np.int64]) -> Tensor:
-    steering = torch.zeros(len(pairs), tables.question_embs.shape[1], device=tables.device)
-    for number, table in enumerate(_steering_tables(tables), start=1):
+def _steer(tables: Tables, pairs: Tensor, variants: NDArray[np.int64], out: Tensor) -> None:
+    """Fill in the steering of each row: zeros, or its row of the variant's table."""
+    for number, table in enumerate((None, *_steering_tables(tables))):
         rows = torch.from_numpy(np.flatnonzero(variants == number)).to(tables.device)
-        if len(rows):
-            steering.index_copy_(0, rows, table.index_select(0, pairs[rows]))
-    return steering
+        if table is None:
+            out.index_fill_(0, rows, 0.0)
+        elif len(rows) == len(out):
+            torch.index_select(table, 0, pairs, out=out)
+        elif len(rows):
+            out.index_copy_(0, rows, table.index_select(0, pairs[rows]))
 
 
 def _steering_tables(tables: Tables) -> tuple[Tensor, Tensor, Tensor]:
