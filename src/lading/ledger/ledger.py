@@ -124,6 +124,13 @@ class Ledger:
             bill: Its bill.
             batch: The batch itself, for ``record="content"``.
         """
+        self._take(bill, batch)
+        if self._writer is not None and self._writer.has_news:
+            self._complain()
+
+    update = deliver
+
+    def _take(self, bill: Bill, batch: Any = None) -> None:
         if self._is_off():
             return
         step = bill.step
@@ -140,10 +147,6 @@ class Ledger:
         content = content_hashes(batch, len(bill)) if self.record == "content" and batch is not None else None
         now = _now()
         self._writer.put(lambda rows: rows.deliver(bill, now, content))
-        if self._writer.is_behind:
-            self._complain()
-
-    update = deliver
 
     def commit(self, bills: Bill | Iterable[Bill], update: int | None = None, loss: Any = None, **metrics: Any) -> None:
         """Record that an optimizer update used one batch, or several accumulated ones.
@@ -176,7 +179,7 @@ class Ledger:
         """Wait until everything recorded so far is on disk."""
         if self._writer is not None and not self._is_off():
             self._writer.flush()
-            self._complain()
+            self._complain(insist=self.on_error == "raise")
 
     def close(self) -> None:
         """Write everything and close the last part. Closing twice is fine."""
@@ -185,7 +188,7 @@ class Ledger:
         self._closed = True
         if self._writer is not None:
             self._writer.close()
-            self._complain()
+            self._complain(insist=True)
 
     def __enter__(self) -> Ledger:
         return self
@@ -202,7 +205,7 @@ class Ledger:
         several = [bills] if isinstance(bills, Bill) else list(bills)
         for bill in several:
             if bill.step not in self._open and (self._writer is None or bill.step > self._last):
-                self.deliver(bill)
+                self._take(bill)
         if self._writer is None:
             return
         steps = tuple(bill.step for bill in several)
@@ -216,7 +219,7 @@ class Ledger:
         self._settled = max(self._settled, *steps) if steps else self._settled
         settled = Fate(steps, fate, _now(), **fields)
         self._writer.put(lambda rows: rows.settle(settled))
-        if self._writer.is_behind:
+        if self._writer.has_news:
             self._complain()
 
     def _begin_with(self, bill: Bill) -> None:
@@ -307,8 +310,8 @@ class Ledger:
             self._broken = True
             warnings.warn(f"{why} Nothing is recorded in this attempt.", stacklevel=4)
 
-    def _complain(self) -> None:
-        error = self._writer.take_error() if self._writer else None
+    def _complain(self, *, insist: bool = False) -> None:
+        error = self._writer.take_error(insist=insist) if self._writer else None
         if error is None:
             return
         if self.on_error == "raise":

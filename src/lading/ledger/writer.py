@@ -59,19 +59,22 @@ class Writer:
         self._since_sync, self._synced_at = 0, time.monotonic()
         self._fault: LedgerError | None = None
         self._disk_fault: LedgerError | None = None
+        self._told = False
         self.lost_rows = 0
         self._pid = os.getpid()
         self._thread = threading.Thread(target=self._run, name="lading-ledger", daemon=True)
         self._thread.start()
 
     @property
-    def is_behind(self) -> bool:
-        """Whether something could not be written."""
-        return self._fault is not None or self._disk_fault is not None
+    def has_news(self) -> bool:
+        """Whether something could not be written and nobody was told yet."""
+        return self._fault is not None or (self._disk_fault is not None and not self._told)
 
-    def take_error(self) -> LedgerError | None:
-        """Return what could not be written and why, once."""
-        error, self._fault, self._disk_fault = self._fault or self._disk_fault, None, None
+    def take_error(self, *, insist: bool = False) -> LedgerError | None:
+        """Return what could not be written and why: once an outage, or as long as it lasts."""
+        disk_fault = self._disk_fault if insist or not self._told else None
+        self._told = self._told or disk_fault is not None
+        error, self._fault = self._fault or disk_fault, None
         return error
 
     def put(self, item: Callable[[Rows], None]) -> None:
@@ -158,7 +161,7 @@ class Writer:
         while self._unsaved:
             self._store.add(*self._unsaved[0])
             self._unsaved.popleft()
-        self._disk_fault = None  # whatever was wrong with the disk, nothing was lost
+        self._disk_fault, self._told = None, False  # whatever was wrong with the disk, nothing was lost
 
 
 def _explained(error: Exception, folder: RankFolder) -> LedgerError:

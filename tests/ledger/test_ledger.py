@@ -1,0 +1,405 @@
+"""The ledger: fates, attempts, errors, and what a reader finds of them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lading.errors import ConfigError, LedgerError, ResumeError
+from lading.identity import Bill, Deviation, World
+from lading.ledger import Ledger
+from lading.order import Dataset, Plan, Reweight
+from lading.order.mixture_spec import MixtureSpec
+from lading.report import open_run
+
+PLAN = Plan.make({"code": 70, "prose": 31}, batch_size=8, seed=3)
+
+
+def consume(path: Path, steps: range, *, plan: Plan = PLAN, world_size: int = 1, **options) -> None:
+    """Deliver and commit steps on all ranks, as one attempt."""
+    for rank in range(world_size):
+        world = World(rank, world_size)
+        with Ledger(path, plan, rank=rank, world_size=world_size, **options) as ledger:
+            for step in steps:
+                bill = plan.bill(step, world=world)
+                ledger.deliver(bill)
+                ledger.commit(bill, update=step, loss=1.0 / (step + 1))
+
+
+def fates(path: Path) -> list[tuple[int, int, str]]:
+    rows = open_run(path).batches.dicts()
+    return sorted((row["step"], row["attempt"], row["fate"]) for row in rows)
+
+
+def test_the_four_fates_are_told_apart(tmp_path: Path):
+    """Accumulated and applied, skipped by an overflow, fetched and never used, rolled back."""
+    bills = [PLAN.bill(step) for step in range(8)]
+    with Ledger(tmp_path, PLAN) as ledger:
+        for bill in bills[:6]:
+            ledger.deliver(bill)
+        ledger.commit(bills[:4], update=0, loss=2.0, lr=0.1)
+        ledger.skip(bills[4], "overflow")
+    with Ledger(tmp_path, PLAN) as ledger:
+        for bill in bills[2:4]:
+            ledger.deliver(bill)
+            ledger.commit(bill, update=1)
+
+    assert fates(tmp_path) == [
+        (0, 0, "applied"),
+        (1, 0, "applied"),
+        (2, 0, "rolled back"),
+        (2, 1, "applied"),
+        (3, 0, "rolled back"),
+        (3, 1, "applied"),
+        (4, 0, "skipped"),
+        (5, 0, "delivered"),
+    ]
+    run = open_run(tmp_path)
+    assert run.history["step"] == [0, 1, 2, 3]
+    assert run.history["update"] == [0, 0, 1, 1]
+    assert run.history.dicts()[0]["metrics"] == {"lr": 0.1}
+    assert run.verify().holds
+
+
+def test_a_skipped_step_is_in_history_with_its_reason(tmp_path: Path):
+    """Nobody used it, and nobody wonders where it went."""
+    with Ledger(tmp_path, PLAN) as ledger:
+        for step in range(3):
+            ledger.deliver(PLAN.bill(step))
+            if step == 1:
+                ledger.skip(PLAN.bill(step), "overflow")
+            else:
+                ledger.commit(PLAN.bill(step))
+
+    run = open_run(tmp_path)
+
+    assert run.history["fate"] == ["applied", "skipped", "applied"]
+    assert run.step(1).reason == "overflow"
+    assert run.mix().dicts()[0]["samples"] + run.mix().dicts()[1]["samples"] == 16
+
+
+def test_a_step_is_applied_when_all_ranks_committed_it(tmp_path: Path):
+    """A rank that is missing makes it delivered, not applied."""
+    for rank, last in ((0, 5), (1, 3)):
+        with Ledger(tmp_path, PLAN, rank=rank, world_size=2) as ledger:
+            for step in range(last):
+                ledger.commit(PLAN.bill(step, world=World(rank, 2)))
+
+    run = open_run(tmp_path)
+
+    assert run.history["step"] == [0, 1, 2]
+    assert run.step(3).fate == "delivered"
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.integers(0, 14), st.integers(1, 3)), min_size=1, max_size=5))
+def test_whatever_is_resumed_history_has_each_step_once_and_equals_the_plan(tmp_path_factory, lives):
+    """Law 8: any sequence of crashes and resumes, on any number of ranks."""
+    path, reached = tmp_path_factory.mktemp("run"), 0
+    for share, length, world_size in lives:
+        start = int(share * reached)
+        consume(path, range(start, start + length), world_size=world_size)
+        reached = start + length if length else reached
+
+    run = open_run(path) if (path / "run.json").exists() else None
+
+    if run is not None:
+        assert run.history["step"] == list(range(reached))
+        assert [f"{d:016x}" for d in run.history["digest"]] == [f"{PLAN.bill(s).digest:016x}" for s in range(reached)]
+        assert run.verify().holds
+
+
+def test_equal_plans_have_equal_digests_whatever_the_world_size(tmp_path: Path):
+    """Law 9: the ranks' digests add up."""
+    for world_size in (1, 4):
+        consume(tmp_path / str(world_size), range(20), world_size=world_size)
+
+    one, four = (open_run(tmp_path / str(n)) for n in (1, 4))
+
+    assert one.compare(four).equal
+    assert one.verify().digest == four.verify().digest
+
+
+def test_going_back_in_one_process_begins_a_new_attempt(tmp_path: Path):
+    """A state loaded without a restart rolls back as a restart does."""
+    with Ledger(tmp_path, PLAN) as ledger:
+        for step in [0, 1, 2, 3, 1, 2]:
+            ledger.deliver(PLAN.bill(step))
+            ledger.commit(PLAN.bill(step))
+        assert ledger.attempt == 1
+
+    assert [f for _, _, f in fates(tmp_path)].count("rolled back") == 3
+    assert open_run(tmp_path).history["attempt"] == [0, 1, 1]
+
+
+def test_batches_looked_at_and_fetched_again_are_no_new_attempt(tmp_path: Path):
+    """A sanity check or a broken-off iteration used nothing, so nothing is rolled back."""
+    with Ledger(tmp_path, PLAN) as ledger:
+        for step in [0, 1]:
+            ledger.deliver(PLAN.bill(step))
+        ledger.flush()
+        for step in [0, 1, 2]:
+            ledger.deliver(PLAN.bill(step))
+            ledger.commit(PLAN.bill(step))
+
+    assert fates(tmp_path) == [(0, 0, "applied"), (1, 0, "applied"), (2, 0, "applied")]
+
+
+def test_what_was_flushed_as_delivered_is_settled_later(tmp_path: Path):
+    """A flush between delivery and commit leaves one row, the later one."""
+    ledger = Ledger(tmp_path, PLAN, part_rows={"batches": 2})
+    for step in range(6):
+        ledger.deliver(PLAN.bill(step))
+        ledger.flush()
+        ledger.commit(PLAN.bill(step))
+    ledger.flush()
+
+    assert [f for _, _, f in fates(tmp_path)] == ["applied"] * 6
+    ledger.close()
+    assert [f for _, _, f in fates(tmp_path)] == ["applied"] * 6
+    assert open_run(tmp_path).verify().holds
+
+
+def test_a_second_fate_is_refused(tmp_path: Path):
+    """A batch is applied or skipped once."""
+    with Ledger(tmp_path, PLAN) as ledger:
+        ledger.deliver(PLAN.bill(0))
+        ledger.commit(PLAN.bill(0))
+
+        with pytest.raises(LedgerError, match="step 0 cannot become skipped: its fate was recorded before"):
+            ledger.skip(PLAN.bill(0), "overflow")
+
+
+def test_another_plan_is_refused_with_every_difference(tmp_path: Path):
+    """The record would mix two orders."""
+    consume(tmp_path, range(2))
+    other = Plan.make({"code": 70, "prose": 30}, batch_size=8, seed=4)
+
+    with pytest.raises(ResumeError, match=r"differs .* in 2 places: dataset 'prose' 31 -> 30 samples, seed 3 -> 4"):
+        consume(tmp_path, range(2, 4), plan=other)
+
+    consume(tmp_path, range(2, 4), plan=other, allow_changed_plan=True)
+    run = open_run(tmp_path)
+    assert run.verify().holds
+    assert run.step(3).expected == f"{other.bill(3).digest:016x}"
+
+
+def test_a_planned_run_does_not_go_on_without_a_plan(tmp_path: Path):
+    """Two kinds of evidence in one run would answer no question."""
+    consume(tmp_path, range(2))
+
+    with pytest.raises(ResumeError, match="is a planned run, and now a run without a plan wants to go on in it"):
+        Ledger(tmp_path).deliver(PLAN.bill(2))
+
+
+def test_names_are_kept_where_nothing_predicts_them(tmp_path: Path):
+    """An observed run answers the same questions from the names."""
+    with Ledger(tmp_path, names=["code", "prose"]) as ledger:
+        for step in range(30):
+            ledger.commit(PLAN.bill(step), loss=0.5)
+
+    run = open_run(tmp_path)
+    sample = PLAN.bill(5).samples[2]
+    seen = run.where(sample.dataset, sample.index).dicts()
+
+    assert [row["step"] for row in seen] == [p.step for p in PLAN.where(sample.dataset, sample.index, 0, 30)]
+    assert [tuple(r) for r in PLAN.bill(5).samples] == [(r["dataset"], r["index"]) for r in run.step(5).samples]
+    assert run.verify().holds
+    assert run.plan is None
+
+
+def test_observed_and_planned_runs_hold_the_same(tmp_path: Path):
+    """Digests do not care which kind of evidence a run keeps."""
+    consume(tmp_path / "planned", range(10))
+    with Ledger(tmp_path / "observed", names=PLAN.names) as ledger:
+        for step in range(10):
+            ledger.commit(PLAN.bill(step))
+
+    assert open_run(tmp_path / "planned").compare(tmp_path / "observed").equal
+
+
+def test_padding_rows_are_in_no_digest_and_no_names(tmp_path: Path):
+    """The last batch of an epoch is short; its padding never counts."""
+    steps = PLAN.epoch_steps(0)
+    consume(tmp_path, range(steps), world_size=3, record="names")
+
+    run = open_run(tmp_path)
+
+    assert run.verify().holds
+    assert sum(run.history["samples"]) == 101
+    assert len(run.sql("SELECT * FROM samples WHERE step = 0")) == 8
+
+
+def test_exceptions_are_kept_by_name(tmp_path: Path):
+    """A skipped and a substituted sample: verify knows them, where and step show them."""
+    bill = PLAN.bill(4)
+    skipped, bad = bill.samples[1], bill.samples[6]
+    substitute = next(i for i in range(70) if i not in bill.idx)
+    idx, padding = bill.idx.copy(), bill.is_padding.copy()
+    idx[6], padding[1] = substitute, True
+    changed = bill.replace(
+        idx=idx,
+        is_padding=padding,
+        deviations=(
+            Deviation(1, "skipped", skipped.dataset, skipped.index, None, "unreadable"),
+            Deviation(6, "substituted", bad.dataset, bad.index, substitute, "unreadable"),
+        ),
+    )
+    with Ledger(tmp_path, PLAN) as ledger:
+        for step in range(8):
+            ledger.commit(changed if step == 4 else PLAN.bill(step))
+
+    run = open_run(tmp_path)
+
+    assert run.verify().holds
+    assert 4 not in run.where(skipped.dataset, skipped.index)["step"]
+    assert 4 not in run.where(bad.dataset, bad.index)["step"]
+    (row,) = [r for r in run.where(bad.dataset, substitute) if r["step"] == 4]
+    assert row["note"] == f"in place of {bad.index} (unreadable)"
+    assert [e["event"] for e in run.events].count("bad sample") == 2
+    assert sum(r["samples"] for r in run.mix()) == 63
+
+
+def test_plan_events_are_followed_and_undone_with_their_attempt(tmp_path: Path):
+    """A reweighting made after the checkpoint that a run resumes from never happened."""
+    datasets = (Dataset("a", 9000), Dataset("b", 9000))
+    plan = Plan(datasets, 256, seed=1, mixture=MixtureSpec(18_000, ((0, (2**30, 2**30)),)))
+    event = Reweight(step=10, position=8192, weights=(2**31 - 2**28, 2**28))
+    with Ledger(tmp_path, plan) as ledger:
+        for step in range(10):
+            ledger.commit(plan.bill(step))
+        ledger.event(event)
+        changed = plan.with_event(event)
+        for step in range(10, 60):
+            ledger.commit(changed.bill(step))
+    assert open_run(tmp_path).verify().holds
+    assert open_run(tmp_path).plan == changed
+
+    consume(tmp_path, range(8, 60), plan=plan)
+
+    run = open_run(tmp_path)
+    assert run.verify().holds
+    assert run.plan == plan
+
+
+def test_a_closed_ledger_takes_nothing_more(tmp_path: Path):
+    """The error says how to go on."""
+    ledger = Ledger(tmp_path, PLAN)
+    ledger.commit(PLAN.bill(0))
+    ledger.close()
+    ledger.close()
+
+    with pytest.raises(LedgerError, match=r"is closed\. Open a new Ledger"):
+        ledger.deliver(PLAN.bill(1))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"record": "everything"}, "record is 'everything': expected one of 'digest', 'names', 'content'"),
+        ({"on_error": "ignore"}, "on_error is 'ignore': expected 'raise' or 'warn'"),
+        ({"flush_every": "soon"}, "flush_every is 'soon': expected a number of steps"),
+    ],
+)
+def test_wrong_options_are_named(tmp_path: Path, options, message):
+    """Each error says what was expected."""
+    with pytest.raises(ConfigError, match=message):
+        Ledger(tmp_path, PLAN, **options)
+
+
+def test_a_digest_without_a_plan_is_refused(tmp_path: Path):
+    """Nobody could say what it stands for."""
+    with pytest.raises(ConfigError, match="record='digest' needs a plan"):
+        Ledger(tmp_path, record="digest").deliver(PLAN.bill(0))
+
+
+def test_a_jump_ahead_is_noted_and_no_fault(tmp_path: Path):
+    """Steps that the loader passed over on purpose are told from lost ones."""
+    with Ledger(tmp_path, PLAN) as ledger:
+        for step in [0, 1, 10, 11]:
+            ledger.commit(PLAN.bill(step))
+
+    verdict = open_run(tmp_path).verify()
+
+    assert verdict.holds
+    assert "steps 2 to 9 were passed over by the loader" in [f.message for f in verdict.findings]
+
+
+def test_a_run_can_be_read_while_it_is_written(tmp_path: Path):
+    """A reader sees what was flushed, always whole, and the writer never waits for it."""
+    stop = threading.Event()
+    seen: list[int] = []
+
+    def read() -> None:
+        while not stop.is_set():
+            run = open_run(tmp_path)
+            steps = run.history["step"]
+            assert steps == list(range(len(steps)))
+            assert run.verify().holds
+            seen.append(len(steps))
+
+    ledger = Ledger(tmp_path, PLAN, part_rows={"batches": 25}, flush_every=5)
+    ledger.commit(PLAN.bill(0))
+    ledger.flush()
+    reader = threading.Thread(target=read)
+    reader.start()
+    for step in range(1, 400):
+        ledger.commit(PLAN.bill(step), loss=1.0)
+        time.sleep(0.002)
+    ledger.flush()
+    stop.set()
+    reader.join()
+    ledger.close()
+
+    assert seen == sorted(seen)
+    assert len(seen) > 2
+    assert len(open_run(tmp_path).history) == 400
+
+
+def test_tensors_are_read_in_the_background(tmp_path: Path):
+    """A loss may be a tensor with a graph; only its value is kept."""
+    import torch
+
+    weight = torch.ones((), requires_grad=True)
+    with Ledger(tmp_path, PLAN) as ledger:
+        ledger.commit(PLAN.bill(0), loss=weight * 3, grad_norm=torch.tensor(2.0))
+
+    record = open_run(tmp_path).step(0)
+
+    assert record.loss == 3.0
+    assert record.metrics == {"grad_norm": 2.0}
+
+
+def test_a_metric_that_is_no_number_is_reported(tmp_path: Path):
+    """The thread's error reaches training at the next flush."""
+    ledger = Ledger(tmp_path, PLAN)
+    ledger.commit(PLAN.bill(0), lr="fast")
+
+    with pytest.raises(LedgerError, match="could not convert string to float"):
+        ledger.flush()
+
+
+def test_a_bill_of_a_foreign_loader_needs_no_plan(tmp_path: Path):
+    """Bills made by hand are enough."""
+    with Ledger(tmp_path) as ledger:
+        for step in range(3):
+            bill = Bill(
+                f"b{step}",
+                step,
+                0,
+                None,
+                4 * step,
+                np.arange(4),
+                np.zeros(4, np.int32),
+                np.arange(4) + 4 * step,
+                np.zeros(4, bool),
+                4,
+            )
+            ledger.commit(bill)
+
+    assert open_run(tmp_path).where(0, 9).dicts()[0]["step"] == 2

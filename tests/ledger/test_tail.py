@@ -1,0 +1,115 @@
+"""Rows that are on disk before their part is closed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lading.ledger.schema import SAMPLES
+from lading.ledger.tail import HEADER_BYTES, TailWriter, read_tail
+
+
+def rows(first: int, count: int = 3) -> pa.Table:
+    steps = list(range(first, first + count))
+    columns = [steps, [0] * count, [0] * count, steps, [None] * count]
+    return pa.table([pa.array(c, f.type) for c, f in zip(columns, SAMPLES, strict=True)], schema=SAMPLES)
+
+
+def written(path: Path, records: int, *, synced: bool = True) -> Path:
+    tail = TailWriter(path, generation=4)
+    for record in range(records):
+        tail.append("samples", rows(3 * record), first_step=3 * record)
+    if synced:
+        tail.sync()
+    tail.close()
+    return path
+
+
+def steps_of(path: Path) -> list[int]:
+    return [s for table in read_tail(path).tables["samples"] for s in table["step"].to_pylist()]
+
+
+def test_records_come_back_in_order(tmp_path: Path):
+    """What was appended is what is read."""
+    tail = read_tail(written(tmp_path / "tail", 4))
+
+    assert tail.generation == 4
+    assert [t["step"][0].as_py() for t in tail.tables["samples"]] == [0, 3, 6, 9]
+    assert not tail.damaged
+    assert tail.missing == 0
+
+
+def test_a_missing_tail_is_empty(tmp_path: Path):
+    """A rank that has written nothing has an empty tail."""
+    assert read_tail(tmp_path / "tail").generation is None
+    assert not read_tail(tmp_path / "tail").damaged
+
+
+@given(cut=st.integers(1, 4000))
+def test_wherever_a_tail_is_cut_the_records_before_stay_readable(tmp_path_factory: pytest.TempPathFactory, cut: int):
+    """A cut tail gives whole records only, and knows that bytes are missing."""
+    path = written(tmp_path_factory.mktemp("cut") / "tail", 3)
+    content = path.read_bytes()
+    kept = max(HEADER_BYTES, len(content) - cut)
+    path.write_bytes(content[:kept])
+
+    tail = read_tail(path)
+
+    assert steps_of(path) == list(range(len(steps_of(path))))
+    assert len(steps_of(path)) % 3 == 0
+    assert tail.missing == len(content) - kept
+    assert not tail.unsynced
+
+
+def test_a_half_written_record_is_left_out_silently(tmp_path: Path):
+    """What a crash cut off before the header knew of it is no damage."""
+    path = written(tmp_path / "tail", 2)
+    whole = path.read_bytes()
+    extra = written(tmp_path / "other", 3).read_bytes()[len(whole) : len(whole) + 50]
+    path.write_bytes(whole + extra)
+
+    assert steps_of(path) == [0, 1, 2, 3, 4, 5]
+    assert read_tail(path).missing == 0
+    assert not read_tail(path).damaged
+
+
+@given(place=st.integers(0, 10_000))
+def test_a_flipped_bit_spoils_one_record_at_the_most(tmp_path_factory: pytest.TempPathFactory, place: int):
+    """The other records are still read, and the damage is known."""
+    path = written(tmp_path_factory.mktemp("flip") / "tail", 3)
+    content = bytearray(path.read_bytes())
+    place = HEADER_BYTES + place % (len(content) - HEADER_BYTES)
+    content[place] ^= 0x10
+    path.write_bytes(bytes(content))
+
+    tail = read_tail(path)
+
+    assert len(tail.tables["samples"]) == 2
+    assert len(tail.damaged) == 1
+
+
+def test_bytes_that_never_reached_the_disk_are_told_apart(tmp_path: Path):
+    """After a power cut the header may speak of bytes that were written but not synced."""
+    path = written(tmp_path / "tail", 3, synced=False)
+    path.write_bytes(path.read_bytes()[:-10])
+
+    assert read_tail(path).missing == 10
+    assert read_tail(path).unsynced
+
+
+def test_a_damaged_header_does_not_hide_the_records(tmp_path: Path):
+    """Records carry their own CRCs."""
+    path = written(tmp_path / "tail", 2)
+    content = bytearray(path.read_bytes())
+    content[20] ^= 1
+    path.write_bytes(bytes(content))
+
+    tail = read_tail(path)
+
+    assert tail.generation is None
+    assert tail.damaged[0][0] == 0
+    assert steps_of(path) == [0, 1, 2, 3, 4, 5]
