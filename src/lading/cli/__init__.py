@@ -24,6 +24,7 @@ VERBS = {
     "sql": "Ask DuckDB over batches, history and samples.",
     "plan": "What a run would draw from each dataset, before anything runs.",
     "report": "Write one page that tells the whole run.",
+    "tokens": "Build, pack, show and check corpora of tokens.",
     "jasper": "Build, describe and check JASPER directories.",
     "train": "Train what a configuration describes.",
     "demo": "Train on real text, crash, resume, and ask what was in it.",

@@ -1,16 +1,50 @@
-"""Documents of a packed dataset: which of its rows hold them, and where in the row."""
+"""From a document of a packed dataset to the rows that hold it.
+
+run.json ─▶ the plan's dataset ─▶ its packing index (or ``--packing``) ─▶ rows and token spans of the document
+"""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from lading.errors import ConfigError
+from lading.order.packing import PackingIndex
 from lading.order.packing_file import open_index
+from lading.report import Run
 
 
-def rows_of_document(packing: str | None, document: int) -> list[dict[str, Any]]:
-    """Return the rows that hold pieces of a document, with their token spans."""
-    if packing is None:
-        raise ConfigError("--document needs --packing, the folder of the dataset's packing index.")
-    pieces = open_index(packing).rows_of_document(document)
-    return [{"index": p.row, "tokens": f"{p.start}–{p.start + p.size - 1}", "column": p.column} for p in pieces]
+def rows_of_document(run: Run, dataset: str, packing: str | None, document: int) -> list[dict[str, Any]]:
+    """Return the rows that hold any part of a document: ``index`` (the row), ``tokens`` (the span), ``column``.
+
+    Args:
+        run: The run that is asked about.
+        dataset: Name or number of the packed dataset.
+        packing: Directory of its packing index; None: where the run's plan says it lies.
+        document: Number of the document, from 0.
+    """
+    index = _index(run, dataset, packing)
+    return [
+        {"index": piece.row, "column": piece.column, "tokens": f"{piece.start}:{piece.start + piece.size}"}
+        for piece in index.rows_of_document(document)
+    ]
+
+
+def _index(run: Run, dataset: str, packing: str | None) -> PackingIndex:
+    if run.plan is None:
+        raise ConfigError("the run has no plan, so its rows cannot be predicted. Ask for the document's index instead.")
+    known = run.plan.datasets[run.number_of(dataset)]
+    place = packing or known.location
+    if place is None or not Path(place).exists():
+        found = "was not packed, or its index was not saved" if place is None else f"had its packing index at {place}"
+        raise ConfigError(
+            f"dataset {known.name!r} {found}: expected a packing index. Pass --packing with the directory "
+            "packing-… beside its tokens."
+        )
+    index = open_index(place)
+    if len(index) != known.length:
+        raise ConfigError(
+            f"the packing index at {place} has {len(index)} rows, the run's dataset {known.name!r} has {known.length}. "
+            "Pass the index that the run was made with."
+        )
+    return index

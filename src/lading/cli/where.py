@@ -35,7 +35,7 @@ def where(
     if document is not None:
         from lading.cli.documents import rows_of_document  # only packed datasets need it
 
-        spans = rows_of_document(packing, document)
+        spans = rows_of_document(opened, dataset, packing, document)
         found = [{**row, **span} for span in spans for row in opened.where(dataset, span["index"], until=until)]
         columns = {"index": "row", "tokens": "tokens", **_COLUMNS}
     elif index is not None:

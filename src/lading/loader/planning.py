@@ -16,6 +16,7 @@ from lading.order.dataset import Dataset
 from lading.order.mixture import MixtureRequest, mixture
 from lading.order.mixture_spec import MixtureSpec
 from lading.order.plan import Plan
+from lading.source.protocol import Located
 
 if TYPE_CHECKING:
     from lading.loader.loader import Loader
@@ -30,7 +31,11 @@ def make_plan(loader: Loader, first_batch: int | None = None) -> Plan:
     """
     datasets = tuple(
         Dataset(
-            name, len(r.source), describe(r, loader.fingerprint), mean_tokens_of(name, r.source, loader.mean_tokens)
+            name,
+            len(r.source),
+            describe(r, loader.fingerprint),
+            mean_tokens_of(name, r.source, loader.mean_tokens),
+            location_of(r.source),
         )
         for name, r in loader.named_readers()
     )
@@ -93,3 +98,8 @@ def mean_tokens_of(name: str, source: Any, given: Mapping[str, float] | None) ->
     """Return the mean tokens per sample of a source: as given, or as the source says itself."""
     value = given[name] if given is not None and name in given else getattr(source, "mean_tokens", None)
     return None if value is None else float(value)
+
+
+def location_of(source: Any) -> str | None:
+    """Return where a source says that it lies, for records."""
+    return source.location() if isinstance(source, Located) else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -14,9 +14,11 @@ class Dataset:
         length: Number of samples.
         fingerprint: Stands for type, columns and content, as far as they were looked at.
         mean_tokens: Mean tokens of a sample, where weights are given by tokens.
+        location: Where it lies, for records; no part of what identifies it, so data may move.
     """
 
     name: str
     length: int
     fingerprint: str = ""
     mean_tokens: float | None = None
+    location: str | None = field(default=None, compare=False)

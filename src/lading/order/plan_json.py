@@ -41,7 +41,7 @@ def description(plan: Plan) -> dict[str, Any]:
     return {
         "lading_plan": PLAN_VERSION,
         "order_version": ORDER_VERSION,
-        "datasets": [{k: v for k, v in asdict(d).items() if v is not None} for d in plan.datasets],
+        "datasets": [{k: v for k, v in d.items() if k != "location"} for d in _datasets(plan)],
         "global_batch_size": plan.global_batch_size,
         "seed": plan.seed,
         "shuffle": plan.shuffle,
@@ -54,7 +54,12 @@ def description(plan: Plan) -> dict[str, Any]:
 
 def to_json(plan: Plan) -> str:
     """Return the plan, events included, as JSON."""
-    return json.dumps({**description(plan), "events": [event_to_dict(e) for e in plan.events]})
+    events = [event_to_dict(e) for e in plan.events]
+    return json.dumps({**description(plan), "datasets": _datasets(plan), "events": events})
+
+
+def _datasets(plan: Plan) -> list[dict[str, Any]]:
+    return [{k: v for k, v in asdict(d).items() if v is not None} for d in plan.datasets]
 
 
 def fields_from_json(text: str) -> dict[str, Any]:

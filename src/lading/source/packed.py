@@ -128,10 +128,14 @@ class PackedRows:
             "with_documents": self.with_documents,
         }
 
-    def location(self) -> dict[str, str]:
-        """Return where index and tokens lie, for records: ``open_index(location["packing"])`` finds documents again."""
-        places = {"packing": self.index.path, "tokens": getattr(self.tokens, "path", None)}
-        return {name: str(Path(place).absolute()) for name, place in places.items() if place is not None}
+    @property
+    def mean_tokens(self) -> float:
+        """Tokens of a row, padding left out: what weights given by tokens need."""
+        return self.index.density * self.row_length
+
+    def location(self) -> str | None:
+        """Return where the saved index lies: written into plan and ``run.json``, so that documents are found again."""
+        return self.index.path
 
     def spec(self) -> BatchSpec:
         """Return what a batch of rows looks like."""

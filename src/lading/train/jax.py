@@ -21,7 +21,7 @@ from lading.errors import LadingError, LoaderError, SourceError
 from lading.identity import Bill, World
 from lading.loader.cursor import Cursor
 from lading.loader.describe import describe
-from lading.loader.planning import planned_mixture
+from lading.loader.planning import location_of, mean_tokens_of, planned_mixture
 from lading.loader.state import make_state, restored_plan
 from lading.order import Dataset, Plan
 from lading.order.mixture import MixtureRequest
@@ -89,7 +89,8 @@ class JaxLoader:
     def _make_plan(self, batch: int, weights: Any, *, drop_last: bool, **settings: Any) -> Plan:
         named = zip(self.sources, self._readers, strict=True)
         datasets = tuple(
-            Dataset(name, len(r.source), describe(r, None), getattr(r.source, "mean_tokens", None)) for name, r in named
+            Dataset(name, len(r.source), describe(r, None), mean_tokens_of(name, r.source, None), location_of(r.source))
+            for name, r in named
         )
         mixed = planned_mixture(datasets, None, MixtureRequest(weights), None, batch, drop_last)
         return Plan(datasets, batch, drop_last=drop_last, mixture=mixed, **settings)
