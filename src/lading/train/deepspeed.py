@@ -23,7 +23,6 @@ from typing import Any
 from lading.errors import ConfigError, missing_extra
 
 try:
-    import deepspeed
     import torch
     from deepspeed.accelerator import get_accelerator
 except ModuleNotFoundError as error:
@@ -35,13 +34,13 @@ from lading.train import deepspeed_checkpoint as checkpoints
 from lading.train.deepspeed_arguments import DsTrainingArguments, updates_of
 from lading.train.deepspeed_callback import DsCallback, Update
 from lading.train.deepspeed_checkpoint import Checkpoint
-from lading.train.deepspeed_config import deepspeed_config
+from lading.train.deepspeed_engine import make_engine
 from lading.train.deepspeed_evaluation import evaluate
 from lading.train.deepspeed_forward import Arguments
+from lading.train.deepspeed_loaders import evaluation_loader, training_loader
 from lading.train.deepspeed_logging import TrainingLog, roll_back_logs
 from lading.train.deepspeed_process import barrier, check_agreement, join_processes
 from lading.train.deepspeed_random import restore_random, save_random, seed_random
-from lading.train.deepspeed_schedule import learning_rate_factor
 from lading.train.deepspeed_update import Updater
 from lading.train.repeating import RepeatingLoader
 
@@ -113,57 +112,28 @@ class DsTrainer:
         """The training loader; an incomplete global batch at the end of an epoch is dropped."""
         if self.train_dataset is None:
             raise ConfigError("there is nothing to train on: expected train_dataset=, a dataset or several by name.")
-        return self._make_loader(self.train_dataset, drop_last=True, **self._training_order())
+        return training_loader(self.args, self.train_dataset, self.collate_fn, self.policy)
 
     @functools.cached_property
     def eval_loader(self) -> Loader:
         """The evaluation loader: in order, every sample once."""
         if self.eval_dataset is None:
             raise ConfigError("there is nothing to evaluate on: expected eval_dataset=, a dataset or several by name.")
-        size = self.args.per_device_eval_batch_size or self.args.per_device_train_batch_size
-        return self._make_loader(self.eval_dataset, batch_size=size, shuffle=False)
-
-    def _training_order(self) -> dict[str, Any]:
-        args = self.args
-        sizes = {"batch_size": args.per_device_train_batch_size, "global_batch_size": args.global_batch_size}
-        order = {"seed": args.seed, "shuffle": args.shuffle, "weights": args.weights, "policy": self.policy}
-        return {**sizes, **order, "allow_rebatch": args.allow_rebatch}
-
-    def _make_loader(self, dataset: Any, **settings: Any) -> Loader:
-        settings = {key: value for key, value in settings.items() if value is not None}
-        if "global_batch_size" in settings:
-            settings.pop("batch_size")
-        return Loader(
-            dataset,
-            collate_fn=self.collate_fn,
-            on_error=self.args.on_error,
-            num_workers=self.args.dataloader_num_workers,
-            **settings,
-        )
+        return evaluation_loader(self.args, self.eval_dataset, self.collate_fn)
 
     @functools.cached_property
     def max_steps(self) -> int:
         """Updates of the whole run."""
         if self.args.max_steps > 0:
             return self.args.max_steps
-        steps = math.floor(self.args.num_train_epochs * self.loader.plan.epoch_steps(0))
+        steps = math.floor(self.args.num_train_epochs * len(self.loader))
         return max(steps // self.args.gradient_accumulation_steps, 1)
 
     @functools.cached_property
     def engine(self) -> Any:
         """DeepSpeed's engine around the model; made at first use."""
-        size = -(-self.loader.plan.global_batch_size // self.world.world_size)
-        config = deepspeed_config(self.args, size)
-        factor = learning_rate_factor(self.args, self.max_steps)
-        trainable = [p for p in self.model.parameters() if p.requires_grad]
-        engine, *_ = deepspeed.initialize(
-            model=self.model,
-            model_parameters=trainable,
-            config=config,
-            lr_scheduler=None if "scheduler" in config else lambda optimizer: _lambda_schedule(optimizer, factor),
-            dist_init_required=False,
-        )
-        return engine
+        rows = -(-self.loader.plan.global_batch_size // self.world.world_size)
+        return make_engine(self.model, self.args, rows, self.max_steps)
 
     @property
     def device(self) -> torch.device:
@@ -174,13 +144,15 @@ class DsTrainer:
         """Train until ``max_steps`` updates are done.
 
         Args:
-            resume_from_checkpoint: True: go on from the last checkpoint. ``"auto"``: the same, or from the start if there
-                is none. A path: from that one.
+            resume_from_checkpoint: True: go on from the last checkpoint. ``"auto"``: the same, or from the start if
+                there is none. A path: from that one.
         """
         began, args = time.perf_counter(), self.args
+        if args.eval_steps is not None:
+            _ = self.eval_loader  # what is missing is said now, not after hours of training
         args.run_dir.mkdir(parents=True, exist_ok=True)
         self._begin(checkpoints.chosen_checkpoint(resume_from_checkpoint, args.run_dir))
-        self.ledger = self.loader.tracker = Ledger(args.run_dir, self.loader.plan, record=args.record)
+        self.ledger = self.loader.tracker = self._open_ledger()
         self.log = TrainingLog(args.run_dir, self.world, self.max_steps, args.progress)
         batches = RepeatingLoader(self.loader, use_batch_tracker=args.batch_tracker)
         updater = Updater(self.engine, self.loader, batches, self._arguments(), self.ledger, self.policy)
@@ -253,7 +225,7 @@ class DsTrainer:
         else:
             parent.check(folder, self.world.world_size, engine.zero_optimization_stage())
             engine.load_checkpoint(str(folder.parent), tag=folder.name)
-            self.loader.load_state_dict(parent.loader)
+            self.loader.load_state_dict(parent.loader, allow_changed_plan=self.args.allow_changed_plan)
             self.consumed_samples = parent.consumed_samples
             if not restore_random(folder, self.world.rank):
                 seed_random(self.args.seed, self.world.rank)
@@ -262,6 +234,10 @@ class DsTrainer:
             roll_back_logs(self.args.run_dir, start)
             checkpoints.roll_back_checkpoints(self.args.run_dir, start)
         barrier()
+
+    def _open_ledger(self) -> Ledger:
+        args = self.args
+        return Ledger(args.run_dir, self.loader.plan, record=args.record, allow_changed_plan=args.allow_changed_plan)
 
     def _arguments(self) -> Arguments:
         return Arguments(self.model, self.device, _DTYPES[self.args.precision], self.args.pass_names)
@@ -288,7 +264,3 @@ def _is_due(interval: int | float, done: int, total: int) -> bool:
     """Say whether something is due every so many updates; at the end everything is."""
     every = updates_of(interval, total)
     return done == total or (every is not None and done % every == 0)
-
-
-def _lambda_schedule(optimizer: Any, factor: Callable[[int], float]) -> Any:
-    return torch.optim.lr_scheduler.LambdaLR(optimizer, factor)

@@ -45,8 +45,8 @@ class DsTrainingArguments:
         warmup_steps: Updates, or share of all updates, in which the learning rate rises.
         zero_stage: 0, 1 or 2: how much of the optimizer's state each process keeps alone.
         precision: ``fp32``, ``bf16`` or ``fp16``.
-        deepspeed: DeepSpeed configuration (a dict, or the path of a JSON file) that is put on top; ``"auto"`` means what
-            the arguments say.
+        deepspeed: DeepSpeed configuration (a dict, or the path of a JSON file) that is put on top; ``"auto"`` in it
+            means what the arguments say.
         seed: Seeds order and random numbers.
         shuffle: Whether the training data are shuffled.
         weights: Shares of the datasets, by name.
@@ -61,6 +61,7 @@ class DsTrainingArguments:
         record: What the ledger keeps: None (digests), ``names`` or ``content``.
         pass_names: Whether ``forward`` gets ``idx`` and ``dataset_idx``; None: if it accepts them.
         allow_rebatch: Whether a checkpoint with another global batch size may be resumed.
+        allow_changed_plan: Whether one with other data, weights or another seed may be.
         progress: Whether to draw a progress bar; None: where there is a terminal.
     """
 
@@ -93,6 +94,7 @@ class DsTrainingArguments:
     record: str | None = None
     pass_names: bool | None = None
     allow_rebatch: bool = False
+    allow_changed_plan: bool = False
     progress: bool | None = None
 
     def __post_init__(self) -> None:
@@ -193,6 +195,6 @@ _CHECKS: dict[str, tuple[str, Callable[[Any], bool]]] = {
         "a whole number of updates from 1 up, a share between 0.0 and 1.0, or nothing",
         _or_none(_is_interval),
     ),
-    "shuffle batch_tracker allow_rebatch": ("true or false", lambda v: isinstance(v, bool)),
+    "shuffle batch_tracker allow_rebatch allow_changed_plan": ("true or false", lambda v: isinstance(v, bool)),
     "pass_names progress": ("true, false or nothing", _or_none(lambda v: isinstance(v, bool))),
 }

@@ -80,8 +80,8 @@ class Checkpoint:
             )
         if (self.zero_stage > 0) != (zero_stage > 0):
             raise ResumeError(
-                f"{folder} was written at ZeRO stage {self.zero_stage}, this run has stage {zero_stage}: DeepSpeed keeps "
-                f"the optimizer's state differently. Resume with zero_stage={self.zero_stage}."
+                f"{folder} was written at ZeRO stage {self.zero_stage}, this run has stage {zero_stage}: DeepSpeed "
+                f"keeps the optimizer's state differently. Resume with zero_stage={self.zero_stage}."
             )
 
 
@@ -100,8 +100,8 @@ def chosen_checkpoint(asked: bool | str | os.PathLike[str] | None, run_dir: Path
     """Return the checkpoint that a user means.
 
     Args:
-        asked: None or False: none. True: the last one. ``"auto"``: the last one, or none if there is none yet. Otherwise
-            the folder itself.
+        asked: None or False: none. True: the last one. ``"auto"``: the last one, or none if there is none yet.
+            Otherwise the folder itself.
         run_dir: Folder of the run.
     """
     if asked is None or asked is False:

@@ -1,6 +1,6 @@
 """From training arguments to the configuration DeepSpeed reads.
 
-    what the arguments say  ◀── on top: args.deepspeed (a dict or a JSON file), where "auto" means "as the arguments say"
+    what the arguments say  ◀── on top: args.deepspeed, where "auto" means "as the arguments say"
 
 The sizes are the loader's: a configuration that contradicts them would make
 DeepSpeed count samples that nobody delivered, so it is refused.

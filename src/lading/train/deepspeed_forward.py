@@ -81,12 +81,13 @@ def loss_of(output: Any, rows: int) -> torch.Tensor:
     if not isinstance(found, torch.Tensor):
         has = f"it has {', '.join(map(str, output))}" if isinstance(output, Mapping) else f"a {type(output).__name__}"
         raise SourceError(
-            f"forward returned no loss; {has}. Return the loss, or a dict with 'loss': one number, or one for each sample."
+            f"forward returned no loss; {has}. Return the loss, or a dict with 'loss': one number, or one for each "
+            "sample."
         )
     if found.ndim and (found.ndim > 1 or len(found) not in (1, rows)):
         raise SourceError(
-            f"forward returned a loss of shape {tuple(found.shape)} for {rows} samples: expected one number, or one for "
-            "each sample. Take the mean over the other dimensions."
+            f"forward returned a loss of shape {tuple(found.shape)} for {rows} samples: expected one number, or one "
+            "for each sample. Take the mean over the other dimensions."
         )
     return found.squeeze() if found.numel() == 1 and rows != 1 else found
 

@@ -80,8 +80,8 @@ class Updater:
     def _check(self, loss: torch.Tensor) -> None:
         if self._observe is not None and loss.ndim == 0:
             raise ConfigError(
-                "the policy follows the losses of the datasets, but forward returns one loss for the whole batch. Return "
-                "one for each sample (reduction='none', then the mean over all but the first dimension)."
+                "the policy follows the losses of the datasets, but forward returns one loss for the whole batch. "
+                "Return one for each sample (reduction='none', then the mean over all but the first dimension)."
             )
 
     def _tell_policy(self) -> dict[str, float]:

@@ -14,8 +14,9 @@ from pathlib import Path
 import torch
 from torch import nn
 
+os.environ.setdefault("DS_ACCELERATOR", "cpu")
+
 from lading.train import DsTrainer, DsTrainingArguments
-from lading.train.deepspeed_callback import DsCallback
 
 SIZES = {"code": 40, "prose": 30, "maths": 21}
 UPDATES = 14

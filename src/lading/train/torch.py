@@ -1,0 +1,145 @@
+"""Train in plain PyTorch, on one process or many, and know afterwards what every update was made of.
+
+    torchrun --nproc-per-node 2 script.py, or python script.py
+    step         batch, bill ─▶ loss × bill.loss_weight ─▶ gradients
+    update       one or more steps ─▶ ledger: applied, or skipped where the gradients were not finite
+    checkpoint   model, optimizer, random numbers and loader state in one file; the ledger is on disk before it
+    resume       on any number of processes, with the very next batch
+
+The loop is short on purpose: copy it and change what you need.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import distributed, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from lading.identity import Bill
+from lading.ledger.durable import written_aside
+from lading.ledger.ledger import Ledger
+from lading.loader.loader import Loader
+from lading.train.repeating import RepeatingLoader
+
+CHECKPOINT = "checkpoint.pt"
+
+
+@contextlib.contextmanager
+def process_group() -> Iterator[None]:
+    """Join the processes of ``torchrun`` inside the block; a plain script stays alone."""
+    if "RANK" not in os.environ:
+        yield
+        return
+    distributed.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
+    try:
+        yield
+    finally:
+        distributed.destroy_process_group()
+
+
+def train(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    loader: Loader,
+    losses_of: Callable[[nn.Module, Any], torch.Tensor],
+    run_dir: str | os.PathLike[str],
+    *,
+    updates: int,
+    steps_per_update: int = 1,
+    save_every: int = 100,
+    max_norm: float = 1.0,
+) -> int:
+    """Train from the last checkpoint, or from the start, and return the number of updates that were skipped.
+
+    Args:
+        model: The model, on its device.
+        optimizer: Its optimizer.
+        loader: Any ``Loader``; made after the process group, or with ``rank=`` and ``world_size=``.
+        losses_of: Called with the (parallel) model and a batch; returns one loss for each row.
+        run_dir: Folder of the run: ledger and checkpoint.
+        updates: Updates of the whole run.
+        steps_per_update: Steps whose gradients are added up.
+        save_every: Updates between two checkpoints.
+        max_norm: Norm to which gradients are clipped.
+    """
+    path = Path(run_dir) / CHECKPOINT
+    path.parent.mkdir(parents=True, exist_ok=True)
+    first, skipped = load_checkpoint(path, model, optimizer, loader), 0
+    ledger = loader.tracker = Ledger(run_dir, loader.plan)
+    net = DistributedDataParallel(model) if loader.world.world_size > 1 else model
+    batches = RepeatingLoader(loader)
+    for update in range(first, updates):
+        bills, loss = accumulate(net, loader, batches, losses_of, steps_per_update)
+        norm = nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+        if norm.isfinite():  # the same on every process, as the gradients are
+            optimizer.step()
+            ledger.commit(bills, update=update, loss=loss)
+        else:
+            skipped += 1
+            ledger.skip(bills, f"the gradients of update {update} were not finite")
+        optimizer.zero_grad()
+        if (update + 1) % save_every == 0 or update + 1 == updates:
+            save_checkpoint(path, model, optimizer, loader, update + 1)
+    ledger.close()
+    return skipped
+
+
+def accumulate(
+    net: nn.Module, loader: Loader, batches: RepeatingLoader, losses_of: Callable[..., torch.Tensor], steps: int
+) -> tuple[list[Bill], torch.Tensor]:
+    """Add up the gradients of some steps; return their bills and this process's part of their mean loss."""
+    bills, total = [], torch.zeros(())
+    for left in reversed(range(steps)):
+        # Gradients travel once an update: with its last step.
+        with net.no_sync() if left and isinstance(net, DistributedDataParallel) else contextlib.nullcontext():
+            losses = losses_of(net, next(batches))
+            bill = loader.last_bill
+            assert bill is not None
+            loss = mean_loss(losses, bill) / steps
+            loss.backward()
+        bills.append(bill)
+        total += loss.detach().cpu()
+    return bills, total
+
+
+def mean_loss(losses: torch.Tensor, bill: Bill) -> torch.Tensor:
+    """Return this process's part of the mean over all samples of a step; padding does not count."""
+    real = torch.from_numpy(bill.is_real).to(losses.device)
+    # DDP takes the mean over processes; with the weight it becomes the mean over samples.
+    return torch.where(real, losses, 0).sum() / max(bill.num_samples, 1) * bill.loss_weight
+
+
+def save_checkpoint(
+    path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, loader: Loader, update: int
+) -> None:
+    """Write a checkpoint, all or nothing; every process must call it."""
+    own = torch.get_rng_state()
+    random = [torch.empty_like(own) for _ in range(loader.world.world_size)]
+    state = loader.state_dict()  # the ledger of this process is on disk now
+    if len(random) > 1:
+        distributed.all_gather(random, own)  # nobody goes on before all have come here
+    else:
+        random = [own]
+    if loader.world.rank == 0:
+        parts = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "loader": state}
+        with written_aside(path) as file:
+            torch.save({**parts, "random": random, "update": update}, file)
+
+
+def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, loader: Loader) -> int:
+    """Stand where a checkpoint was taken, if there is one; return the number of the next update."""
+    if not path.exists():
+        return 0
+    saved = torch.load(path, weights_only=True, map_location="cpu")
+    model.load_state_dict(saved["model"])
+    optimizer.load_state_dict(saved["optimizer"])
+    loader.load_state_dict(saved["loader"])
+    if loader.world.rank < len(saved["random"]):
+        torch.set_rng_state(saved["random"][loader.world.rank])
+    return int(saved["update"])

@@ -1,0 +1,163 @@
+"""Many small runs of DsTrainer in one plain process: ``deepspeed_alone.py FOLDER``; writes ``results.json``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import torch
+from deepspeed_run import Net, Numbers, arguments, data
+from torch import nn
+
+from lading.errors import LadingError
+from lading.train import DsCallback, DsTrainer, FollowLosses
+
+
+class Named(Net):
+    """Takes one of the names."""
+
+    def forward(self, x, y, idx=None):
+        self.seen = idx
+        return super().forward(x, y)["loss"].mean()
+
+
+class Anything(Net):
+    """Takes whatever comes."""
+
+    def forward(self, **batch):
+        self.seen = sorted(batch)
+        return super().forward(batch["x"], batch["y"])["loss"].mean()
+
+
+class Positional(nn.Module):
+    """Takes tuples, gives a tuple."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(1, 1)
+
+    def forward(self, x, y):
+        return ((self.layer(x) - y) ** 2).mean(), x
+
+
+class Diary(DsCallback):
+    """Notes when it is called."""
+
+    def __init__(self):
+        self.lines = []
+
+    def on_step(self, trainer, update):
+        self.lines.append(f"step {update.number} of {update.num_samples}")
+
+    def on_evaluate(self, trainer, metrics):
+        self.lines.append(f"evaluated {metrics['eval/samples']}")
+
+    def on_save(self, trainer, path):
+        self.lines.append(f"saved {path.name}")
+
+
+def message(action) -> str:
+    """Return what an action complains about."""
+    try:
+        action()
+    except LadingError as error:
+        return f"{type(error).__name__}: {error}"
+    return "nothing"
+
+
+def forwards(folder: Path) -> dict:
+    """Models with and without names in their signature."""
+    short = {"max_steps": 1, "save_steps": None}
+    named, anything, silent = Named(), Anything(), Named()
+    DsTrainer(named, arguments(folder / "named", **short), data()).train()
+    DsTrainer(anything, arguments(folder / "anything", **short), data()).train()
+    DsTrainer(silent, arguments(folder / "silent", pass_names=False, **short), data()).train()
+    pairs = [(torch.tensor([i / 8]), torch.tensor([i / 4])) for i in range(16)]
+    output = DsTrainer(Positional(), arguments(folder / "pairs", **short), pairs).train()
+    return {
+        "named": named.seen.tolist(),
+        "anything": anything.seen,
+        "silent": silent.seen,
+        "pairs": [output.updates, output.loss],
+    }
+
+
+def curriculum(folder: Path) -> None:
+    """A policy that follows the losses; ``maths`` cannot be learnt by one line and has the highest."""
+    policy = FollowLosses(every_steps=8, strength=0.05, smoothing=0.5)
+    weights = dict.fromkeys(("code", "prose", "maths"), 1.0)
+    args = arguments(
+        folder, weights=weights, global_batch_size=128, gradient_accumulation_steps=1, max_steps=64, save_steps=None
+    )
+    DsTrainer(Net(), args, data(scale=20), policy=policy).train()
+
+
+def lives(folder: Path) -> dict:
+    """Checkpoints, callbacks, evaluation, and going back to an earlier checkpoint."""
+    diary = Diary()
+    args = {"max_steps": 6, "save_steps": 2, "eval_steps": 0.5, "logging_steps": 3}
+    sources, held_out = data(), {"code": Numbers(11, 1.0)}
+    first = DsTrainer(Net(), arguments(folder, **args), sources, held_out, callbacks=[diary])
+    output = first.train()
+    again = DsTrainer(Net(), arguments(folder, **args), sources, held_out)
+    went_on = again.train(resume_from_checkpoint=folder / "checkpoint-4")
+    back = DsTrainer(Net(), arguments(folder, **{**args, "max_steps": 3}), sources, held_out)
+    back.train(resume_from_checkpoint=str(folder / "checkpoint-2"))
+    rolled = message(lambda: back.train(resume_from_checkpoint=folder / "checkpoint-6"))
+    limited = DsTrainer(Net(), arguments(folder / "limited", **args, save_total_limit=2), sources, held_out)
+    limited.train("auto")
+    return {
+        "diary": diary.lines,
+        "updates": [output.updates, went_on.updates],
+        "loss": [output.loss, went_on.loss],
+        "consumed": [first.consumed_samples, again.consumed_samples],
+        "complete": sorted(p.parent.name for p in folder.glob("checkpoint-*/lading.json")),
+        "limited": sorted(p.name for p in (folder / "limited").glob("checkpoint-*")),
+        "rolled": rolled,
+    }
+
+
+def refusals(folder: Path) -> dict:
+    """What is refused, and in which words."""
+    args = arguments(folder, max_steps=2, save_steps=1)
+    DsTrainer(Net(), args, data()).train()
+    mark = folder / "checkpoint-2" / "lading.json"
+    as_written = mark.read_text()
+    mark.write_text(
+        as_written.replace('"world_size": 1', '"world_size": 2').replace('"zero_stage": 0', '"zero_stage": 1')
+    )
+    other_world = message(lambda: DsTrainer(Net(), args, data()).train(True))
+    mark.write_text(as_written.replace('"zero_stage": 0', '"zero_stage": 2'))
+    other_stage = message(lambda: DsTrainer(Net(), args, data()).train(True))
+    mark.write_text(as_written)
+    reseeded = arguments(folder, max_steps=2, seed=1)
+    tiny, plain = {"code": Numbers(3, 1.0)}, arguments(folder / "new", max_steps=1)
+    mixed = arguments(folder / "mixed", max_steps=1, weights={"code": 1, "prose": 1, "maths": 1})
+    return {
+        "other_world": other_world,
+        "other_stage": other_stage,
+        "other_seed": message(lambda: DsTrainer(Net(), reseeded, data()).train(True)),
+        "no_checkpoint": message(lambda: DsTrainer(Net(), plain, data()).train(True)),
+        "no_data": message(lambda: DsTrainer(Net(), plain).train()),
+        "no_eval": message(lambda: DsTrainer(Net(), plain, data()).evaluate()),
+        "no_eval_in_time": message(lambda: DsTrainer(Net(), arguments(folder / "late", eval_steps=5), data()).train()),
+        "too_small": message(lambda: DsTrainer(Net(), plain, tiny).train()),
+        "scalar": message(lambda: DsTrainer(Named(), mixed, data(), policy=FollowLosses()).train()),
+    }
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    folder = Path(sys.argv[1])
+    curriculum(folder / "curriculum")
+    results = {
+        "forwards": forwards(folder / "forwards"),
+        "lives": lives(folder / "lives"),
+        "refusals": refusals(folder / "refusals"),
+    }
+    (folder / "results.json").write_text(json.dumps(results))
+
+
+if __name__ == "__main__":
+    main()
