@@ -98,6 +98,23 @@ def test_one_dataset_has_no_node():
     assert tree.weights == () and tree.draw(10**15) == (1, 10**15) and tree.position(1, 77) == 77
 
 
+@with_kernels
+def test_few_and_many_datasets_are_walked_alike():
+    """The kernel has two walks; above some thousand datasets it takes the one that skips what receives nothing."""
+    from lading.order import kernels_mixture
+
+    weights = integer_weights((np.random.default_rng(0).random(6000) ** 4 + 1e-9).tolist())
+    tree, already = CompiledTree(weights, [0] * 6000), np.arange(6000, dtype=np.int64)
+    columns = [(np.empty(BLOCK, dtype=np.int32), np.empty(BLOCK, dtype=np.int64)) for _ in range(2)]
+
+    for lo in (0, 10**9 * BLOCK):
+        kernels_mixture.draws(tree.nodes, tree.root, tree.leaves, lo, BLOCK, already, *columns[0])
+        kernels_mixture.few_draws(tree.nodes, tree.root, lo, BLOCK, already, *columns[1])
+
+        np.testing.assert_array_equal(columns[0][0], columns[1][0])
+        np.testing.assert_array_equal(columns[0][1], columns[1][1])
+
+
 def test_depth_of_the_worst_tree_fits_the_kernels_stack():
     """Fibonacci weights make the deepest Huffman tree there is."""
     fibonacci = [1, 1]
@@ -141,10 +158,10 @@ def test_places_of_a_block_are_a_permutation(key, size):
     assert sorted(slots.tolist()) == list(range(size))
     assert place_of(key, size, int(slots[size // 2])) == size // 2
     if compiled.enabled():
-        from lading.order import kernels_mixture
+        from lading.order import kernels_mixture, kernels_mixture_inverse
 
         np.testing.assert_array_equal(slots, kernels_mixture.slots_by_place(np.uint64(key), size))
-        assert kernels_mixture.place_of(np.uint64(key), size, slots[0]) == 0
+        assert kernels_mixture_inverse.place_of(np.uint64(key), size, slots[0]) == 0
 
 
 def test_weights_near_nothing_are_inverted_in_big_integers():

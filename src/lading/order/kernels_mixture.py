@@ -17,6 +17,8 @@ WEIGHT, LEFT_WEIGHT, PHASE, LEFT, RIGHT, PARENT = range(6)
 NO_PARENT = -1
 DEPTH = 64  # a Huffman tree over weights that sum to 2**31 is at most 45 deep
 
+MANY = 4096  # nodes above which most receive nothing of a block
+
 _SHIFT, _HALF, _LOW = 31, (1 << 31) - 1, np.uint64(1023)
 _54 = np.uint64(54)
 
@@ -63,7 +65,7 @@ def build(weights, residuals, by_weight):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _split(row, lo, m):  # type: ignore[no-untyped-def]
+def split(row, lo, m):  # type: ignore[no-untyped-def]
     """Return F(lo) and F(lo + m) of a node; m is at most a block, or lo is 0."""
     n, a, phi = row[WEIGHT], row[LEFT_WEIGHT], row[PHASE]
     q = lo // n
@@ -77,8 +79,61 @@ def _split(row, lo, m):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def draws(nodes, root, lo, m, already, datasets, numbers):  # type: ignore[no-untyped-def]
-    """Write dataset and draw number of each slot of the block ``[lo, lo + m)``; draws count from ``already``."""
+def leaf_order(nodes, root, leaves):  # type: ignore[no-untyped-def]
+    """Return the datasets in the tree, from left to right."""
+    found, waiting = np.empty(leaves, dtype=np.int64), np.empty(DEPTH, dtype=np.int64)
+    waiting[0] = root
+    depth = 1
+    for k in range(leaves):
+        depth -= 1
+        child = waiting[depth]
+        while child >= 0:
+            waiting[depth] = nodes[child, RIGHT]
+            depth += 1
+            child = nodes[child, LEFT]
+        found[k] = ~child
+    return found
+
+
+@kernel
+def draws(nodes, root, leaves, lo, m, already, datasets, numbers):  # type: ignore[no-untyped-def]
+    """Write dataset and draw number of each slot of the block ``[lo, lo + m)``; draws count from ``already``.
+
+    Every node is visited, parents (higher numbers) first; without a branch that depends on the data, a processor
+    works on several at once.
+    """
+    count = nodes.shape[0]
+    start, size = np.empty(count + already.shape[0], np.int64), np.empty(count + already.shape[0], np.int64)
+    slot = np.empty(count + already.shape[0], np.int64)
+    top = root if root >= 0 else count + ~root
+    start[top], size[top], slot[top] = lo, m, 0
+    for node in range(count - 1, -1, -1):
+        n, a = nodes[node, WEIGHT], nodes[node, LEFT_WEIGHT]
+        x, k = start[node], size[node]
+        q = np.int64(np.uint64(x) // np.uint64(n))
+        top = a * (x - q * n) + nodes[node, PHASE]
+        first = top // n
+        last = first + np.int64(np.uint64(top - first * n + a * k) // np.uint64(n))
+        before = min(max(q * a + first, 0), x)
+        taken = min(max(q * a + last, 0), x + k) - before
+        left, right = nodes[node, LEFT], nodes[node, RIGHT]
+        left, right = left if left >= 0 else count + ~left, right if right >= 0 else count + ~right
+        start[left], size[left], slot[left] = before, taken, slot[node]
+        start[right], size[right], slot[right] = x - before, k - taken, slot[node] + taken
+    # A leaf without a draw has the slot of the next one, which then writes over it.
+    owner = np.full(m + 1, -1, dtype=np.int64)
+    for i in range(leaves.shape[0]):
+        owner[slot[count + leaves[i]]] = leaves[i]
+    d = leaves[0]
+    for i in range(m):
+        d = owner[i] if owner[i] >= 0 else d
+        datasets[i] = d
+        numbers[i] = already[d] + start[count + d] - slot[count + d] + i
+
+
+@kernel
+def few_draws(nodes, root, lo, m, already, datasets, numbers):  # type: ignore[no-untyped-def]
+    """``draws`` for many datasets: visits only the nodes that receive something."""
     child_of, lo_of, m_of = np.empty(DEPTH, np.int64), np.empty(DEPTH, np.int64), np.empty(DEPTH, np.int64)
     child_of[0], lo_of[0], m_of[0] = root, lo, m
     depth, slot = 1, 0
@@ -86,7 +141,7 @@ def draws(nodes, root, lo, m, already, datasets, numbers):  # type: ignore[no-un
         depth -= 1
         child, lo, m = child_of[depth], lo_of[depth], m_of[depth]
         while child >= 0:
-            before, after = _split(nodes[child], lo, m)
+            before, after = split(nodes[child], lo, m)
             taken = after - before
             if taken == 0:
                 child, lo = nodes[child, RIGHT], lo - before
@@ -199,10 +254,13 @@ def slots_by_place(block_key, size):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def block(nodes, root, lo, m, already, block_key):  # type: ignore[no-untyped-def]
+def block(nodes, root, leaves, lo, m, already, block_key):  # type: ignore[no-untyped-def]
     """Return dataset and draw number at each place of a block."""
     datasets, numbers = np.empty(m, dtype=np.int32), np.empty(m, dtype=np.int64)
-    draws(nodes, root, lo, m, already, datasets, numbers)
+    if nodes.shape[0] <= MANY:
+        draws(nodes, root, leaves, lo, m, already, datasets, numbers)
+    else:
+        few_draws(nodes, root, lo, m, already, datasets, numbers)
     slots = slots_by_place(block_key, m)
     return datasets[slots], numbers[slots]
 
@@ -217,76 +275,4 @@ def indices(datasets, numbers, lengths, sides, keys):  # type: ignore[no-untyped
         draw = np.uint64(numbers[i])
         turn = draw // n
         found[i] = np.int64(permute_one(n, sides[d], fold(keys[d], turn), draw - turn * n))
-    return found
-
-
-@kernel
-def stream_position(nodes, leaf_parent, root, dataset, draw):  # type: ignore[no-untyped-def]
-    """``SplitTree.position``: walk up from a leaf; the caller knows that the answer fits."""
-    child, k, node = ~dataset, draw, leaf_parent[dataset]
-    while child != root:
-        n, a, phi = nodes[node, WEIGHT], nodes[node, LEFT_WEIGHT], nodes[node, PHASE]
-        if nodes[node, LEFT] == child:
-            s, f = a, phi
-        else:
-            s, f = n - a, n - 1 - phi
-        q = k // s
-        k = max(q * n - ((f - (k - q * s + 1) * n) // s), k + 1) - 1
-        child, node = node, nodes[node, PARENT]
-    return k
-
-
-@kernel
-def slot(nodes, leaf_parent, root, dataset, draw, lo, m):  # type: ignore[no-untyped-def]
-    """``SplitTree.slot``: walk down the leaf's own path, adding what goes left of it."""
-    path = np.empty(DEPTH, dtype=np.int64)
-    depth = 0
-    node = leaf_parent[dataset]
-    while node != NO_PARENT:
-        path[depth] = node
-        depth += 1
-        node = nodes[node, PARENT]
-    passed = 0
-    for level in range(depth - 1, -1, -1):
-        node = path[level]
-        below = path[level - 1] if level > 0 else ~dataset
-        before, after = _split(nodes[node], lo, m)
-        if nodes[node, LEFT] == below:
-            lo, m = before, after - before
-        else:
-            passed += after - before
-            lo, m = lo - before, m - (after - before)
-    return passed + draw - lo
-
-
-@kernel
-def place_of(block_key, size, wanted):  # type: ignore[no-untyped-def]
-    """``block_places.place_of``: count the smaller keys."""
-    mine = (fold(block_key, np.uint64(wanted)) & ~_LOW) | np.uint64(wanted)
-    smaller = 0
-    for i in range(size):
-        smaller += ((fold(block_key, np.uint64(i)) & ~_LOW) | np.uint64(i)) < mine
-    return smaller
-
-
-@kernel
-def positions(nodes, leaf_parent, root, dataset, draws, start, end, blocks_key):  # type: ignore[no-untyped-def]
-    """Return the place of a dataset's draws (counted from the stage's start) in the stream of shuffled blocks."""
-    found = np.empty(draws.shape[0], dtype=np.int64)
-    for i in range(draws.shape[0]):
-        u = stream_position(nodes, leaf_parent, root, dataset, draws[i])
-        lo = u - u % 1024
-        m = min(1024, end - start - lo)
-        mine = slot(nodes, leaf_parent, root, dataset, draws[i], lo, m)
-        block_key = fold(blocks_key, np.uint64((start + lo) // 1024))
-        found[i] = start + lo + place_of(block_key, m, mine)
-    return found
-
-
-@kernel
-def positions_in_order(nodes, leaf_parent, root, dataset, draws, start):  # type: ignore[no-untyped-def]
-    """``positions`` where blocks are not shuffled."""
-    found = np.empty(draws.shape[0], dtype=np.int64)
-    for i in range(draws.shape[0]):
-        found[i] = start + stream_position(nodes, leaf_parent, root, dataset, draws[i])
     return found

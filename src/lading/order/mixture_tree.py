@@ -80,14 +80,17 @@ class CompiledTree:
     """The tree as a table that Numba walks."""
 
     def __init__(self, weights: Integers, residuals: Integers) -> None:
-        from lading.order import kernels_mixture as kernels  # opened at first use: Numba is optional and slow to import
+        # Opened at first use: Numba is optional and slow to import.
+        from lading.order import kernels_mixture as kernels
+        from lading.order import kernels_mixture_inverse as inverse
 
-        self._kernels = kernels
+        self._kernels, self._inverse = kernels, inverse
         w, r = np.asarray(weights, dtype=np.int64), np.asarray(residuals, dtype=np.int64)
         by_weight = np.argsort(w, kind="stable")
         self.num_datasets = len(w)
         self.nodes, self.leaf_parent, root = kernels.build(w, r, by_weight[int(np.count_nonzero(w == 0)) :])
         self.root = int(root)
+        self.leaves = kernels.leaf_order(self.nodes, self.root, len(self.nodes) + 1)
         if len(self.nodes) and int(np.abs(self.nodes[:, kernels.PHASE]).max()) >= MAX_PHASE:
             raise phase_error()
 
@@ -101,14 +104,14 @@ class CompiledTree:
         """Return dataset and draw number at each place of the block ``[lo, lo + size)``."""
         if block_key is None:
             return self._kernels.block_in_order(self.nodes, self.root, lo, size, already)
-        return self._kernels.block(self.nodes, self.root, lo, size, already, np.uint64(block_key))
+        return self._kernels.block(self.nodes, self.root, self.leaves, lo, size, already, np.uint64(block_key))
 
     def positions(self, dataset: int, draws: I64, start: int, end: int, blocks_key: int | None) -> I64:
         """Return the absolute positions of a dataset's draws in a stage ``[start, end)``."""
         table = self.nodes, self.leaf_parent, self.root
         if blocks_key is None:
-            return self._kernels.positions_in_order(*table, dataset, draws, start)
-        return self._kernels.positions(*table, dataset, draws, start, end, np.uint64(blocks_key))
+            return self._inverse.positions_in_order(*table, dataset, draws, start)
+        return self._inverse.positions(*table, dataset, draws, start, end, np.uint64(blocks_key))
 
 
 def tree_class() -> type[PlainTree] | type[CompiledTree]:

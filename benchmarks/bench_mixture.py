@@ -1,0 +1,158 @@
+"""Mixing beside the unmixed order of the same datasets, in one run.
+
+order      blocks of 1 024 samples, in sequence: ns a sample              floor: at most 2 times the unmixed order
+bill       plan.bill of 1 024 samples of 1 000 datasets, any step         floor: 100 us
+where      every place of a sample in 10^6 steps
+tree       one stage's tree, counts and carry; a reweighting
+memory     what an order of 10^15 samples keeps against one of 10^4       floor: the same
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from benchmarks.measure import interleaved
+
+from lading.order import Plan
+from lading.order.event import Reweight
+from lading.order.mixed import Mixed
+from lading.order.mixture_spec import MixtureSpec
+from lading.order.shuffle import Shuffled
+from lading.order.weights import integer_weights
+
+SIZES = (1, 10, 100, 1000)
+BLOCK = 1024
+BLOCKS = 100
+ROUNDS = 9
+
+
+def make(num: int, longest: int = 1_000_000) -> tuple[tuple[int, ...], MixtureSpec]:
+    """Return lengths and a mixture of datasets of very different sizes and weights."""
+    rng = np.random.default_rng(num)
+    lengths = tuple(rng.integers(longest // 100, longest, num).tolist())
+    weights = integer_weights((rng.random(num) ** 3 + 1e-4).tolist())
+    return lengths, MixtureSpec(sum(lengths), ((0, weights),))
+
+
+def orders() -> Iterator[dict[str, Any]]:
+    """Consecutive blocks, mixed and unmixed; every block is a new one."""
+    for num in SIZES:
+        lengths, spec = make(num)
+        mixed, unmixed = Mixed(lengths, 1, spec), Shuffled(lengths, 1, "full", 4096)
+        place = {"mixed": 0, "unmixed": 0}
+
+        def run(name: str, order: Any, place: dict[str, int] = place) -> None:
+            for _ in range(BLOCKS):
+                start = place[name] % (order.epoch_samples - BLOCK) // BLOCK * BLOCK
+                order.samples(start, start + BLOCK)
+                place[name] += BLOCK
+
+        times = interleaved(
+            {
+                "mixed": lambda run=run, o=mixed: run("mixed", o),
+                "unmixed": lambda run=run, o=unmixed: run("unmixed", o),
+            },
+            ROUNDS,
+        )
+        ours, peer = (times[k] / BLOCKS / BLOCK * 1e9 for k in ("mixed", "unmixed"))
+        yield {
+            "case": f"order of {num} datasets, mixed",
+            "ours": ours,
+            "peer": peer,
+            "peer_name": "the same datasets unmixed",
+            "unit": "ns/sample",
+            "ratio": peer / ours,
+            "floor": 0.5,
+        }
+
+
+def bills() -> Iterator[dict[str, Any]]:
+    """Any step's bill of 1 000 datasets; steps lie far apart and across blocks, so each works out two blocks anew."""
+    lengths, spec = make(1000)
+    mixed = Plan.make({f"d{d}": n for d, n in enumerate(lengths)}, BLOCK, mixture=spec)
+    alone = Plan.make(sum(lengths), BLOCK)
+    steps = np.random.default_rng(0).integers(0, 10**6, 200).tolist()
+    times = interleaved(
+        {name: lambda p=plan: [p.bill(s) for s in steps] for name, plan in (("mixed", mixed), ("alone", alone))}, ROUNDS
+    )
+    ours = times["mixed"] / len(steps) * 1e6
+    yield {
+        "case": "plan.bill of 1024 samples, 1000 datasets, any step",
+        "ours": ours,
+        "peer": 100.0,
+        "peer_name": "what is asked for",
+        "unit": "us",
+        "ratio": 100.0 / ours,
+        "floor": 1.0,
+        "unmixed_one_dataset": times["alone"] / len(steps) * 1e6,
+    }
+
+
+def inverses() -> Iterator[dict[str, Any]]:
+    """All places of a sample in a long run, beside working out a single bill of it."""
+    lengths, spec = make(1000)
+    plan = Plan.make({f"d{d}": n for d, n in enumerate(lengths)}, BLOCK, mixture=spec)
+    steps = 10**6
+    found = len(plan.where(7, 5, 0, steps))
+    times = interleaved({"where": lambda: plan.where(7, 5, 0, steps), "bill": lambda: plan.bill(77_777)}, ROUNDS)
+    yield {
+        "case": "where in 10^6 steps of 1024 samples, 1000 datasets",
+        "ours": times["where"] * 1e3,
+        "peer": times["bill"] * steps * 1e3,
+        "peer_name": "looking through all bills (one measured, times 10^6)",
+        "unit": "ms",
+        "ratio": times["bill"] * steps / times["where"],
+        "floor": 1000.0,
+        "places": found,
+    }
+
+
+def changes() -> Iterator[dict[str, Any]]:
+    """A reweighting of 1 000 datasets after 100 others, beside making the order from nothing."""
+    lengths, spec = make(1000)
+    rng = np.random.default_rng(5)
+    events = [Reweight(k, (k + 1) * 4 * BLOCK, integer_weights(rng.random(1000).tolist())) for k in range(101)]
+    before = Mixed(lengths, 1, spec, events[:-1])
+    times = interleaved(
+        {"extended": lambda: before.extended(events[-1]), "anew": lambda: Mixed(lengths, 1, spec, events)}, ROUNDS
+    )
+    yield {
+        "case": "reweight 1000 datasets after 100 changes",
+        "ours": times["extended"] * 1e3,
+        "peer": times["anew"] * 1e3,
+        "peer_name": "all stages again",
+        "unit": "ms",
+        "ratio": times["anew"] / times["extended"],
+        "floor": None,
+    }
+
+
+def memory() -> Iterator[dict[str, Any]]:
+    """Bytes of an order's description, whatever the data: nothing grows but the names of the datasets."""
+    small, large = (Mixed(*_order(longest)) for longest in (10**4, 10**12))
+    for order in (small, large):
+        order.samples(0, 100 * BLOCK)
+    ours, peer = (len(pickle.dumps(vars(o.stream.stages[0]))) for o in (large, small))
+    yield {
+        "case": "memory of an order, 10^15 samples against 10^7",
+        "ours": ours,
+        "peer": peer,
+        "peer_name": "the small one",
+        "unit": "bytes",
+        "ratio": peer / ours,
+        "floor": 0.99,
+    }
+
+
+def _order(longest: int) -> tuple[tuple[int, ...], int, MixtureSpec]:
+    lengths, spec = make(1000, longest)
+    return lengths, 1, spec
+
+
+def cases() -> Iterator[dict[str, Any]]:
+    """Yield every case."""
+    for part in (orders, bills, inverses, changes, memory):
+        yield from part()
