@@ -26,7 +26,7 @@ def collate(samples: Sequence[Any]) -> Any:
     if dataclasses.is_dataclass(first) and not isinstance(first, type):
         fields = [f.name for f in dataclasses.fields(first)]
         return dataclasses.replace(first, **{f: collate([getattr(s, f) for s in samples]) for f in fields})
-    return default_collate(samples)
+    return default_collate(list(samples))
 
 
 def as_tensors(columns: Any) -> Any:
@@ -51,7 +51,7 @@ def add_names(batch: Any, bill: Bill, names: Mapping[str, str], source_name: str
     """
     if not isinstance(batch, dict):
         return batch
-    columns = {"idx": bill.idx, "dataset_idx": bill.dataset_idx, "is_padding": bill.is_padding}
+    columns: dict[str, Any] = {"idx": bill.idx, "dataset_idx": bill.dataset_idx, "is_padding": bill.is_padding}
     for name, key in names.items():
         if key in batch:
             raise SourceError(

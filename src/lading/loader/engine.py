@@ -15,7 +15,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch.utils.data import DataLoader, Dataset
@@ -114,7 +114,7 @@ class Workers:
             settings["multiprocessing_context"] = "forkserver"
         self._loader: DataLoader[Any] = DataLoader(
             _Worker(fetcher),
-            batch_sampler=self._orders,
+            batch_sampler=cast(Any, self._orders),  # torch passes on whatever it yields
             collate_fn=_as_it_is,
             generator=self._generator,
             **settings,
@@ -157,7 +157,7 @@ class _Orders:
         return self._next()
 
 
-def _as_it_is(delivery: Delivery) -> Delivery:
+def _as_it_is(delivery: Any) -> Any:
     return delivery
 
 

@@ -27,6 +27,7 @@ from lading.loader.handout import LoaderIterator
 from lading.loader.incidents import Incidents
 from lading.loader.sampler import PlanSampler
 from lading.loader.state import make_state, restored_plan
+from lading.loader.trackers import Trackers
 from lading.order import Block, Event, Plan, Reweight
 from lading.order.mixture_spec import LOOKAHEAD_STEPS
 from lading.order.weights import Weights
@@ -201,9 +202,7 @@ class Loader(DataLoader[Any]):
     def _start(self, *, with_bills: bool) -> LoaderIterator:
         self._check_world()
         steps = self._cursor.begin(self.plan)
-        for tracker in self._trackers():
-            if hasattr(tracker, "begin"):  # a ledger knows which samples were blocked by hand since
-                self._plan = tracker.begin(steps.start, self.plan, self.world) or self._plan
+        self._plan = Trackers(self.tracker).begin(steps.start, self.plan, self.world)
         self._fetcher.names = settings.name_keys(self.names, self._named, may_pad=self._may_pad())
         stream = self._deliveries(self._orders(steps))
         self._iterators = LoaderIterator(self, stream, steps.stop, with_bills=with_bills)
@@ -292,8 +291,7 @@ class Loader(DataLoader[Any]):
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the loader stands: the same on every rank, JSON-able, at any time."""
-        for tracker in self._trackers():
-            tracker.flush()
+        Trackers(self.tracker).flush()
         return make_state(self.plan, self.step, self._policy.state())
 
     def load_state_dict(
@@ -335,9 +333,7 @@ class Loader(DataLoader[Any]):
                 f"{self.step}. Events act from the next step on."
             )
         self._plan = self.plan.with_event(event)
-        for tracker in self._trackers():
-            if hasattr(tracker, "event"):
-                tracker.event(event)
+        Trackers(self.tracker).event(event)
 
     def reweight(self, weights: Weights, reason: str = "") -> Reweight:
         """Change the weights of the mixture from the first block boundary after what may be prefetched.
@@ -365,20 +361,11 @@ class Loader(DataLoader[Any]):
             injected.note_indices(self, bill)
         if bill.deviations:
             self._incidents.note(bill)
-        for tracker in self._trackers():
-            if getattr(tracker, "wants_batch", False):
-                tracker.update(bill, batch)
-            else:
-                tracker.update(bill)
+        Trackers(self.tracker).update(bill, batch)
         if iterator is self._iterators and self._policy.wants(self.step):
             chosen = self._policy.choose(self.plan, self.step)
             if chosen is not None:
                 self.reweight(chosen, type(self.policy).__name__)
-
-    def _trackers(self) -> Sequence[Any]:
-        if self.tracker is None:
-            return ()
-        return self.tracker if isinstance(self.tracker, list | tuple) else (self.tracker,)
 
     def _check_world(self) -> None:
         now = World.current(self.rank, self.world_size)

@@ -81,8 +81,7 @@ def side(n: ArrayLike) -> U64:
     """Return the smallest a with ``a * a >= n``, exactly, for each n."""
     sizes = as_u64(n)
     if sizes.size == 1:
-        root = math.isqrt(max(int(sizes[0]) - 1, 0))
-        return np.full(sizes.shape, root + 1, dtype=np.uint64)
+        return np.full(sizes.shape, math.isqrt(max(int(sizes[0]) - 1, 0)) + 1, dtype=np.uint64)
     root = np.floor(np.sqrt(sizes.astype(np.float64))).astype(np.uint64)
     root = np.maximum(root, np.uint64(1)) - np.uint64(1)
     for _ in range(3):
