@@ -123,10 +123,17 @@ class Recording:
     Args:
         dataloader: Any torch DataLoader; it stays as it is.
         world: Who reads; only iterables need it.
+        resolve: Turns indices of a map-style dataset into names.
     """
 
-    def __init__(self, dataloader: DataLoader[Any], world: World | None = None) -> None:
+    def __init__(
+        self,
+        dataloader: DataLoader[Any],
+        world: World | None = None,
+        resolve: Callable[[Any, NDArray[np.int64]], RowNames] = map_names,
+    ) -> None:
         _refuse(dataloader)
+        self._resolve = resolve
         self.dataloader = dataloader
         self.world = world or World()
         self.is_iterable = is_iterable(dataloader)
@@ -154,7 +161,7 @@ class Recording:
 
     def names(self, indices: NDArray[np.int64]) -> RowNames:
         """Return the names behind indices of a map-style dataset."""
-        return map_names(self.dataloader.dataset, indices)
+        return self._resolve(self.dataloader.dataset, indices)
 
 
 class RecordedPass:
@@ -217,7 +224,9 @@ class RecordedPass:
 
     def _check_end(self) -> None:
         left = len(self.pulls.noted) if self.pulls is not None else 0
-        if left:
+        # A loader that stops early has pulled ahead; one that leaves batches out on its way has pulled more than that.
+        ahead = self._workers * (self._recording.dataloader.prefetch_factor or 1)
+        if left > ahead:
             kind = type(self._recording.dataloader).__name__
             warnings.warn(
                 f"this {kind} pulled indices for {left} batches that it never gave: expected one batch for each pull. "

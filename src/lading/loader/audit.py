@@ -1,0 +1,169 @@
+"""Watch a short run of a loader and say in plain words what is wrong with it.
+
+    for finding in lading.audit(loader):
+        print(finding)
+
+Seven faults, each with its evidence and the line that mends it: samples
+repeated across workers or ranks, samples never reached, the same order in
+every epoch, always the same first batches, identical random numbers in every
+worker, a dropped tail, padding counted twice.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch.utils.data import DataLoader
+
+from lading.errors import LoaderError
+from lading.identity import World
+from lading.loader.audit_finding import Finding
+from lading.loader.audit_numbers import same_numbers
+from lading.loader.audit_order import OrderFacts, OrderJudge
+from lading.loader.audit_stream import StreamFacts, StreamJudge
+from lading.loader.audit_stream_watch import StreamPass, declared_length, watch_stream
+from lading.loader.audit_watch import Watched, is_planned, ranks_of, watch_order, watch_plan
+from lading.loader.foreign import is_iterable, order_of
+from lading.loader.random_state import untouched
+
+MAX_BATCHES = 10_000
+
+
+def audit(
+    dataloader: Any,
+    epochs: int = 2,
+    *,
+    set_epoch: bool = False,
+    limit_batches: int | None = None,
+) -> list[Finding]:
+    """Watch a short run and return what is wrong; an empty list if nothing is.
+
+    The loader is left as it was: everything happens on copies, and random numbers are put back. Of map-style data only
+    a few samples are loaded. A distributed sampler is watched on all its ranks; in a process group the ranks compare
+    what they got.
+
+    Args:
+        dataloader: A torch DataLoader, a Lading loader, or a list of DataLoaders, one for each rank.
+        epochs: Epochs to watch; below 2 nothing can be said about what changes between epochs.
+        set_epoch: Tell sampler and dataset each epoch, as a training loop should. Without it a sampler that needs to be
+            told is a finding.
+        limit_batches: Batches the training loop takes from each epoch, if it does not take all.
+    """
+    loaders = _loaders(dataloader)
+    if epochs < 1:
+        raise LoaderError(f"epochs is {epochs}: expected at least 1, and 2 to see what changes between epochs.")
+    first = loaders[0]
+    if is_planned(first):
+        return _judged_order(first, watch_plan(first, epochs, limit_batches), limit_batches)
+    with untouched(first):
+        told = _told_epochs(loaders)
+        try:
+            if is_iterable(first):
+                return _audit_stream(loaders, epochs, set_epoch, limit_batches)
+            return _audit_order(loaders, epochs, set_epoch, limit_batches)
+        finally:
+            for order, epoch in told:
+                order.epoch = epoch
+
+
+def _audit_order(loaders: list[Any], epochs: int, set_epoch: bool, limit: int | None) -> list[Finding]:
+    first, watched = loaders[0], []
+    ranks = loaders if len(loaders) > 1 or _process_group() else ranks_of(first)
+    for rank, loader in enumerate(ranks):
+        watched.append(watch_order(loader, rank, epochs, limit or MAX_BATCHES, _teller(loader, set_epoch)))
+    watched = [Watched(rank, own.epochs) for rank, own in enumerate(_all_ranks(watched))]
+    findings = _judged_order(first, watched, limit)
+    batches = watched[0].epochs[0]
+    if first.num_workers > 1 and batches and len(batches[0].samples):
+        finding = same_numbers(first, int(batches[0].samples[0]))
+        findings += [finding] if finding is not None else []
+    return findings
+
+
+def _judged_order(loader: Any, watched: list[Watched], limit: int | None) -> list[Finding]:
+    order = order_of(loader)
+    most = max((len(e) for w in watched for e in w.epochs), default=0)
+    is_cut = limit is not None and most >= limit
+    facts = OrderFacts(
+        length=len(loader.dataset),
+        sampler=type(order).__name__,
+        has_set_epoch=hasattr(order, "set_epoch"),
+        drops_last=any(getattr(o, "drop_last", False) for o in (loader, loader.batch_sampler, order)),
+        with_replacement=bool(getattr(order, "replacement", False)) or getattr(loader, "mixture", None) is not None,
+        is_limited=is_cut or most >= MAX_BATCHES,
+    )
+    if len(watched) == 1:
+        watched = _unseen_ranks(loader, watched)
+    return OrderJudge(watched, facts).findings()
+
+
+def _unseen_ranks(loader: Any, watched: list[Watched]) -> list[Watched]:
+    """Return what all ranks get where the environment has several and the sampler knows nothing of them."""
+    size = 1 if is_planned(loader) else World.current().world_size
+    if size == 1 or hasattr(order_of(loader), "num_replicas") or _process_group():
+        return watched
+    return [Watched(rank, watched[0].epochs) for rank in range(size)]
+
+
+def _audit_stream(loaders: list[Any], epochs: int, set_epoch: bool, limit: int | None) -> list[Finding]:
+    first, most = loaders[0], limit or MAX_BATCHES
+    own = [watch_stream(loader, epochs, most, _teller(loader, set_epoch)) for loader in loaders]
+    ranks = _all_ranks(own)
+    alone: list[StreamPass] = []
+    if first.num_workers > 1:
+        alone = watch_stream(first, 2, most, _teller(first, set_epoch), alone=True)
+    was_cut = any(p.was_cut for p in (*ranks[0], *alone))
+    facts = StreamFacts(
+        source=type(first.dataset).__name__,
+        batch_size=first.batch_size,
+        num_workers=first.num_workers,
+        drops_last=bool(first.drop_last),
+        length=declared_length(first),
+        has_set_epoch=hasattr(first.dataset, "set_epoch"),
+        is_limited=limit is not None or was_cut,
+    )
+    return StreamJudge(ranks, alone, facts).findings()
+
+
+def _teller(loader: Any, set_epoch: bool) -> Callable[[int], None]:
+    def tell(epoch: int) -> None:
+        for told in (order_of(loader), loader.dataset) if set_epoch else ():
+            if hasattr(told, "set_epoch"):
+                told.set_epoch(epoch)
+
+    return tell
+
+
+def _told_epochs(loaders: list[Any]) -> list[tuple[Any, Any]]:
+    """Return the samplers that keep an epoch, with it, so that it can be put back."""
+    orders = [order_of(loader) for loader in loaders]
+    return [(order, order.epoch) for order in orders if hasattr(order, "set_epoch") and hasattr(order, "epoch")]
+
+
+def _loaders(dataloader: Any) -> list[Any]:
+    several = list(dataloader) if isinstance(dataloader, Sequence) else [dataloader]
+    several = [getattr(loader, "dataloader", loader) for loader in several]  # a tracked loader is its DataLoader
+    wrong = [loader for loader in several if not isinstance(loader, DataLoader)]
+    if wrong or not several:
+        found = type(wrong[0]).__name__ if wrong else "empty list"
+        raise LoaderError(f"found a {found}: expected a torch DataLoader, a Lading loader, or one DataLoader per rank.")
+    return several
+
+
+def _process_group() -> Any:
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return None
+    return distributed if distributed.get_world_size() > 1 else None
+
+
+def _all_ranks(own: list[Any]) -> list[Any]:
+    """Return what every rank of the process group saw; without one, what was watched here."""
+    group = _process_group()
+    if group is None:
+        return own
+    seen: list[Any] = [None] * group.get_world_size()
+    group.all_gather_object(seen, own)
+    return [each for rank in seen for each in rank]

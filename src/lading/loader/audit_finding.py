@@ -1,0 +1,50 @@
+"""What an audit has to say: a fault, in plain words, with its evidence and the line that mends it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+REPEATED = "repeated across workers or ranks"
+NEVER_REACHED = "never reached"
+SAME_ORDER = "same order every epoch"
+SAME_HEAD = "always the same first batches"
+SAME_NUMBERS = "identical random numbers in every worker"
+DROPPED_TAIL = "dropped tail"
+PADDING_TWICE = "padding counted twice"
+
+FAULTS = (REPEATED, NEVER_REACHED, SAME_ORDER, SAME_HEAD, SAME_NUMBERS, DROPPED_TAIL, PADDING_TWICE)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One fault of a loader.
+
+    Attributes:
+        fault: Which of ``FAULTS``.
+        message: What is wrong, in one sentence.
+        evidence: What was seen.
+        mend: The line that mends it.
+    """
+
+    fault: str
+    message: str
+    evidence: str
+    mend: str
+
+    def to_dict(self) -> dict[str, str]:
+        """Return the finding as plain data."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        return f"{self.fault}: {self.message}\n  seen:  {self.evidence}\n  mend:  {self.mend}"
+
+
+def some(values: list[int], limit: int = 5) -> str:
+    """Return a list shortened for reading.
+
+    >>> some([3, 1, 2]), some(list(range(100)))
+    ('1, 2, 3', '0, 1, 2, 3, 4, ... (100)')
+    """
+    ordered = sorted(values)
+    text = ", ".join(map(str, ordered[:limit]))
+    return text if len(ordered) <= limit else f"{text}, ... ({len(ordered)})"
