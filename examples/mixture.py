@@ -10,7 +10,7 @@ import sys
 import numpy as np
 
 from lading.loader import Loader
-from lading.order.forecast import changes
+from lading.order.forecasting import changes
 from lading.report.mixture_plotly import MixturePicture
 from lading.source.columns import Columns
 

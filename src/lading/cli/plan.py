@@ -10,7 +10,7 @@ from rich.text import Text
 
 from lading.cli.output import Json, answer
 from lading.cli.plan_config import read_plan, steps_until
-from lading.order.forecast import Forecast, forecast
+from lading.order.forecasting import Forecast, forecast
 from lading.report import render
 
 _COLUMNS = {

@@ -25,4 +25,21 @@ __all__ = [
     "Simulation",
 ]
 
-__getattr__, __dir__ = lazy_names(__name__, {})
+# Mixtures: opened by those who mix.
+_HOMES = {
+    "Cosine": "lading.order.schedule",
+    "Forecast": "lading.order.forecasting",
+    "Function": "lading.order.schedule",
+    "Linear": "lading.order.schedule",
+    "Mixed": "lading.order.mixed",
+    "MixtureRequest": "lading.order.mixture",
+    "MixtureSpec": "lading.order.mixture_spec",
+    "Stages": "lading.order.schedule",
+    "Temperature": "lading.order.schedule",
+    "forecast": "lading.order.forecasting",
+    "integer_weights": "lading.order.weights",
+}
+
+__all__ += list(_HOMES)
+
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from lading.order.dataset import Dataset
 from lading.order.event import Reweight
-from lading.order.forecast import changes, forecast
+from lading.order.forecasting import changes, forecast
 from lading.order.mixture import MixtureRequest, mixture
 from lading.order.plan import Plan
 from lading.order.weights import integer_weights
