@@ -23,6 +23,7 @@ VERBS = {
     "block": "Use samples no more, from the next attempt on.",
     "sql": "Ask DuckDB over batches, history and samples.",
     "plan": "What a run would draw from each dataset, before anything runs.",
+    "audit": "Watch a short run of a loader and say what is wrong with it.",
     "report": "Write one page that tells the whole run.",
     "tokens": "Build, pack, show and check corpora of tokens.",
     "jasper": "Build, describe and check JASPER directories.",

@@ -1,0 +1,93 @@
+"""``lading audit MODULE:FUNCTION``: watch a short run of a loader and say what is wrong with it.
+
+lading audit train:make_loader                  the loader that make_loader() returns
+lading audit train:make_loader --world-size 4   made once for each of 4 ranks, as torchrun would
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from lading.cli.output import Json, answer
+from lading.errors import ConfigError
+
+
+def audit(
+    loader: Annotated[
+        str, typer.Argument(help="Where the loader is made: module:function.", metavar="MODULE:FUNCTION")
+    ],
+    epochs: Annotated[int, typer.Option(help="Epochs to watch.")] = 2,
+    world_size: Annotated[int, typer.Option(help="Make the loader once for each of so many ranks.")] = 1,
+    set_epoch: Annotated[bool, typer.Option("--set-epoch", help="The training loop calls set_epoch.")] = False,
+    limit_batches: Annotated[int | None, typer.Option(help="Batches the training loop takes of an epoch.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Watch a short run of a loader and say what is wrong with it. Exit code 1: something is."""
+    make = _found(loader)
+    if world_size < 1:
+        raise ConfigError(f"--world-size is {world_size}: expected at least 1.")
+    from lading.loader.audit import audit as watch  # torch is optional and slow to import
+
+    loaders = [_made(make, rank, world_size) for rank in range(world_size)]
+    findings = watch(
+        loaders if world_size > 1 else loaders[0], epochs, set_epoch=set_epoch, limit_batches=limit_batches
+    )
+    value = {"loader": loader, "epochs": epochs, "findings": [f.to_dict() for f in findings]}
+    answer(value, lambda: Text(_text(findings, epochs)), as_json=as_json, holds=not findings)
+
+
+def _text(findings: list[Any], epochs: int) -> str:
+    if not findings:
+        return f"nothing wrong in {epochs} epochs"
+    return "\n\n".join(map(str, findings))
+
+
+def _found(name: str) -> Any:
+    module_name, colon, attribute = name.partition(":")
+    if not colon or not module_name or not attribute:
+        raise ConfigError(f"found {name!r}: expected module:function, for example train:make_loader.")
+    # What the user runs from here can be imported from here, as with python -m.
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"no module {error.name!r} from here. Run lading in the folder that holds it.") from error
+    found = getattr(module, attribute, None)
+    if found is None:
+        names = [n for n in vars(module) if not n.startswith("_") and callable(vars(module)[n])]
+        raise ConfigError(f"{module_name} has no {attribute!r}; it has {', '.join(names) or 'no functions'}.")
+    return found
+
+
+def _made(make: Any, rank: int, world_size: int) -> Any:
+    if not callable(make):
+        return make  # the loader itself
+    wanted = inspect.signature(make).parameters
+    given = {k: v for k, v in {"rank": rank, "world_size": world_size}.items() if k in wanted}
+    with _as_rank(rank, world_size):
+        return make(**given)
+
+
+@contextmanager
+def _as_rank(rank: int, world_size: int) -> Iterator[None]:
+    """Let the environment say, as torchrun would, which rank this is."""
+    if world_size == 1:
+        yield
+        return
+    before = {name: os.environ.get(name) for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE")}
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world_size))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
