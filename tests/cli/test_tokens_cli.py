@@ -91,7 +91,7 @@ def test_where_finds_every_step_that_held_a_part_of_a_document(store, lading, tm
     assert code == 0, errors
     found = json.loads(out)
     assert sorted({row["step"] for row in found}) == held and len(found) == len(rows.rows_of_document(document)) >= 2
-    assert {row["fate"] for row in found} == {"applied"} and all(":" in row["tokens"] for row in found)
+    assert {row["fate"] for row in found} == {"applied"} and all("–" in row["tokens"] for row in found)
     assert lading("where", tmp_path / "run", "corpus", "--document", 10_000)[0] == 2
 
     moved = rows.index.path + "-moved"

@@ -25,7 +25,7 @@ def rows_of_document(run: Run, dataset: str, packing: str | None, document: int)
     """
     index = _index(run, dataset, packing)
     return [
-        {"index": piece.row, "column": piece.column, "tokens": f"{piece.start}:{piece.start + piece.size}"}
+        {"index": piece.row, "column": piece.column, "tokens": f"{piece.start}–{piece.start + piece.size - 1}"}
         for piece in index.rows_of_document(document)
     ]
 
