@@ -17,9 +17,11 @@ from lading.order.mixed import Mixed
 from lading.order.mixture_spec import MixtureSpec
 from lading.order.mixture_tree import PlainTree
 from lading.order.plan import Plan
+from lading.order.shuffle import BlockShuffle
 from lading.order.stopping import stream_end
 from lading.order.weights import TOTAL, integer_weights
 
+shuffles = st.sampled_from(["full", "block", "none"])
 kinds = st.one_of(st.just(0.0), st.floats(1e-6, 1), st.sampled_from([1e-6, 0.5, 1.0]))
 
 
@@ -43,7 +45,7 @@ def mixed(lengths, stages, events=(), **options) -> Mixed:
     return Mixed(lengths, 7, MixtureSpec(10**6, tuple(stages)), events, **options)
 
 
-@given(stagings(), st.integers(0, 40_000), st.booleans())
+@given(stagings(), st.integers(0, 40_000), shuffles)
 def test_positions_undo_samples(staging, start, shuffle):
     """``positions`` lists exactly the places that hold a sample."""
     order = mixed(*staging, shuffle=shuffle)
@@ -57,7 +59,7 @@ def test_positions_undo_samples(staging, start, shuffle):
         np.testing.assert_array_equal(order.positions(d, i, start, stop), expected)
 
 
-@given(stagings(), st.sampled_from([2**31, 2**40, 2**59]), st.booleans())
+@given(stagings(), st.sampled_from([2**31, 2**40, 2**59]), shuffles)
 def test_far_positions_agree_with_the_reference(staging, far, shuffle):
     """Plain integers and the kernel give the same samples and the same inverse, however far."""
     fast, plain = mixed(*staging, shuffle=shuffle), mixed(*staging, make_tree=PlainTree, shuffle=shuffle)
@@ -167,7 +169,7 @@ def test_counts_are_those_of_the_samples(staging, position):
 def test_each_pass_shows_every_sample_once(lengths, data):
     """Draws of a dataset are passes: nothing repeats before the pass is over, and passes differ."""
     weights = integer_weights(data.draw(st.lists(st.floats(0.05, 1), min_size=len(lengths), max_size=len(lengths))))
-    order = mixed(tuple(lengths), [(0, weights)], shuffle=data.draw(st.booleans()))
+    order = mixed(tuple(lengths), [(0, weights)], shuffle=data.draw(shuffles), block_samples=7)
 
     # Whole blocks: inside one, neighbouring passes of a short dataset may be shuffled together.
     datasets, indices = order.samples(0, 8 * BLOCK)
@@ -232,13 +234,26 @@ def test_positions_of_a_finite_mixture_span_epochs():
 
 def test_without_shuffling_every_dataset_keeps_its_order():
     """Indices of a dataset rise, and the datasets are evenly interleaved."""
-    order = mixed((10**6, 10**6), [(0, integer_weights([0.75, 0.25]))], shuffle=False)
+    order = mixed((10**6, 10**6), [(0, integer_weights([0.75, 0.25]))], shuffle="none")
 
     datasets, indices = order.samples(0, 5000)
 
     for d in (0, 1):
         assert (np.diff(indices[datasets == d]) == 1).all()
     assert abs(np.convolve(datasets == 1, np.ones(8), "valid") - 2).max() <= 1
+
+
+def test_block_shuffled_passes_are_those_of_a_block_shuffle():
+    """Neighbours stay together: the draws of a dataset are those of ``BlockShuffle`` with its key."""
+    order = mixed((1000, 10_000), [(0, integer_weights([1, 9]))], shuffle="block", block_samples=64)
+
+    datasets, draws = order.stream.block(5, order._blocks_key(0))
+    _, indices = order.samples(5 * BLOCK, 6 * BLOCK)
+
+    for d, n in ((0, 1000), (1, 10_000)):
+        mine = draws[datasets == d]
+        expected = BlockShuffle(n, 64, (7, d, 0)).elements(mine[mine < n])
+        np.testing.assert_array_equal(indices[datasets == d][mine < n], expected)
 
 
 def test_mixtures_that_make_no_sense_are_refused():
@@ -278,7 +293,7 @@ def test_spec_and_order_survive_json_and_pickle():
     spec = MixtureSpec(100, ((0, integer_weights([1, 2])), (1024, integer_weights([2, 1]))), lookahead_steps=4)
 
     assert MixtureSpec.from_dict(spec.to_dict()) == spec
-    order = Mixed((10, 20), 1, spec, shuffle=False)
+    order = Mixed((10, 20), 1, spec, shuffle="none")
     again = pickle.loads(pickle.dumps(order))
     np.testing.assert_array_equal(again.samples(0, 99)[1], order.samples(0, 99)[1])
 

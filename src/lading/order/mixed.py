@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from lading.errors import MixtureError
 from lading.identity import compiled
 from lading.identity.hashing import fold, fold_int, key64, keys64, text64
+from lading.order.block_passes import permute_blocks, unpermute_blocks
 from lading.order.block_places import BLOCK, next_block
 from lading.order.event import Reweight
 from lading.order.mixture_spec import MixtureSpec, finite_error
@@ -40,7 +41,9 @@ class Mixed:
         seed: Seed of the plan.
         spec: The mixture as planned.
         events: Reweightings made since; each is one more stage.
-        shuffle: False: every dataset in its own order, pass after pass, evenly interleaved.
+        shuffle: ``full``; ``block``: passes keep neighbours together; ``none``: every dataset in its own order, pass
+            after pass, evenly interleaved.
+        block_samples: Samples of a block, for ``block``.
         make_tree: Plain or compiled trees; what this process uses, by default.
     """
 
@@ -53,12 +56,13 @@ class Mixed:
         make_tree: Any = None,
         known: Sequence[Any] = (),
         *,
-        shuffle: bool = True,
+        shuffle: str = "full",
+        block_samples: int = 4096,
     ) -> None:
         self.lengths, self.seed, self.spec = tuple(lengths), seed, spec
         self.events = tuple(e for e in events if isinstance(e, Reweight))
         self.epoch_samples = spec.epoch_samples
-        self.shuffle, self._make_tree = shuffle, make_tree
+        self.shuffle, self.block_samples, self._make_tree = shuffle, block_samples, make_tree
         _check_lengths(self.lengths, timeline(spec, self.events))
         self.stream = StagedStream(timeline(spec, self.events), self.end, known, make_tree)
         self._block = functools.lru_cache(maxsize=8)(self._make_block)
@@ -124,11 +128,15 @@ class Mixed:
         """Return the order with one more reweighting; what was worked out before it is kept."""
         events = (*self.events, event)
         known = [s for s in self.stream.stages if s.start < event.position]
-        return Mixed(self.lengths, self.seed, self.spec, events, self._make_tree, known, shuffle=self.shuffle)
+        return Mixed(self.lengths, self.seed, self.spec, events, self._make_tree, known, **self._shuffling)
 
     def __reduce__(self) -> Any:
         arguments = (self.lengths, self.seed, self.spec, self.events, self._make_tree)
-        return functools.partial(Mixed, shuffle=self.shuffle), arguments
+        return functools.partial(Mixed, **self._shuffling), arguments
+
+    @property
+    def _shuffling(self) -> dict[str, Any]:
+        return {"shuffle": self.shuffle, "block_samples": self.block_samples}
 
     def _cut(self, position: int) -> tuple[int, int]:
         """Return the stream's epoch (always 0 where draws run on) and the place in it."""
@@ -141,7 +149,7 @@ class Mixed:
         return self.stream.block(block, self._blocks_key(epoch))
 
     def _make_blocks_key(self, epoch: int) -> int | None:
-        if not self.shuffle:
+        if self.shuffle == "none":
             return None
         return fold_int(self._stream_key(epoch), text64("block"))
 
@@ -149,16 +157,19 @@ class Mixed:
         return keys64(self._stream_key(epoch), np.arange(len(self.lengths)))
 
     def _indices(self, epoch: int, datasets: I32, draws: I64) -> I64:
-        if not self.shuffle:
+        if self.shuffle == "none":
             return draws % self._lengths[datasets]
         keys = self._keys(epoch)
-        if compiled.enabled() and self._make_tree in (None, CompiledTree):
+        if self.shuffle == "full" and compiled.enabled() and self._make_tree in (None, CompiledTree):
             from lading.order import kernels_mixture  # opened at first use: Numba is optional and slow to import
 
             return kernels_mixture.indices(datasets, draws, self._lengths.view(np.uint64), self._sides, keys)
         lengths = self._lengths[datasets]
         passes, inside = np.divmod(draws, lengths)
-        return permute(lengths, fold(keys[datasets], passes.astype(np.uint64)), inside)
+        keys = fold(keys[datasets], passes.astype(np.uint64))
+        if self.shuffle == "block":
+            return permute_blocks(lengths, keys, inside, self.block_samples)
+        return permute(lengths, keys, inside)
 
     def _in_stream(self, epoch: int, dataset: int, index: int, start: int, stop: int) -> I64:
         """Return the places of a sample in ``[start, stop)`` of one stream."""
@@ -168,14 +179,20 @@ class Mixed:
         if first >= last:
             return np.empty(0, dtype=np.int64)
         passes = np.arange(first // length, (last - 1) // length + 1, dtype=np.int64)
-        inside: Any = index
-        if self.shuffle:
-            keys = keys64(int(self._keys(epoch)[dataset]), passes)
-            inside = unpermute(length, keys, np.full(len(passes), index))
-        draws = passes * length + inside
+        draws = passes * length + self._places_in_passes(epoch, dataset, index, passes)
         draws = draws[(draws >= first) & (draws < last)]
         found = np.sort(self.stream.positions(dataset, draws, self._blocks_key(epoch)))
         return found[(found >= start) & (found < stop)]
+
+    def _places_in_passes(self, epoch: int, dataset: int, index: int, passes: I64) -> I64:
+        """Return the place of a sample in each of some passes over its dataset."""
+        indices = np.full(len(passes), index, dtype=np.int64)
+        if self.shuffle == "none":
+            return indices
+        length, keys = self.lengths[dataset], keys64(int(self._keys(epoch)[dataset]), passes)
+        if self.shuffle == "block":
+            return unpermute_blocks(np.full(len(passes), length, dtype=np.int64), keys, indices, self.block_samples)
+        return unpermute(length, keys, indices)
 
 
 def timeline(spec: MixtureSpec, events: Iterable[Reweight]) -> list[tuple[int, tuple[int, ...]]]:

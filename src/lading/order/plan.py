@@ -248,7 +248,8 @@ class Plan:
         if self.mixture is None:
             return Shuffled(self.lengths, self.seed, self.shuffle, self.block_samples)
         reweights = [e for e in self.events if isinstance(e, Reweight)]
-        return Mixed(self.lengths, self.seed, self.mixture, reweights, shuffle=self.shuffle != "none")
+        given = self.lengths, self.seed, self.mixture, reweights
+        return Mixed(*given, shuffle=self.shuffle, block_samples=self.block_samples)
 
     @functools.cached_property
     def _blocklist(self) -> Blocklist | None:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lading.identity import SampleId
+from lading.order.mixed import Mixed
+from lading.order.reach import reached
 
 if TYPE_CHECKING:
     from lading.order.plan import Plan
@@ -47,16 +49,16 @@ def simulate(plan: Plan, steps: int) -> Simulation:
     tails = [_names(plan, start, stop) for start, stop in _tails(plan, steps)]
     dropped = [sum(sample.dataset == d for tail in tails for sample in tail) for d in range(len(plan.datasets))]
     delivered = [c - d for c, d in zip(counts, dropped, strict=True)]
-    reached = [min(c, n) for c, n in zip(counts, plan.lengths, strict=True)]
+    different = _reached(plan, reach, counts)
     for sample in _never_reached(plan, tails, steps):
-        reached[sample.dataset] -= 1
+        different[sample.dataset] -= 1
     return Simulation(
         steps=steps,
         epochs=end.epoch + complete if end else 0,
         delivered=dict(zip(plan.names, delivered, strict=True)),
         passes={name: c / n if n else 0.0 for name, c, n in zip(plan.names, delivered, plan.lengths, strict=True)},
-        coverage={name: r / n if n else 1.0 for name, r, n in zip(plan.names, reached, plan.lengths, strict=True)},
-        repeats=sum(delivered) - sum(reached),
+        coverage={name: r / n if n else 1.0 for name, r, n in zip(plan.names, different, plan.lengths, strict=True)},
+        repeats=sum(delivered) - sum(different),
         dropped=sum(dropped),
         tail=tuple(sample for tail in tails for sample in tail)[:_NAMED_TAIL],
     )
@@ -84,5 +86,13 @@ def _never_reached(plan: Plan, tails: list[list[SampleId]], steps: int) -> list[
     """Return the samples that every complete epoch dropped and the unfinished one has not delivered either."""
     if not tails:
         return []
-    missed = set(tails[0]).intersection(*tails[1:])
+    # A mixture need not come back to a sample in every epoch.
+    missed = set(tails[0]).intersection(*tails[1:]) if plan.mixture is None else set().union(*tails)
     return [sample for sample in missed if not plan.where(sample.dataset, sample.index, 0, steps)]
+
+
+def _reached(plan: Plan, position: int, counts: list[int]) -> list[int]:
+    """Return how many different samples of each dataset the order holds before a position."""
+    if isinstance(plan.order, Mixed):
+        return reached(plan.order, position)
+    return [min(c, n) for c, n in zip(counts, plan.lengths, strict=True)]
