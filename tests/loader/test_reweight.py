@@ -290,6 +290,40 @@ def test_schedules_and_token_weights_reach_the_plan():
     assert loader.plan.datasets[1].mean_tokens == 30.0
 
 
+class Documents:
+    """Documents of very different lengths, which know their mean."""
+
+    def __init__(self, number: int, mean: int) -> None:
+        self.lengths = np.random.default_rng(mean).integers(mean // 2, mean * 3 // 2, number)
+        self.mean_tokens = float(self.lengths.mean())
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        return np.zeros(self.lengths[index], dtype=np.int32)
+
+
+def test_documents_of_unequal_length_are_mixed_by_tokens():
+    """1:10 in length, 1:1 in tokens, within 2 % over a million tokens really delivered."""
+    loader = Loader(
+        {"short": Documents(3000, 60), "long": Documents(300, 600)},
+        64,
+        weights={"short": 1, "long": 1},
+        weight_unit="tokens",
+        collate_fn=list,
+        epoch_samples=10**5,
+    )
+    tokens = np.zeros(2)
+
+    for batch, bill in loader.with_bills():
+        np.add.at(tokens, bill.dataset_idx, [len(document) for document in batch])
+        if tokens.sum() > 10**6:
+            break
+
+    assert tokens[0] / tokens[1] == pytest.approx(1, rel=0.02)
+
+
 def test_a_rebatched_run_keeps_its_schedule():
     """A schedule in steps means the steps the run began with, also after the batch size changed."""
     schedule = {"weights": None, "schedule": [(0, [1, 1]), ("20ba", [9, 1])]}

@@ -64,6 +64,11 @@ class TokenStore:
         """Tokens of all documents."""
         return len(self.tokens)
 
+    @property
+    def mean_tokens(self) -> float:
+        """Mean tokens of a document, for weights by tokens."""
+        return self.num_tokens / max(len(self), 1)
+
     def __getitem__(self, document: int) -> NDArray[Any]:
         """Return the tokens of a document."""
         if not 0 <= document < len(self):
