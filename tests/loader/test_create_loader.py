@@ -124,6 +124,16 @@ def test_batches_are_gathered_and_equal_the_collated_samples(directory, monkeypa
         assert same([expected], [batch])
 
 
+@pytest.mark.parametrize("prefetch", [0, 3])
+def test_batches_kept_in_a_list_stay_what_they_were(directory, prefetch):
+    """list(loader), with and without a thread that gathers ahead."""
+    kept, looked = create_loader(directory, "train", 4), create_loader(directory, "train", 4)
+    kept.prefetch = prefetch
+    copies = [{key: value.clone() for key, value in batch.items()} for batch in looked]
+
+    assert same(list(kept), copies)
+
+
 def test_samplers_are_those_torch_would_have_made(directory, as_rank):
     """Random for train, sequential otherwise, distributed where asked for."""
     train, val, test = (create_loader(directory, split, 8) for split in ("train", "val", "test"))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from tests.source.jasper_directory import CURRICULUM, make_directory, table
-from torch.utils.data import DataLoader, Subset
+from torch.utils.data import DataLoader, Subset, default_collate
 
 from lading.errors import SourceError
 from lading.source.jasper import JASPERSteeringDataset
@@ -115,7 +115,7 @@ def test_take_equals_samples_stacked(dataset):
 
     batch = dataset.take(np.array(indices))
 
-    assert same(batch, torch.utils.data.default_collate([dataset[i] for i in indices]))
+    assert same(batch, default_collate([dataset[i] for i in indices]))
 
 
 def test_steering_is_the_table_row_of_the_variant_drawn(dataset, directory):
@@ -240,7 +240,7 @@ def test_a_subset_by_cluster_holds_exactly_its_samples(dataset):
     clusters = dataset.take(np.arange(14))["cluster_id"]
     assert len(subset) == int(((clusters == 0) | (clusters == 2)).sum())
     assert set(batch["cluster_id"].tolist()) == {0, 2}
-    assert same(batch, torch.utils.data.default_collate(list(subset)))
+    assert same(batch, default_collate(list(subset)))
     assert torch.equal(subset.pair_numbers, dataset.pair_numbers[subset.indices])
     assert subset.describe(0) == dataset.describe(subset.indices[0])
     assert validate_batch(batch, subset.spec())
@@ -334,3 +334,25 @@ def test_fingerprints_follow_the_content_and_not_the_place(directory, tmp_path):
     assert JASPERSteeringDataset(copy, "val").fingerprint() != mark
     torch.save(table(copy, "question_embs") * 2, copy / "question_embs.pt")
     assert JASPERSteeringDataset(copy, "train").fingerprint() != mark
+
+
+def test_a_batch_never_changes_under_whoever_holds_it(dataset):
+    """Whole batches, one column, a view of a row, an array: memory is used again only when all are gone."""
+    dataset.force_steering("centroid")
+    wholes = [dataset.take(np.arange(i, i + 4)) for i in range(10)]
+    columns = [dataset.take(np.arange(i, i + 4))["steering"] for i in range(10)]
+    rows = [dataset.take(np.arange(i, i + 4))["negative_embs"][2, 1] for i in range(10)]
+    arrays = [dataset.take(np.arange(i, i + 4))["question_emb"].numpy() for i in range(10)]
+    for i in range(10):
+        expected = default_collate([dataset[j] for j in range(i, i + 4)])
+        assert same(wholes[i], expected)
+        assert torch.equal(columns[i], expected["steering"])
+        assert torch.equal(rows[i], expected["negative_embs"][2, 1])
+        assert np.array_equal(arrays[i], expected["question_emb"].numpy())
+
+
+def test_memory_nobody_holds_is_used_again(dataset):
+    """The next batch of the same size lies where the last one lay."""
+    places = {dataset.take(np.arange(4))["negative_embs"].data_ptr() for _ in range(20)}
+
+    assert len(places) <= 2
