@@ -44,7 +44,8 @@ def lading_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
     generator = kept.pop("generator", None)
     if generator is not None:
         kept.setdefault("seed", generator.initial_seed() & (2**63 - 1))
-    kept.setdefault("batch_size", 1)
+    if kept.get("global_batch_size") is None:
+        kept.setdefault("batch_size", 1)
     return kept
 
 

@@ -29,7 +29,7 @@ class ChunkedDataLoader:
 
     Args:
         dataset: A dataset, or ``{name: dataset}``.
-        batch_size: Samples of a batch on each rank.
+        batch_size: Samples of a batch on each rank; 1 unless ``global_batch_size=`` says it for all ranks together.
         chunk_size: Batches of a chunk; None: the standard DataLoader, same batches. The last chunk of a pass may be
             shorter; above the data it is one chunk.
         limit_batches: Accepted and kept; it never switches chunking on, and the chunk size takes precedence.
@@ -54,7 +54,7 @@ class ChunkedDataLoader:
     def __init__(
         self,
         dataset: Any,
-        batch_size: int | None = 1,
+        batch_size: int | None = None,
         chunk_size: int | None = None,
         *,
         limit_batches: int | float | None = None,
@@ -64,6 +64,8 @@ class ChunkedDataLoader:
         generator: Any = None,
         **dataloader_kwargs: Any,
     ) -> None:
+        if batch_size is None and dataloader_kwargs.get("global_batch_size") is None:
+            batch_size = 1
         self.dataset, self.batch_size, self.chunk_size = dataset, batch_size, chunk_size
         self.limit_batches, self.dataloader_kwargs = limit_batches, dataloader_kwargs
         self.use_chunked = chunk_size is not None

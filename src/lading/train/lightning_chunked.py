@@ -18,6 +18,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import RichProgressBar, TQDMProgressBar
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
+from lading.datamodule.sequence import SequenceDataset
 from lading.datamodule.sizes import ChunkSizes, chunk_sizes
 from lading.loader.chunked import chunk_info, progress_line
 from lading.loader.loader import Loader
@@ -42,11 +43,13 @@ class ChunkedTraining(Callback):
         """Set aside limits that chunk sizes overrule, with one warning that names them."""
         self._trainer = trainer
         sizes = _sizes(trainer)
-        if sizes is None or not loops.limits_are_free(trainer):
-            return
-        if sizes.warning:
-            rank_zero_warn(sizes.warning)
-        trainer.limit_train_batches, trainer.limit_val_batches = 1.0, 1.0
+        if sizes is not None and loops.limits_are_free(trainer):
+            if sizes.warning:
+                rank_zero_warn(sizes.warning)
+            trainer.limit_train_batches, trainer.limit_val_batches = 1.0, 1.0
+        module = getattr(trainer, "datamodule", None)
+        if stage == "fit" and isinstance(module, SequenceDataset) and module.partition("val") is None:
+            trainer.limit_val_batches = 0  # an empty loader would make Lightning warn of it
 
     # Epochs as long as chunks -------------------------------------------------------------------
 

@@ -141,18 +141,24 @@ def _start(folder: Path | None, resume: bool, checkpoint: str | os.PathLike[str]
         return None
     if folder is None:
         raise ConfigError("--resume: expected run.dir in the configuration, where the checkpoints are, found none.")
-    last = folder / "checkpoints" / "last.ckpt"
-    return str(last) if last.exists() else None
+    last = _last_checkpoint(folder)
+    return None if last is None else str(last)
+
+
+def _last_checkpoint(folder: Path) -> Path | None:
+    """Return the newest checkpoint; a process killed while saving may leave one that is not called the last."""
+    saved = sorted((folder / "checkpoints").glob("*.ckpt"), key=lambda file: (file.stat().st_mtime_ns, file.name))
+    return saved[-1] if saved else None
 
 
 def _outcome(trainer: Trainer, folder: Path | None) -> Outcome:
     loader = train_loader(trainer)
-    last = None if folder is None else folder / "checkpoints" / "last.ckpt"
+    last = None if folder is None else _last_checkpoint(folder)
     return Outcome(
         run_dir=None if folder is None else str(folder),
         epochs=trainer.current_epoch,
         updates=trainer.global_step,
-        checkpoint=str(last) if last is not None and last.exists() else None,
+        checkpoint=None if last is None else str(last),
         data={} if loader is None else seen_info(loader),
         metrics={name: float(value) for name, value in trainer.callback_metrics.items()},
     )
