@@ -106,6 +106,11 @@ def losses_by_dataset(evidence: Evidence, views: Views, bins: int, steps_per_bin
     return Table.of(rows, BY_DATASET)
 
 
+def has_own_losses(evidence: Evidence, views: Views) -> bool:
+    """Say whether training committed metrics ``loss/<dataset>``."""
+    return bool(_own_metrics(evidence, views))
+
+
 def _own_metrics(evidence: Evidence, views: Views) -> dict[str, str]:
     table = views.query("SELECT DISTINCT unnest(map_keys(metrics)) AS name FROM history WHERE metrics IS NOT NULL")
     known = set(table["name"].to_pylist())

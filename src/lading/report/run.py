@@ -21,7 +21,7 @@ from lading.report.block import block
 from lading.report.compare import Comparison, compare
 from lading.report.evidence import Evidence, read_evidence
 from lading.report.explain import Explanation, explain
-from lading.report.losses import losses, losses_by_dataset, spikes
+from lading.report.losses import has_own_losses, losses, losses_by_dataset, spikes
 from lading.report.mix import mix, passes
 from lading.report.planned_samples import planned_samples
 from lading.report.sightings import StepRecord, dataset_number, newest_plan, next_step, step_record, where
@@ -104,6 +104,11 @@ class Run:
     def losses(self, by: str | None = None, *, bins: int = 40) -> Table:
         """Return the loss of every applied step, or with ``by="dataset"`` of each dataset along the run."""
         return losses_by_dataset(self.evidence, self._views, bins) if by == "dataset" else losses(self._views)
+
+    @property
+    def has_dataset_losses(self) -> bool:
+        """Whether training committed metrics ``loss/<dataset>``."""
+        return has_own_losses(self.evidence, self._views)
 
     def spikes(self, *, window: int = 64, threshold: float = 6.0) -> Table:
         """Return the steps whose loss stands far above those before them, the worst first.
