@@ -8,6 +8,8 @@ import torch
 
 from lading.batch import LLMBatch, LLMIndexedBatch, collate_llm, llm_batch, pack, to_torch
 from lading.errors import SourceError
+from lading.loader import Loader
+from lading.source.columns import Columns
 
 
 def columns():
@@ -62,3 +64,14 @@ def test_marked_rows_become_padding(convert):
     assert batch.targets_segmentation.tolist() == [[1, 1, 1, 0], [0, 0, 0, 0]]
     assert batch.inputs_segmentation[1].tolist() == batch.document_idx[1].tolist() == [0] * 4
     assert marked["document_idx"][1].tolist() == [2, 2, 0, 0]
+
+
+def test_a_loader_hands_out_llm_batches(tmp_path):
+    """As a collate function, or of its columns; both are the rows of the plan."""
+    rows = [{name: value[i] for name, value in columns().items()} for i in range(2)]
+
+    (collated,) = Loader(rows, batch_size=2, shuffle=False, collate_fn=collate_llm)
+    (found,) = Loader(Columns(**columns()), batch_size=2, shuffle=False)
+
+    assert isinstance(collated, LLMIndexedBatch)
+    assert collated.equals(llm_batch(found)) and collated.equals(pack([[1, 2], [3]], 4))

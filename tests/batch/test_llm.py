@@ -149,3 +149,12 @@ def test_the_index_fields_of_a_sample_are_one_number_a_row():
     sample = LLMIndexedBatch.get_sample(4, 16)
 
     assert sample.document_idx.shape == sample.sequence_idx.shape == (4,)
+
+
+def test_a_sample_is_of_the_class_that_was_asked():
+    """A class of one's own without new fields needs no struct of its own."""
+
+    class Mine(LLMIndexedBatch):
+        pass
+
+    assert type(Mine.get_sample(2, 4)) is Mine

@@ -80,3 +80,11 @@ def change(directory, **fields):
     """Change fields of packing.json."""
     file = directory / "packing.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | fields))
+
+
+def test_a_place_that_cannot_be_written_to_is_named(tmp_path):
+    """With the way out; nothing is left behind."""
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(PackingError, match=r"the packing index cannot be saved at .* Pass index_dir="):
+        save_index(PackingIndex.build(LENGTHS, 16), tmp_path / "file")

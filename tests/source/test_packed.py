@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
 import pickle
+from pathlib import Path
 
 import datasets
 import numpy as np
@@ -175,3 +178,34 @@ def test_batches_that_are_held_do_not_change(store):
     held = [rows.take(np.array([row])) for row in range(len(rows))]
 
     assert all(np.array_equal(batch["targets"][0], rows[row]["targets"]) for row, batch in enumerate(held))
+
+
+def anonymous_memory():
+    """Bytes of this process that no file backs."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("RssAnon")).split()[1]) * 1024
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="counts memory as Linux does")
+def test_a_corpus_larger_than_memory_is_packed_and_read(tmp_path):
+    """Twice the memory of the machine, in a file with holes: rows come without loading it."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    lengths = np.full(2 * memory // 2 // 1_000_000 + 1, 1_000_000)
+    with TokenWriter(tmp_path / "huge", Numbers()):
+        pass
+    facts = json.loads((tmp_path / "huge" / "tokens.json").read_text())
+    facts |= {"num_documents": len(lengths), "num_tokens": int(lengths.sum())}
+    (tmp_path / "huge" / "tokens.json").write_text(json.dumps(facts))
+    np.cumsum([0, *lengths], dtype="<i8").tofile(tmp_path / "huge" / "offsets.bin")
+    try:
+        os.truncate(tmp_path / "huge" / "tokens.bin", 2 * facts["num_tokens"])
+    except OSError as error:
+        pytest.skip(f"the file system has no room for a file with holes: {error}")
+    before = anonymous_memory()
+
+    rows = PackedRows(tmp_path / "huge", PackingRules(8192, "best_fit", "split"))
+    for _ in range(20):
+        batch = rows.take(np.random.default_rng(0).integers(0, len(rows), 16))
+
+    assert batch["inputs"].shape == (16, 8192) and rows.tokens.tokens.nbytes > memory
+    assert anonymous_memory() - before < 300e6

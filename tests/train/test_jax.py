@@ -21,6 +21,7 @@ from tests.train import jax_processes
 from lading.batch import LLMIndexedBatch, llm_batch
 from lading.errors import LoaderError, ResumeError, SourceError
 from lading.order import Plan
+from lading.order.mixture import MixtureRequest
 from lading.source.columns import Columns
 from lading.source.tokens_build import TokenWriter
 from lading.testing import assert_resumable
@@ -174,6 +175,8 @@ def test_mixtures_and_chunks():
     for batch in batches:
         assert batch["y"].tolist() == (batch["idx"] * 10).tolist()
     assert sum(int((batch["dataset_idx"] == 0).sum()) for batch in batches) == pytest.approx(24, abs=2)
+    flat = JaxLoader({"a": table(), "b": table(40)}, 8, mixture=MixtureRequest(temperature=1e9))
+    assert flat.plan.mixture is not None and 0 < int(next(iter(flat))["dataset_idx"].sum()) < 8
 
 
 def test_sources_of_samples_and_tuples():
@@ -227,11 +230,19 @@ def test_what_jax_cannot_take_is_named():
         def __getitem__(self, index):
             raise OSError("disk on fire")
 
+    class Uneven(Broken):
+        def __getitem__(self, index):
+            return np.zeros(index)
+
     for source, message in [
         (Columns(t=np.array(["a"] * 4)), r"column \['t'\] holds <U1 of shape \(4,\)"),
         (Columns(idx=np.arange(4)), "the dataset has columns idx of its own"),
         (Columns(n=big), "an array of int64 holds 1099511627776, but JAX keeps only int32"),
-        (Broken(), r"batch e0-s0-\w+ of step 0 could not be read: OSError: disk on fire"),
+        (
+            Broken(),
+            r"sample \d of dataset 'data' could not be read for batch e0-s0-\w+ of step 0: OSError: disk on fire",
+        ),
+        (Uneven(), r"batch e0-s0-\w+ of step 0 could not be put together, although each"),
     ]:
         with pytest.raises(SourceError, match=message):
             next(iter(JaxLoader(source, 4)))

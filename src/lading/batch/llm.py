@@ -102,7 +102,8 @@ class LLMBatch(Batch):
         """Return a batch of zeros (JAX arrays) in the shapes of ``get_dtype_struct``, for compiling."""
         from lading.batch.jax import zeros  # needs JAX, which a batch does not
 
-        return cls.get_dtype_struct(batch_size, max_length).map(zeros)  # type: ignore[return-value]
+        shapes = cls.get_dtype_struct(batch_size, max_length)._items()
+        return cls(**{name: zeros(shape) for name, shape in shapes if shape is not None})
 
 
 @dataclass_kwonly

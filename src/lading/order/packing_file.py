@@ -38,10 +38,17 @@ def save_index(index: PackingIndex, directory: str | Path) -> PackingIndex:
     if (target / "packing.json").exists():
         return open_index(target)
     aside = target.with_name(f"{target.name}.{os.getpid()}.part")
-    aside.mkdir(parents=True, exist_ok=True)
-    for name in COLUMNS:
-        np.save(aside / f"{name}.npy", getattr(index, name), allow_pickle=False)
-    (aside / "packing.json").write_text(json.dumps(_description(index), indent=1) + "\n")
+    try:
+        aside.mkdir(parents=True, exist_ok=True)
+        for name in COLUMNS:
+            np.save(aside / f"{name}.npy", getattr(index, name), allow_pickle=False)
+        (aside / "packing.json").write_text(json.dumps(_description(index), indent=1) + "\n")
+    except OSError as error:
+        shutil.rmtree(aside, ignore_errors=True)
+        raise PackingError(
+            f"the packing index cannot be saved at {target} ({error}). Pass index_dir= with a directory that can be "
+            "written to."
+        ) from error
     try:
         aside.rename(target)
     except OSError:  # another process made the same index first

@@ -84,7 +84,7 @@ class TokenWriter:
         self._num_tokens = self._num_documents = self._num_flushed = 0
 
     def __enter__(self) -> Self:
-        self._aside.mkdir(parents=True)
+        self._aside.mkdir(parents=True, exist_ok=True)
         self._tokens = (self._aside / "tokens.bin").open("wb")
         self._offsets = (self._aside / "offsets.bin").open("wb")
         self._offsets.write(np.zeros(1, "<i8").tobytes())

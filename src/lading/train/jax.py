@@ -14,10 +14,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
-import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
-from lading.errors import LadingError, LoaderError, SourceError
+from lading.errors import LoaderError
 from lading.identity import Bill, World
 from lading.loader.cursor import Cursor
 from lading.loader.describe import describe
@@ -26,11 +25,9 @@ from lading.loader.state import make_state, restored_plan
 from lading.order import Dataset, Plan
 from lading.order.mixture import MixtureRequest
 from lading.source.reader import reader_of
-from lading.source.rows import read_columns
 from lading.train.ahead import ahead
+from lading.train.host_rows import read_rows
 from lading.train.jax_placement import Placement
-
-NAMES = ("idx", "dataset_idx", "is_padding")
 
 
 class JaxLoader:
@@ -43,10 +40,11 @@ class JaxLoader:
         spec: How a batch is cut, rows first; None: rows over the mesh's first axis.
         convert: Makes of the host columns what is placed on the mesh, e.g. ``lading.batch.llm_batch``. None: a dict
             with the columns and ``idx``, ``dataset_idx``, ``is_padding`` beside them; tuples stay as they are.
-        plan: A ready plan, instead of ``seed``, ``shuffle``, ``weights``, ``chunk_batches`` and ``drop_last``.
+        plan: A ready plan, instead of the arguments below up to ``drop_last``.
         seed: Same seed, same order, on every machine.
         shuffle: Whether rows are shuffled.
         weights: Shares of the datasets, by name.
+        mixture: A ``MixtureSpec`` or ``MixtureRequest`` (schedule, temperature, token weights), instead of ``weights``.
         chunk_batches: Steps of a chunk. Each iteration then hands out one chunk.
         drop_last: Whether an incomplete global batch at the end of an epoch is dropped instead of padded.
         tracker: Anything with ``update(bill)`` and ``flush()``: a BatchTracker, a Ledger.
@@ -65,6 +63,7 @@ class JaxLoader:
         seed: int = 0,
         shuffle: bool = True,
         weights: Mapping[str, float] | None = None,
+        mixture: Any = None,
         chunk_batches: int | None = None,
         drop_last: bool = False,
         tracker: Any = None,
@@ -75,7 +74,8 @@ class JaxLoader:
         self.tracker, self.prefetch = tracker, prefetch
         self._readers = [reader_of(source, name) for name, source in self.sources.items()]
         settings = {"seed": seed, "shuffle": "full" if shuffle else "none", "chunk_batches": chunk_batches}
-        self._fresh = plan or self._make_plan(global_batch_size, weights, drop_last=drop_last, **settings)
+        shares = mixture, MixtureRequest(weights)
+        self._fresh = plan or self._make_plan(global_batch_size, shares, drop_last=drop_last, **settings)
         if self._fresh.global_batch_size != global_batch_size or len(self._fresh.datasets) != len(self.sources):
             raise LoaderError(
                 f"the plan has batches of {self._fresh.global_batch_size} rows from {len(self._fresh.datasets)} "
@@ -86,13 +86,13 @@ class JaxLoader:
         self._cursor = Cursor()
         self._newest: object = None
 
-    def _make_plan(self, batch: int, weights: Any, *, drop_last: bool, **settings: Any) -> Plan:
+    def _make_plan(self, batch: int, shares: tuple[Any, MixtureRequest], *, drop_last: bool, **settings: Any) -> Plan:
         named = zip(self.sources, self._readers, strict=True)
         datasets = tuple(
             Dataset(name, len(r.source), describe(r, None), mean_tokens_of(name, r.source, None), location_of(r.source))
             for name, r in named
         )
-        mixed = planned_mixture(datasets, None, MixtureRequest(weights), None, batch, drop_last)
+        mixed = planned_mixture(datasets, *shares, None, batch, drop_last)
         return Plan(datasets, batch, drop_last=drop_last, mixture=mixed, **settings)
 
     @property
@@ -141,32 +141,8 @@ class JaxLoader:
             yield placement.place(self._read(whole, rows), rows), plan.bill(step, world=world, pad=True)
 
     def _read(self, bill: Bill, rows: Any) -> Any:
-        datasets, indices = bill.dataset_idx[rows], bill.idx[rows]
-        try:
-            columns = read_columns(
-                self._readers, datasets, indices, seed=self.plan.seed, epoch=bill.epoch, names=bill.names
-            )
-        except LadingError:
-            raise
-        except Exception as error:
-            raise SourceError(
-                f"batch {bill.batch_id} of step {bill.step} could not be read: {type(error).__name__}: {error}. "
-                f"It holds {bill.names[int(datasets[0])]}:{int(indices[0])} and {len(indices) - 1} more rows."
-            ) from error
-        if isinstance(columns, dict):
-            columns = self._named(columns, (indices, datasets, bill.is_padding[rows]))
+        columns = read_rows(self._readers, bill, rows, self.plan.seed)
         return self.convert(columns) if self.convert is not None else columns
-
-    def _named(self, columns: dict[str, Any], names: tuple[Any, ...]) -> dict[str, Any]:
-        taken = [name for name in NAMES if name in columns]
-        if taken:
-            raise SourceError(
-                f"the dataset has columns {', '.join(taken)} of its own, which Lading adds. Rename them in the dataset."
-            )
-        # 64-bit names where they are needed; JAX keeps 32 bits unless told otherwise.
-        small = not len(names[0]) or int(np.max(names[0])) < 1 << 31
-        idx = names[0].astype(np.int32) if small else names[0]
-        return {**columns, "idx": idx, "dataset_idx": names[1].astype(np.int32), "is_padding": names[2]}
 
     def set_epoch(self, epoch: int) -> None:
         """Move to the start of another epoch; the current one is left alone."""
