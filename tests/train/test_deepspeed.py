@@ -18,6 +18,7 @@ from lading.report import open_run
 
 SCRIPTS = Path(__file__).parent / "scripts"
 RUN, ALONE = SCRIPTS / "deepspeed_run.py", SCRIPTS / "deepspeed_alone.py"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "deepspeed_training.py"
 KEYS = {
     "train/global_rank",
     "train/step",
@@ -154,6 +155,10 @@ def test_only_the_newest_checkpoints_are_kept_where_a_limit_is_set(alone):
         ("other_stage", "at ZeRO stage 2, this run has stage 0: .* Resume with zero_stage=2"),
         ("other_seed", "the saved plan differs in 1 place: seed 42 -> 1"),
         ("no_checkpoint", "has no complete checkpoint. Pass resume_from_checkpoint='auto'"),
+        (
+            "not_resumed",
+            "holds a run with checkpoint-2. Pass resume_from_checkpoint=True to go on .* overwrite_output_dir",
+        ),
         ("no_data", "nothing to train on: expected train_dataset="),
         ("no_eval", "nothing to evaluate on: expected eval_dataset="),
         ("no_eval_in_time", "nothing to evaluate on: expected eval_dataset="),
@@ -169,6 +174,13 @@ def test_what_cannot_work_is_refused_with_a_way_out(alone, case, words):
     found = alone[1]["refusals"][case]
 
     assert re.search(words, found), found
+
+
+def test_the_example_runs(tmp_path):
+    """``examples/deepspeed_training.py`` as a plain script."""
+    run(sys.executable, EXAMPLE, tmp_path, "--max-steps", 6)
+
+    assert history(tmp_path)["update"] == [u for u in range(6) for _ in range(2)]
 
 
 def test_without_deepspeed_one_line_says_how_to_install_it():

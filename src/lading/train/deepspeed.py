@@ -165,7 +165,8 @@ class DsTrainer:
                     self.log.update(update, batches.batch_tracker)
                     self._after(update, updater)
         finally:
-            self.ledger.flush()
+            self.ledger.close()
+            self.loader.tracker = None
         seconds = time.perf_counter() - began
         return TrainOutput(self.engine.global_steps, self.engine.skipped_steps - skipped, self._last_loss, seconds)
 
@@ -221,6 +222,8 @@ class DsTrainer:
         self._parent = parent = None if folder is None else Checkpoint.read(folder)
         check_agreement(-1 if parent is None else parent.update, "the checkpoint to resume from", engine.device)
         if folder is None or parent is None:
+            if engine.global_steps == 0 and not self.args.overwrite_output_dir:
+                checkpoints.check_untouched(self.args.run_dir)
             seed_random(self.args.seed, self.world.rank)
         else:
             parent.check(folder, self.world.world_size, engine.zero_optimization_stage())

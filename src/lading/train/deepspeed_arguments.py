@@ -60,6 +60,7 @@ class DsTrainingArguments:
         batch_tracker_save_steps: Updates between two writes of these records; None: ``logging_steps``.
         record: What the ledger keeps: None (digests), ``names`` or ``content``.
         pass_names: Whether ``forward`` gets ``idx`` and ``dataset_idx``; None: if it accepts them.
+        overwrite_output_dir: Whether a run may begin anew in a folder that has checkpoints; they are rolled back then.
         allow_rebatch: Whether a checkpoint with another global batch size may be resumed.
         allow_changed_plan: Whether one with other data, weights or another seed may be.
         progress: Whether to draw a progress bar; None: where there is a terminal.
@@ -93,6 +94,7 @@ class DsTrainingArguments:
     batch_tracker_save_steps: int | float | None = None
     record: str | None = None
     pass_names: bool | None = None
+    overwrite_output_dir: bool = False
     allow_rebatch: bool = False
     allow_changed_plan: bool = False
     progress: bool | None = None
@@ -195,6 +197,9 @@ _CHECKS: dict[str, tuple[str, Callable[[Any], bool]]] = {
         "a whole number of updates from 1 up, a share between 0.0 and 1.0, or nothing",
         _or_none(_is_interval),
     ),
-    "shuffle batch_tracker allow_rebatch allow_changed_plan": ("true or false", lambda v: isinstance(v, bool)),
+    "shuffle batch_tracker overwrite_output_dir allow_rebatch allow_changed_plan": (
+        "true or false",
+        lambda v: isinstance(v, bool),
+    ),
     "pass_names progress": ("true, false or nothing", _or_none(lambda v: isinstance(v, bool))),
 }

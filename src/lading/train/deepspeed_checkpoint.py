@@ -116,6 +116,16 @@ def chosen_checkpoint(asked: bool | str | os.PathLike[str] | None, run_dir: Path
     return complete[-1] if complete else None
 
 
+def check_untouched(run_dir: Path) -> None:
+    """Refuse to begin anew where somebody may have meant to go on."""
+    complete = complete_checkpoints(run_dir)
+    if complete:
+        raise ResumeError(
+            f"{run_dir} holds a run with {complete[-1].name}. Pass resume_from_checkpoint=True to go on from there, "
+            "another output_dir for another run, or overwrite_output_dir=True to begin anew and roll this one back."
+        )
+
+
 def reopen(folder: Path) -> None:
     """Make a checkpoint folder incomplete before it is written (again)."""
     for name in (_MARK, _UNDONE):

@@ -141,6 +141,7 @@ def refusals(folder: Path) -> dict:
         "other_stage": other_stage,
         "other_seed": message(lambda: DsTrainer(Net(), reseeded, data()).train(True)),
         "no_checkpoint": message(lambda: DsTrainer(Net(), plain, data()).train(True)),
+        "not_resumed": message(lambda: DsTrainer(Net(), args, data()).train()),
         "no_data": message(lambda: DsTrainer(Net(), plain).train()),
         "no_eval": message(lambda: DsTrainer(Net(), plain, data()).evaluate()),
         "no_eval_in_time": message(lambda: DsTrainer(Net(), arguments(folder / "late", eval_steps=5), data()).train()),
