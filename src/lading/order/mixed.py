@@ -122,7 +122,7 @@ class Mixed:
     def weights_at(self, position: int) -> tuple[int, ...]:
         """Return the integer weights in force at an absolute position."""
         offset = self._cut(position)[1]
-        return next(tuple(s.weights.tolist()) for s in reversed(self.stream.stages) if s.start <= offset)
+        return tuple(self.stream.stage_at(offset).weights.tolist())
 
     def extended(self, event: Reweight) -> Mixed:
         """Return the order with one more reweighting; what was worked out before it is kept."""

@@ -131,18 +131,20 @@ def _evaluate(
     """Cut a schedule into stages of constant weights; of stages that fall into one block the last holds."""
     segments = _points(request).segments([d.name for d in datasets], base)
     limit = MAX_STAGES // max(sum(s.pieces > 1 for s in segments), 1) - len(segments)
+    counts_tokens = any(s.end is not None and s.end.unit == "tok" for s in segments)
     stages: dict[int, tuple[int, ...]] = {}
     position, tokens = 0, Fraction(0)
     for segment in segments:
         pieces = max(min(segment.pieces, limit), 1)
         weights = [_integers(datasets, segment.weights((i + 0.5) / pieces), request.unit) for i in range(pieces)]
-        stop = _stop(segment, clock, position, tokens, _mean_tokens(datasets, weights))
+        mean = _mean_tokens(datasets, weights) if counts_tokens else None
+        stop = _stop(segment, clock, position, tokens, mean)
         kept = max(min(pieces, (stop - position) // BLOCK), 1)
         if kept < pieces:
             weights = [_integers(datasets, segment.weights((i + 0.5) / kept), request.unit) for i in range(kept)]
         for i, integers in enumerate(weights):
             stages[next_block(position + (stop - position) * i // kept)] = integers
-        tokens += (stop - position) * (_mean_tokens(datasets, weights) or 0)
+        tokens += (stop - position) * (mean or 0)
         position = stop
     return _joined(sorted(stages.items()))
 

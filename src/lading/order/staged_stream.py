@@ -81,6 +81,10 @@ class StagedStream:
             self._append(start, weights)
         self._starts = [stage.start for stage in self.stages]
 
+    def stage_at(self, position: int) -> Stage:
+        """Return the stage that a position belongs to."""
+        return self.stages[bisect.bisect_right(self._starts, position) - 1]
+
     def block(self, number: int, blocks_key: int | None) -> tuple[I32, I64]:
         """Return dataset and draw number at each place of a block."""
         lo = number * BLOCK

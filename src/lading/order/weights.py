@@ -118,13 +118,13 @@ def _exact(weights: Sequence[float]) -> list[int]:
         raise MixtureError(f"{len(weights)} weights were given: expected 1 to 2**20. Join small datasets into one.")
     for weight in weights:
         _check(weight)
-    fractions = [Fraction(weight) for weight in weights]
-    if not any(fractions):
+    ratios = [weight.as_integer_ratio() for weight in weights]
+    if not any(numerator for numerator, _ in ratios):
         raise MixtureError(
             "all weights are zero: nothing would ever be drawn. Give at least one dataset a weight above 0."
         )
-    common = math.lcm(*(f.denominator for f in fractions))
-    return [f.numerator * (common // f.denominator) for f in fractions]
+    common = math.lcm(*{denominator for _, denominator in ratios})  # floats have few: powers of two
+    return [numerator * (common // denominator) for numerator, denominator in ratios]
 
 
 def _check(weight: Any) -> None:
