@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from lading.errors import ConfigError
 from lading.identity import SampleId
 from lading.order.plan import Plan
 from lading.report.block import block
@@ -138,8 +139,14 @@ class Run:
             query: SQL.
             steps: ``(first, stop)`` of the steps whose samples a planned run works out; None: all of history.
         """
-        if "samples" in self._views.table_names(query):
-            self._provide_samples(steps)
+        if self.evidence.description.plans:
+            self._views.unregister("samples")  # they were of the steps that an earlier query asked for
+        try:
+            return Table(self._views.query(query))
+        except ConfigError as error:
+            if "name samples does not exist" not in str(error):
+                raise
+        self._provide_samples(steps)
         return Table(self._views.query(query))
 
     def _provide_samples(self, steps: tuple[int, int] | None) -> None:

@@ -122,7 +122,7 @@ def _check_tail(evidence: Evidence, rank: RankEvidence, verdict: Verdict) -> Non
         return
     if not path.exists():
         if rank.files:
-            verdict.fault(f"{path} is missing: the rank did not end in order", file=path, step=_after(rank))
+            verdict.fault(f"{path} is missing: the rank did not end in order", file=path, step=_after(evidence, rank))
         return
     if tail.generation is not None and tail.generation > rank.parts:
         verdict.fault(
@@ -131,23 +131,23 @@ def _check_tail(evidence: Evidence, rank: RankEvidence, verdict: Verdict) -> Non
             file=rank.folder.manifest,
         )
     for offset, step in tail.damaged:
-        found = _after(rank) if step is None else step
+        found = _after(evidence, rank) if step is None else step
         verdict.fault(f"{path} was altered at byte {offset}", file=path, step=found)
     if tail.missing and not (tail.unsynced and _is_rolled_back(evidence, rank)):
-        verdict.fault(f"{path} was cut: {tail.missing} bytes that were written are gone", file=path, step=_after(rank))
+        text = f"{path} was cut: {tail.missing} bytes that were written are gone"
+        verdict.fault(text, file=path, step=_after(evidence, rank))
 
 
-def _after(rank: RankEvidence) -> int | None:
+def _after(evidence: Evidence, rank: RankEvidence) -> int:
     """Return the first step after those a rank's files still hold."""
     last = rank.last_step()
-    return 0 if last is None else last + 1
+    return evidence.attempts[rank.folder.attempt].launch.start_step if last is None else last + 1
 
 
 def _is_rolled_back(evidence: Evidence, rank: RankEvidence) -> bool:
     """Say whether what came after a rank's last row was rolled back: then a power cut took nothing that counts."""
     span = evidence.span(rank.folder.attempt)
-    after = _after(rank)
-    return span is None or (span.stop is not None and after is not None and after >= span.stop)
+    return span is None or (span.stop is not None and _after(evidence, rank) >= span.stop)
 
 
 def _check_attempt(evidence: Evidence, attempt: AttemptEvidence, verdict: Verdict) -> None:

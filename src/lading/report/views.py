@@ -49,16 +49,13 @@ class Views:
         """Return the rows of a query as an Arrow table."""
         return self._run(self.connection, sql)
 
-    def table_names(self, sql: str) -> set[str]:
-        """Return the tables and views that a query speaks of."""
-        try:
-            return set(self.connection.get_table_names(sql))
-        except duckdb.Error:
-            return set()  # whatever is wrong with the query, running it says so
-
     def register(self, name: str, table: pa.Table) -> None:
         """Give a table a name that queries can use."""
         self.connection.register(name, table)
+
+    def unregister(self, name: str) -> None:
+        """Take a name back."""
+        self.connection.unregister(name)
 
     @functools.cached_property
     def connection(self) -> duckdb.DuckDBPyConnection:
@@ -154,8 +151,10 @@ class Views:
             relation = connection.sql(sql)
             return pa.table({}) if relation is None else relation.to_arrow_table()
         except duckdb.Error as error:
-            known = "batches, history and samples"
-            raise ConfigError(f"DuckDB cannot answer this: {error}. The views are {known}.") from error
+            why = " ".join(str(error).split()).rstrip(".")
+            raise ConfigError(
+                f"DuckDB cannot answer this: {why}. The views are batches, history and samples."
+            ) from error
 
 
 def _quoted(text: str) -> str:
