@@ -52,12 +52,14 @@ def loss(space, weights, batch):
     return space.where(real, log_norm - chosen[..., 0], 0.0).sum() / real.sum()
 
 
+jax_step = jax.jit(jax.value_and_grad(lambda weights, batch: loss(jnp, weights, batch)))
+
+
 def train_jax(batch, steps=6, rate=0.5):
     """Losses of some steps of gradient descent with JAX."""
-    step = jax.jit(jax.value_and_grad(lambda w, b: loss(jnp, w, b)))
     now, losses = {name: jnp.asarray(value) for name, value in weights().items()}, []
     for _ in range(steps):
-        value, gradient = step(now, batch)
+        value, gradient = jax_step(now, batch)
         now = jax.tree.map(lambda w, g: w - rate * g, now, gradient)
         losses.append(value.item())
     return losses
