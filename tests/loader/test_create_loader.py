@@ -319,6 +319,7 @@ def test_a_good_loader_is_true(directory):
     assert validate_first_batch(create_loader(directory, "val", 8, num_workers=1)) is True
     assert validate_first_batch(DataLoader(JASPERSteeringDataset(directory, "train"), batch_size=8)) is True
     assert validate_first_batch(create_loader(directory, "train", 8, names=False), strict=True) is True
+    assert validate_first_batch(create_loader(directory, "train", 8, names={"idx": "sample"})) is True
 
 
 def test_strict_allows_exactly_the_nine_keys(directory):

@@ -356,3 +356,14 @@ def test_memory_nobody_holds_is_used_again(dataset):
     places = {dataset.take(np.arange(4))["negative_embs"].data_ptr() for _ in range(20)}
 
     assert len(places) <= 2
+
+
+def test_tables_can_be_changed_and_replaced(dataset):
+    """What the attributes hold is what batches are made of, steering too."""
+    dataset.force_steering("residual")
+    dataset.steering_residual[13] = 7.0
+    assert dataset.take([0])["steering"].tolist() == [[7.0] * 4]
+
+    dataset.steering_residual = torch.full((20, 4), 8.0)
+    assert dataset.take([0])["steering"].tolist() == [[8.0] * 4]
+    assert dataset[0]["steering"].tolist() == [8.0] * 4

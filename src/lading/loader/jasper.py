@@ -11,6 +11,7 @@ The steering of a batch follows the epoch in its bill, in every worker.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -142,6 +143,8 @@ def validate_first_batch(loader: Any, *, strict: bool = False, spec: BatchSpec |
         BatchError: An ``AssertionError`` that names the first fault and the sample (pair) at fault.
     """
     expected = spec or next(_specs(loader), None) or jasper_spec("D", "n_neg", None)
+    if isinstance(loader, Loader) and isinstance(loader.names, Mapping):
+        expected = replace(expected, allowed=(*expected.allowed, *loader.names.values()))
     with first_batch(loader) as (batch, name_row):
         return validate_batch(batch, expected, strict=strict, name_row=name_row)
 

@@ -25,7 +25,7 @@ from torch.utils.data import Dataset
 
 from lading.errors import MissingExtraError, SourceError
 from lading.source.buffers import Buffers
-from lading.source.jasper_gather import gather_batch, gather_sample, jasper_spec
+from lading.source.jasper_gather import STEERING, SteeringStack, gather_batch, gather_sample, jasper_spec
 from lading.source.jasper_layout import BY_NAME, CONFIG_FILE, NEGATIVES, SPLITS, config_size, read_config
 from lading.source.jasper_load import (
     check_pairs,
@@ -77,6 +77,7 @@ class JASPERSteeringDataset(Dataset[dict[str, Tensor]]):
     steering_residual: Tensor
     centroid_distances: Tensor
     split_indices: Tensor
+    steering_stack: SteeringStack | None
 
     def __init__(
         self,
@@ -91,7 +92,7 @@ class JASPERSteeringDataset(Dataset[dict[str, Tensor]]):
     ) -> None:
         self.dataset_dir, self.split = Path(dataset_dir), split
         self._keyword_ids: list[list[int]] | None = None
-        self._buffers = Buffers()
+        self._buffers, self.steering_stack = Buffers(), None
         self.device = torch.device("cpu" if device is None else device)
         if not self.dataset_dir.is_dir():
             raise SourceError(f"Dataset directory not found: {self.dataset_dir}. Build one with 'lading jasper build'.")
@@ -217,7 +218,7 @@ class JASPERSteeringDataset(Dataset[dict[str, Tensor]]):
         """Let go of all tables."""
         for name in (*BY_NAME, "split_indices"):
             vars(self).pop(name, None)
-        self._keyword_ids = None
+        self._keyword_ids = self.steering_stack = None
 
     def __enter__(self) -> JASPERSteeringDataset:
         return self
@@ -287,8 +288,11 @@ class JASPERSteeringDataset(Dataset[dict[str, Tensor]]):
         self._keep_split(pairs)
 
     def _keep(self, tables: dict[str, Tensor]) -> None:
-        for name, tensor in tables.items():
-            setattr(self, name, tensor.to(self.device))
+        moved = {name: tensor.to(self.device) for name, tensor in tables.items()}
+        tables.clear()
+        if STEERING[0] in moved and not self.use_mmap:
+            self.steering_stack = SteeringStack.of(moved)
+        vars(self).update(moved)
 
     def _keep_split(self, pairs: Tensor) -> None:
         self._pairs = pairs

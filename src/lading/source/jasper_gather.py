@@ -7,6 +7,7 @@ pairs [B] ─┬─▶ pair_index ─▶ question_embs, source_embs      one ind
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -16,6 +17,8 @@ from torch import Tensor
 
 from lading.source.buffers import Buffers
 from lading.source.spec import BatchSpec, Field
+
+STEERING = ("steering_centroid", "steering_keyword_weighted", "steering_residual")
 
 
 class Tables(Protocol):
@@ -33,6 +36,40 @@ class Tables(Protocol):
     steering_keyword_weighted: Tensor
     steering_residual: Tensor
     centroid_distances: Tensor
+    steering_stack: SteeringStack | None
+
+
+@dataclass(frozen=True)
+class SteeringStack:
+    """The three steering tables end to end with a row of zeros, so that one gather serves all four variants.
+
+    Attributes:
+        rows: [3 P + 1, D].
+        tables: The three tables as views of it.
+    """
+
+    rows: Tensor
+    tables: tuple[Tensor, ...]
+
+    @classmethod
+    def of(cls, tables: dict[str, Tensor]) -> SteeringStack:
+        """Move the steering tables into one; each is let go as soon as it is copied."""
+        count, dim = tables[STEERING[0]].shape
+        rows = tables[STEERING[0]].new_zeros((len(STEERING) * count + 1, dim))
+        views = []
+        for number, name in enumerate(STEERING):
+            views.append(rows[number * count : (number + 1) * count].copy_(tables[name]))
+            tables[name] = views[-1]
+        return cls(rows, tuple(views))
+
+    def backs(self, tables: Tables) -> bool:
+        """True unless somebody put another tensor in place of a table."""
+        return all(view is table for view, table in zip(self.tables, _steering_tables(tables), strict=True))
+
+    def places(self, pairs: NDArray[np.int64], variants: NDArray[np.int64]) -> Tensor:
+        """Return the row of each pair's variant."""
+        count = len(self.tables[0])
+        return torch.from_numpy(np.where(variants == 0, len(self.rows) - 1, pairs + (variants - 1) * count))
 
 
 def jasper_spec(embedding_dim: int | str, n_neg: int | str, n_clusters: int | None) -> BatchSpec:
@@ -71,7 +108,11 @@ def gather_batch(
     torch.index_select(tables.question_embs, 0, rows[:, 0], out=out["question_emb"])
     torch.index_select(tables.source_embs, 0, rows[:, 1], out=out["target_source_emb"])
     torch.index_select(tables.source_embs, 0, negatives.view(-1), out=out["negative_embs"].flatten(0, 1))
-    _steer(tables, pairs, variants, out["steering"])
+    stack = tables.steering_stack
+    if stack is not None and stack.backs(tables):
+        torch.index_select(stack.rows, 0, stack.places(numbers, variants).to(tables.device), out=out["steering"])
+    else:
+        _steer(tables, pairs, variants, out["steering"])
     return {
         **out,
         "cluster_id": tables.pair_cluster_id.index_select(0, pairs),
@@ -111,7 +152,7 @@ def gather_sample(tables: Tables, pair: int, variant: int) -> dict[str, Tensor]:
 
 
 def _steer(tables: Tables, pairs: Tensor, variants: NDArray[np.int64], out: Tensor) -> None:
-    """Fill in the steering of each row: zeros, or its row of the variant's table."""
+    """Fill in the steering of each row from separate tables, as mapped ones are."""
     for number, table in enumerate((None, *_steering_tables(tables))):
         rows = torch.from_numpy(np.flatnonzero(variants == number)).to(tables.device)
         if table is None:

@@ -11,6 +11,8 @@ else: no worker, rank, access order or resume can change it.
 
 from __future__ import annotations
 
+import bisect
+import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -87,20 +89,26 @@ class Steering:
         shares = [p / others for p in self.base[1:]] if others > 0 else [1.0, 0.0, 0.0]
         return dict(zip(VARIANTS, (zero, *((1.0 - zero) * share for share in shares)), strict=True))
 
-    def thresholds(self, epoch: int) -> NDArray[np.float64]:
-        """Return where the second, third and fourth variant begin in [0, 1); a share of 0 is never drawn."""
-        total = np.cumsum(list(self.probabilities(epoch).values()))
-        return (total / total[-1])[:3]
-
     def variants(self, pairs: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
         """Return the variant of each pair in an epoch."""
-        uniform = (keys64(key64(SEED, epoch), pairs) >> np.uint64(11)).astype(np.float64) * 2.0**-53
-        return np.searchsorted(self.thresholds(epoch), uniform, side="right").astype(np.int64)
+        key, thresholds = _draw(self, epoch)
+        uniform = (keys64(key, pairs) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        return np.searchsorted(thresholds, uniform, side="right")
 
     def variant(self, pair: int, epoch: int) -> int:
         """Return the variant of one pair; the same as ``variants``."""
-        uniform = (fold_int(key64(SEED, epoch), pair) >> 11) * 2.0**-53
-        return int(np.searchsorted(self.thresholds(epoch), uniform, side="right"))
+        key, thresholds = _draw(self, epoch)
+        return bisect.bisect_right(thresholds, (fold_int(key, pair) >> 11) * 2.0**-53)
+
+
+@functools.lru_cache(maxsize=64)
+def _draw(steering: Steering, epoch: int) -> tuple[int, tuple[float, ...]]:
+    """Return the key of an epoch, and where the second, third and fourth variant begin in [0, 1).
+
+    Dividing by the total makes a share of 0 impossible to draw, whatever the rounding.
+    """
+    total = np.cumsum(list(steering.probabilities(epoch).values()))
+    return key64(SEED, epoch), tuple((total / total[-1])[:3].tolist())
 
 
 def _probabilities(given: Any) -> tuple[float, ...]:
