@@ -122,6 +122,27 @@ def test_a_reweighting_changes_nothing_before_it(staging, block):
             np.testing.assert_array_equal(ours, theirs)
 
 
+@given(stagings(most=2), st.lists(st.integers(0, 3), min_size=1, max_size=15), st.randoms(use_true_random=False))
+def test_any_number_of_reweightings(staging, gaps, random):
+    """Each leaves all before it alone, one by one or all at once, plain or compiled; shares stay near."""
+    lengths, stages = staging
+    order, position, events = mixed(lengths, stages), 0, []
+    for gap in gaps:
+        position += gap * BLOCK
+        weights = integer_weights([random.choice([0.0, 1e-6, 0.5, random.random()]) for _ in lengths[1:]] + [1.0])
+        events.append(Reweight(0, position, weights))
+        before, order = order, order.extended(events[-1])
+        for ours, theirs in zip(before.samples(0, position), order.samples(0, position), strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+
+    end = position + 3 * BLOCK
+    for other in (mixed(lengths, stages, events), mixed(lengths, stages, events, make_tree=PlainTree)):
+        for ours, theirs in zip(order.samples(0, end), other.samples(0, end), strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+    last = order.stream.stages[-1].start
+    assert deviations(order, last, last + 5 * BLOCK) < 5
+
+
 @given(stagings(most=3), st.integers(1, 20))
 def test_a_stage_that_changes_nothing_changes_nothing(staging, block):
     """The strong test of the carry: the same weights again give the same draws."""
