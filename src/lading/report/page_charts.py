@@ -148,8 +148,8 @@ def mix_chart(run: Run, rows: list[dict[str, Any]]) -> Figure:
             break
         planned = planned + 100 * np.array(values)
         dashed = {"dash": "dash", "width": 1, "color": "#24292f"}
-        traces.append({"type": "scatter", "mode": "lines", "x": x, "y": planned.tolist(), "line": dashed, "name": "plan",
-                       "hoverinfo": "skip"})  # fmt: skip
+        traces.append({"type": "scatter", "mode": "lines", "x": x, "y": planned.tolist(), "line": dashed,
+                       "name": "plan", "hoverinfo": "skip"})  # fmt: skip
     axis = {"range": [0, 100], "title": {"text": "share of samples, %"}, "gridcolor": "#e8e8e4", "automargin": True}
     return figure(traces, y="", yaxis=axis, showlegend=False)
 
