@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
-from lightning.pytorch.callbacks import ModelCheckpoint, RichProgressBar, TQDMProgressBar
+from lightning.pytorch.callbacks import ModelCheckpoint, OnExceptionCheckpoint, RichProgressBar, TQDMProgressBar
 from torch.utils.data import DataLoader, TensorDataset
 
 from lading.loader.chunked import ChunkedDataLoader
@@ -280,6 +281,46 @@ CHECKPOINTS = {
 BORDERS = [30, 60, 90, 112, 142, 172]
 
 
+@pytest.mark.filterwarnings("ignore:.*was called without a model")
+@pytest.mark.filterwarnings("ignore:.fit\\(ckpt_path=.last.\\) is set, but there is no last checkpoint")
+@pytest.mark.filterwarnings("ignore:The '.*_dataloader' does not have many workers")
+@pytest.mark.parametrize(("chunked", "killed_at"), [(True, 40), (True, 60), (True, 111), (False, 40)])
+def test_a_batch_that_died_in_training_comes_again(tmp_path, chunked, killed_at):
+    """A checkpoint saved by the exception itself: the batch was handed out and not used, so it is trained on again."""
+    sizes = {} if chunked else {"train_chunk_size": None, "val_chunk_size": None, "accounted": True}
+    whole, died, resumed = Model(), Model(), Model()
+    trainer(tmp_path, max_epochs=4).fit(whole, datamodule=data(**sizes))
+    dying = OnExceptionCheckpoint(tmp_path, "died")
+    with pytest.raises(Killed):
+        trainer(tmp_path, max_epochs=4, enable_checkpointing=True, callbacks=[dying, Kill(killed_at)]).fit(
+            died, datamodule=data(**sizes)
+        )
+
+    trainer(tmp_path, max_epochs=4).fit(resumed, datamodule=data(**sizes), ckpt_path=tmp_path / "died.ckpt")
+
+    assert len(died.seen) == killed_at
+    assert died.seen + resumed.seen == whole.seen
+
+
+@pytest.mark.parametrize("every", [7, 30])
+def test_runs_that_count_steps_resume_too(tmp_path, every):
+    """``max_steps`` makes Lightning restart in other ways; the samples are the same."""
+    whole, died, resumed = Model(), Model(), Model()
+    options = {"max_steps": 150, "max_epochs": -1}
+    first, later = (ModelCheckpoint(tmp_path / n, save_last=True, every_n_train_steps=every) for n in ("1", "2"))
+    trainer(tmp_path, **options).fit(whole, datamodule=data())
+    with pytest.raises(Killed):
+        trainer(tmp_path, **options, enable_checkpointing=True, callbacks=[first, Kill(95)]).fit(
+            died, datamodule=data()
+        )
+
+    trainer(tmp_path, **options, enable_checkpointing=True, callbacks=[later]).fit(
+        resumed, datamodule=data(), ckpt_path=first.last_model_path
+    )
+
+    assert died.seen[: 95 // every * every] + resumed.seen == whole.seen
+
+
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory) -> Model:
     """A run of six chunks that nothing happened to."""
@@ -308,6 +349,23 @@ def test_killed_and_resumed_equals_uninterrupted(tmp_path, uninterrupted, checkp
     assert died.seen[:done] + resumed.seen == whole.seen
     assert died.validated[:validated] + resumed.validated == whole.validated
     assert (run.current_epoch, run.global_step) == (6, len(whole.seen))
+
+
+@pytest.mark.slow
+def test_two_hundred_chunks_keep_memory_flat(tmp_path):
+    """A trainer's 200 epochs of chunks: anonymous memory grows by less than 10 MB after the first 20."""
+    sizes: list[int] = []
+
+    class Weigh(Callback):
+        def on_train_epoch_end(self, trainer, pl_module):
+            """Note the anonymous memory."""
+            pl_module.seen.clear(), pl_module.validated.clear()
+            status = Path("/proc/self/status").read_text().split("RssAnon:")[1]
+            sizes.append(1024 * int(status.split()[0]))
+
+    trainer(tmp_path, max_epochs=220, callbacks=[Weigh()]).fit(Model(), datamodule=data(train_chunk_size=10))
+
+    assert sizes[-1] - sizes[20] < 10_000_000
 
 
 def test_no_warning_on_an_ordinary_run(tmp_path):

@@ -55,22 +55,15 @@ class ChunkedTraining(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Go on where the checkpoint was taken, if there is one."""
-        loader, state = loops.train_loader(trainer), self._saved
+        loader, state = loops.any_train_loader(trainer), self._saved
         if loader is None or not loops.limits_are_free(trainer):
             return
         if state is not None:
             loader.load_state_dict(state["train"])
             self._load_validation(trainer)
             loops.iterate_anew(trainer)
-        done = loops.batches_done(trainer)
-        if loops.is_mid_epoch(trainer) and done and _at_chunk_start(loader):
-            # Lightning has yet to close the epoch of the chunk that was handed out completely
-            loops.follow_training(trainer, done)
-        else:
-            loops.follow_training(trainer, len(loader))
-        loops.follow_validation(trainer)
-        if loops.owes_validation(trainer):
-            loops.validate_now(trainer)
+        if loader.chunk_batches is not None:
+            _close_or_go_on(trainer, loader)
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Tell Lightning how long the coming chunk is."""
@@ -87,7 +80,8 @@ class ChunkedTraining(Callback):
             self._load_validation(trainer)
             loops.follow_training(trainer, loops.batches_under_way(trainer) or len(loader))
             loops.follow_validation(trainer)
-        _show(trainer, progress_line(seen_info(loader)))
+        if trainer.progress_bar_callback is not None:
+            _show(trainer, progress_line(seen_info(loader)))
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Log the chunk that was trained on, its pass, and the share of the data it reached."""
@@ -114,10 +108,14 @@ class ChunkedTraining(Callback):
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the loaders stand, for the checkpoint."""
-        loader = None if self._trainer is None else loops.train_loader(self._trainer)
+        loader = None if self._trainer is None else loops.any_train_loader(self._trainer)
         if self._trainer is None or loader is None:
             return {}
-        return {"train": loader.state_dict(), "val": [v.state_dict() for v in loops.val_loaders(self._trainer)]}
+        state, bill = loader.state_dict(), loader.last_bill
+        if bill is not None and loops.batch_in_flight(self._trainer):
+            # saved while a batch is trained on (after an exception, say): it was handed out, but not used
+            state.update(step=bill.step, epoch=bill.epoch, position=bill.position)
+        return {"train": state, "val": [v.state_dict() for v in loops.val_loaders(self._trainer)]}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Keep the states of a checkpoint until the loaders are there."""
@@ -144,8 +142,15 @@ def seen_info(loader: Loader) -> dict[str, Any]:
     return {**info, "current_chunk": bill.chunk, "pass": bill.epoch, "pass_chunk": bill.chunk - first, "share": share}
 
 
-def _at_chunk_start(loader: Loader) -> bool:
-    return loader.plan.locate(loader.step).chunk_step == 0
+def _close_or_go_on(trainer: Trainer, loader: Loader) -> None:
+    """Give Lightning the length of the epoch it starts with, and the validation it owes."""
+    done, at_start = loops.batches_done(trainer), loader.plan.locate(loader.step).chunk_step == 0
+    # at the start of a chunk Lightning may have yet to close the epoch of the one before
+    closing = loops.is_mid_epoch(trainer) and done and at_start
+    loops.follow_training(trainer, done if closing else len(loader))
+    loops.follow_validation(trainer)
+    if loops.owes_validation(trainer):
+        loops.validate_now(trainer)
 
 
 def _sizes(trainer: Trainer) -> ChunkSizes | None:

@@ -15,13 +15,18 @@ from lightning.pytorch.utilities.combined_loader import CombinedLoader
 from torch.utils.data import DataLoader
 
 from lading.loader.loader import Loader
-from lading.train.lightning_plain import chunked_loader
+from lading.train.lightning_plain import chunked_loader, lading_loader
+
+
+def any_train_loader(trainer: Trainer) -> Loader | None:
+    """Return Lading's loader that is trained on, with chunks or without, if it is the only one."""
+    loaders = _flat(trainer.fit_loop._combined_loader)
+    return lading_loader(loaders[0]) if len(loaders) == 1 else None
 
 
 def train_loader(trainer: Trainer) -> Loader | None:
-    """Return the chunked loader that is trained on, if that is the only one."""
-    loaders = _flat(trainer.fit_loop._combined_loader)
-    return chunked_loader(loaders[0]) if len(loaders) == 1 else None
+    """Return the chunked loader that is trained on, if it is the only one."""
+    return chunked_loader(any_train_loader(trainer))
 
 
 def val_loaders(trainer: Trainer) -> list[Loader]:
@@ -79,8 +84,13 @@ def iterate_anew(trainer: Trainer) -> None:
 
 
 def batches_done(trainer: Trainer) -> int:
-    """Return the batches of its epoch that Lightning counts as taken."""
-    return trainer.fit_loop.epoch_loop.batch_progress.current.ready
+    """Return the batches of its epoch that Lightning counts as trained on."""
+    return _batches(trainer).processed
+
+
+def batch_in_flight(trainer: Trainer) -> bool:
+    """Say whether a batch was taken and is not yet trained on: Lightning takes it again after a restart."""
+    return _batches(trainer).ready > _batches(trainer).processed
 
 
 def is_mid_epoch(trainer: Trainer) -> bool:
@@ -106,6 +116,10 @@ def validate_now(trainer: Trainer) -> None:
     trainer.validating = True
     loop.run()
     trainer.training = True
+
+
+def _batches(trainer: Trainer) -> Any:
+    return trainer.fit_loop.epoch_loop.batch_progress.current
 
 
 def _val_loop(trainer: Trainer) -> Any:

@@ -1,0 +1,89 @@
+"""Chunks: no cost when off, none to speak of when on; any chunk of any dataset at once; audio read by windows."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import soundfile
+import torch
+from benchmarks.measure import case, interleaved
+from torch.utils.data import DataLoader, TensorDataset
+
+from lading.loader.chunked import ChunkedDataLoader
+from lading.order.chunked_sampler import ChunkedSampler
+from lading.source.audio_soundfile import ClipReader, probe
+
+SAMPLES, BATCH, CHUNK = 20_000, 64, 50
+WINDOWS, WINDOW, RATE = 300, 1600, 16_000
+
+
+def cases() -> Iterable[dict[str, Any]]:
+    """Measure loaders, the sampler and audio."""
+    yield from loaders()
+    yield sampler()
+    yield from audio()
+
+
+def loaders() -> Iterable[dict[str, Any]]:
+    """A pass over the data: torch's loader, the chunked one without chunks, and with them."""
+    data = TensorDataset(torch.zeros(SAMPLES, 64), torch.zeros(SAMPLES))
+    plain = DataLoader(data, batch_size=BATCH, shuffle=True)
+    off = ChunkedDataLoader(data, BATCH, shuffle=True)
+    on = ChunkedDataLoader(data, BATCH, CHUNK)
+
+    def whole_pass() -> None:
+        for _ in range(on.total_chunks):
+            drain(on)
+
+    ways = {"plain": lambda: drain(plain), "off": lambda: drain(off), "on": whole_pass}
+    times = {name: seconds / (SAMPLES / BATCH) * 1e6 for name, seconds in interleaved(ways, rounds=9).items()}
+    for name, label in (("off", "chunking off"), ("on", f"chunks of {CHUNK} batches")):
+        yield case(label, times[name], times["plain"], "us/batch", higher_is_better=False, floor=0.8)
+
+
+def sampler() -> dict[str, Any]:
+    """The first chunk of 2000 samples: of 10**12 with arithmetic, of 10**6 with a permutation in memory."""
+    ours = ChunkedSampler(10**12, 2000)
+    numbers = iter(range(1, 10**6))
+    ways = {
+        "ours": lambda: ours.get_chunk_indices(next(numbers) * 399),
+        "peer": lambda: torch.randperm(10**6)[:2000].tolist(),
+    }
+    times = interleaved(ways, rounds=15)
+    return case(
+        "chunk of 2000 among 1e12 (torch.randperm: 1e6)", times["ours"] * 1e3, times["peer"] * 1e3, "ms",
+        higher_is_better=False, floor=1.0,
+    )  # fmt: skip
+
+
+def audio() -> Iterable[dict[str, Any]]:
+    """Random windows of a minute of audio: sought, against decoding the file for each."""
+    order = np.random.default_rng(0).integers(0, 60 * RATE - WINDOW, WINDOWS)
+    noise = 0.1 * np.random.default_rng(1).standard_normal(60 * RATE)
+    with tempfile.TemporaryDirectory() as folder:
+        for suffix in ("wav", "flac", "ogg"):
+            path = str(Path(folder) / f"noise.{suffix}")
+            soundfile.write(path, noise, RATE)
+            clip, reader = probe(path), ClipReader()
+
+            def windows(clip: Any = clip, reader: Any = reader) -> None:
+                for start in order:
+                    reader.read(clip, int(start), WINDOW)
+
+            def decoding(path: str = path) -> None:
+                for start in order[:10]:
+                    soundfile.read(path)[0][start : start + WINDOW]
+
+            times = interleaved({"ours": windows, "peer": decoding}, rounds=3)
+            per_window = {"ours": times["ours"] / WINDOWS * 1e3, "peer": times["peer"] / 10 * 1e3}
+            yield case(f"audio windows, {suffix}", *per_window.values(), "ms/window", higher_is_better=False, floor=3.0)
+
+
+def drain(loader: Iterable[Any]) -> None:
+    """Take every batch of one iteration."""
+    for _ in loader:
+        pass
