@@ -18,9 +18,10 @@ from lading.errors import SourceError
 from lading.source import jasper_write
 from lading.source.jasper import JASPERSteeringDataset
 from lading.source.jasper_builder import JASPERBuilder, build_jasper_dataset
-from lading.source.jasper_negatives import Pools, mine, most_similar, tier_sizes, unit
+from lading.source.jasper_negatives import Pools, mine, tier_sizes
+from lading.source.jasper_similar import most_similar
 from lading.source.jasper_splits import split_pairs
-from lading.source.jasper_vectors import steering_vectors
+from lading.source.jasper_vectors import steering_vectors, unit
 
 
 def example(pairs=60, questions=20, sources=40, keywords=6, dim=8, seed=0):

@@ -57,27 +57,19 @@ def create_loader(
     validate: bool | None = None,
     names: Mapping[str, str] | bool | None = None,
 ) -> Loader:
-    """Return a loader for one split of a JASPER directory.
+    """Return a torch ``DataLoader`` with ``dataset_obj`` and ``sampler_obj`` for one split of a JASPER directory.
 
     Args:
-        dataset_dir: Directory of the dataset.
-        split: "train" (shuffled), "val" or "test" (in order).
+        dataset_dir, split: Which data; "train" is shuffled, "val" and "test" go in order.
         batch_size: Samples of a batch on each rank.
         num_workers: Worker processes; batches are gathered, so 0 is quickest for tables in memory.
         distributed: Each rank gets its share; False: every process gets everything.
         epoch: Epoch to start at, for the curriculum and the order.
         drop_last: Drop the incomplete batch at the end; None: for train only.
         pin_memory: Pin batches; quietly off where there is no accelerator.
-        seed: Same seed, same order.
-        device: Where the dataset keeps its tensors.
-        chunk_batches: Batches of a chunk; each iteration then hands out one chunk.
-        tracker: Told of every batch: a tracker or a ledger.
+        seed, chunk_batches, tracker, names: As in ``Loader``; ``names=False`` leaves the nine keys alone.
+        device, storage_format, use_mmap, validate: As in ``JASPERSteeringDataset``.
         persistent_workers, prefetch_factor: As in torch.
-        storage_format, use_mmap, validate: As in ``JASPERSteeringDataset``.
-        names: Keys of ``idx`` and ``dataset_idx`` in the batches; False switches them off.
-
-    Returns:
-        A torch ``DataLoader`` with ``dataset_obj`` and ``sampler_obj`` (None unless distributed).
     """
     dataset = JASPERSteeringDataset(dataset_dir, split, epoch, device, storage_format, use_mmap, validate=validate)
     loader = Loader(

@@ -16,6 +16,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -34,7 +35,8 @@ from lading.source.jasper_build_check import Vectors, check_inputs, check_result
 from lading.source.jasper_clusters import Clusters, found_clusters, given_clusters
 from lading.source.jasper_inputs import I64, Embed, Pairs, read_embeddings, read_pairs
 from lading.source.jasper_layout import SPLITS
-from lading.source.jasper_negatives import Pools, mine, most_similar, tier_sizes
+from lading.source.jasper_negatives import Pools, mine, tier_sizes
+from lading.source.jasper_similar import most_similar, num_asked
 from lading.source.jasper_splits import split_pairs
 from lading.source.jasper_steering import Steering
 from lading.source.jasper_vectors import steering_vectors
@@ -155,23 +157,8 @@ class JASPERBuilder:
         return given_clusters(ids, vectors.questions[pairs.index[:, 0]], vectors.sources, of_sources, centers)
 
     def _tables(self, pairs: Pairs, vectors: Vectors, clusters: Clusters, bars: Progress) -> dict[str, Tensor]:
-        questions = vectors.questions[pairs.index[:, 0]]
-        steering = steering_vectors(questions, clusters.centroids[clusters.pairs], vectors.keywords, pairs.keywords)
-        pools = Pools.make(clusters.sources, clusters.centroids, self.adjacent_k)
-        asked = len(np.unique(np.column_stack([clusters.pairs, pairs.index[:, 0]]), axis=0))
-        search, mining = bars.add_task("similar sources", total=asked), bars.add_task("negatives", total=len(questions))
-        similar = most_similar(
-            vectors.questions,
-            vectors.sources,
-            pairs.index,
-            clusters.pairs,
-            pools,
-            tier_sizes(self.n_neg)[2],
-            lambda done: bars.advance(search, done),
-        )
-        negatives, tiers = mine(
-            pairs.index, clusters.pairs, similar, pools, self.n_neg, self.seed, lambda done: bars.advance(mining, done)
-        )
+        questions, centroids = vectors.questions[pairs.index[:, 0]], clusters.centroids[clusters.pairs]
+        negatives, tiers = self._negatives(pairs, vectors, clusters, bars)
         made = {
             "question_embs": vectors.questions,
             "source_embs": vectors.sources,
@@ -182,9 +169,20 @@ class JASPERBuilder:
             "pair_relevance": pairs.relevance,
             "hard_negatives": negatives,
             "negative_tiers": tiers,
-            **steering,
+            **steering_vectors(questions, centroids, vectors.keywords, pairs.keywords),
         }
         return {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in made.items()}
+
+    def _negatives(self, pairs: Pairs, vectors: Vectors, clusters: Clusters, bars: Progress) -> tuple[I64, I64]:
+        pools = Pools.make(clusters.sources, clusters.centroids, self.adjacent_k)
+        search = bars.add_task("similar sources", total=num_asked(pairs.index, clusters.pairs))
+        mining = bars.add_task("negatives", total=len(pairs.index))
+        embeddings, count = (vectors.questions, vectors.sources), tier_sizes(self.n_neg)[2]
+        similar = most_similar(
+            *embeddings, pairs.index, clusters.pairs, pools, count, functools.partial(bars.advance, search)
+        )
+        advance = functools.partial(bars.advance, mining)
+        return mine(pairs.index, clusters.pairs, similar, pools, self.n_neg, self.seed, advance)
 
     def _write(
         self, path: Path, tables: dict[str, Tensor], splits: dict[str, I64], pairs: Pairs, bars: Progress

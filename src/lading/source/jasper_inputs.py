@@ -97,23 +97,11 @@ def read_embeddings(given: Any, thing: str, pairs: Pairs, embed: Embed | None) -
         pairs: The pairs, for texts and embedding columns.
         embed: Function of texts to use where nothing is given.
     """
-    if given is None:
-        if thing in pairs.columns:
-            return pairs.columns[thing]
-        given = embed
-    if given is None:
+    if given is None and thing in pairs.columns:
+        return pairs.columns[thing]
+    found = _vectors_of(embed if given is None else given, thing, pairs)
+    if found is None:
         return None
-    if callable(given):
-        texts = pairs.texts[thing]
-        if thing == "keyword" and not any(pairs.keywords):
-            return None
-        if texts is None:
-            raise SourceError(f"a function was given to embed each {thing}, but pairs hold {thing} numbers, not texts.")
-        found = as_array(given(texts))
-    elif isinstance(given, str | Path):
-        found = _from_file(Path(given), thing, pairs.texts[thing])
-    else:
-        found = as_array(given)
     if found.ndim != 2 or found.dtype.kind not in "fiu":
         raise SourceError(
             f"{thing} embeddings are {found.dtype} of shape {found.shape}, expected numbers of shape [n, D]."
@@ -125,6 +113,17 @@ def read_embeddings(given: Any, thing: str, pairs: Pairs, embed: Embed | None) -
             "order in which they first appear."
         )
     return np.ascontiguousarray(found, dtype=np.float32)
+
+
+def _vectors_of(given: Any, thing: str, pairs: Pairs) -> NDArray[Any] | None:
+    if given is None or (callable(given) and thing == "keyword" and not any(pairs.keywords)):
+        return None
+    texts = pairs.texts[thing]
+    if callable(given):
+        if texts is None:
+            raise SourceError(f"a function was given to embed each {thing}, but pairs hold {thing} numbers, not texts.")
+        return as_array(given(texts))
+    return _from_file(Path(given), thing, texts) if isinstance(given, str | Path) else as_array(given)
 
 
 def _table(given: Any) -> pa.Table:

@@ -13,21 +13,20 @@ no generator, the same result in any order and in blocks of any size.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from lading.errors import SourceError
 from lading.identity.hashing import key64, keys64
 from lading.order.permutation import permute
+from lading.source.jasper_vectors import unit
 
 I64 = NDArray[np.int64]
 F32 = NDArray[np.float32]
 PAIRS_AT_ONCE = 8192
-QUESTIONS_AT_ONCE = 256
 NOBODY = -1
 
 
@@ -122,11 +121,11 @@ class _Draw:
 
     def negatives(self, similar: I64, sizes: tuple[int, int, int, int]) -> tuple[I64, NDArray[np.bool_]]:
         """Return the negatives of these pairs, and where a tier had to be filled up."""
-        same = _first(self._in_cluster(sizes[0] + 1), self.true[:, None], sizes[0])
+        same = first_others(self._in_cluster(sizes[0] + 1), self.true[:, None], sizes[0])
         taken = np.column_stack([self.true, similar])
-        near = _first(self._nearby(sizes[1] + taken.shape[1]), taken, sizes[1])
+        near = first_others(self._nearby(sizes[1] + taken.shape[1]), taken, sizes[1])
         taken = np.column_stack([taken, near])
-        far = _first(self._outside(sizes[3] + taken.shape[1]), taken, sizes[3])
+        far = first_others(self._outside(sizes[3] + taken.shape[1]), taken, sizes[3])
         found = np.column_stack([same, near, similar, far])
         empty = found == NOBODY
         if empty.any():
@@ -138,7 +137,7 @@ class _Draw:
         count = found.shape[1]
         draw = _Draw(self.pools, self.pairs[rows], self.true[rows], self.clusters[rows], self.seed)
         everybody = _at(self.pools.order, draw._places(len(self.pools.order), 2 * count + 1, "fill"))
-        others = _first(everybody, np.column_stack([draw.true, found]), count)
+        others = first_others(everybody, np.column_stack([draw.true, found]), count)
         turn = np.cumsum(found == NOBODY, axis=1) - 1  # the first gap gets the first other, and so on
         return np.where(found == NOBODY, np.take_along_axis(others, np.maximum(turn, 0), axis=1), found)
 
@@ -181,7 +180,7 @@ def _at(pool: I64, places: I64) -> I64:
     return np.where(places == NOBODY, NOBODY, pool[places]) if len(pool) else np.full_like(places, NOBODY)
 
 
-def _first(candidates: I64, excluded: I64, count: int) -> I64:
+def first_others(candidates: I64, excluded: I64, count: int) -> I64:
     """Return the first ``count`` candidates of each row that are not excluded, in their order; NOBODY where none."""
     useless = (candidates[:, :, None] == excluded[:, None, :]).any(axis=2) | (candidates == NOBODY)
     chosen = np.argsort(useless, axis=1, kind="stable")[:, :count]
@@ -190,48 +189,3 @@ def _first(candidates: I64, excluded: I64, count: int) -> I64:
     )
     missing = count - found.shape[1]
     return np.pad(found, ((0, 0), (0, max(missing, 0))), constant_values=NOBODY)
-
-
-def most_similar(
-    questions: F32,
-    sources: F32,
-    pair_index: I64,
-    pair_clusters: I64,
-    pools: Pools,
-    count: int,
-    advance: Callable[[int], None] = lambda done: None,
-) -> I64:
-    """Return for each pair the sources most similar to its question outside its cluster, the true one left out.
-
-    Exact: every question against every source, in blocks; a question asked in several pairs of a cluster is asked once.
-    """
-    found = np.full((len(pair_index), count), NOBODY, dtype=np.int64)
-    if count == 0:
-        return found
-    asked, of_pair = np.unique(np.column_stack([pair_clusters, pair_index[:, 0]]), axis=0, return_inverse=True)
-    of_pair, best = of_pair.reshape(-1), np.full((len(asked), count + 1), NOBODY, dtype=np.int64)
-    table = torch.from_numpy(unit(sources)[pools.order])
-    vectors = torch.from_numpy(unit(questions))
-    for start, stop in _blocks(asked[:, 0]):
-        cluster = int(asked[start, 0])
-        scores = vectors[torch.from_numpy(asked[start:stop, 1])] @ table.T
-        scores[:, pools.starts[cluster] : pools.starts[cluster + 1]] = -torch.inf
-        top = scores.topk(min(count + 1, len(table)), dim=1)
-        names = np.where(torch.isinf(top.values).numpy(), NOBODY, pools.order[top.indices.numpy()])
-        best[start:stop, : names.shape[1]] = names
-        advance(stop - start)
-    return _first(best[of_pair], pair_index[:, 1:], count)
-
-
-def _blocks(clusters: I64) -> Iterator[tuple[int, int]]:
-    """Yield runs of equal clusters, cut into blocks."""
-    edges = np.flatnonzero(np.diff(clusters, prepend=clusters[:1] - 1, append=clusters[-1:] + 1))
-    for first, last in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
-        for start in range(first, last, QUESTIONS_AT_ONCE):
-            yield start, min(start + QUESTIONS_AT_ONCE, last)
-
-
-def unit(vectors: NDArray[np.floating]) -> F32:
-    """Return vectors of length 1; those shorter than 1e-8 become zero."""
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return np.where(lengths < 1e-8, 0, vectors / np.maximum(lengths, 1e-8)).astype(np.float32)

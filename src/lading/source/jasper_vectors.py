@@ -13,8 +13,6 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from lading.source.jasper_negatives import unit
-
 F32 = NDArray[np.float32]
 PAIRS_AT_ONCE = 8192
 
@@ -53,3 +51,9 @@ def _means(keywords: F32, keyword_ids: list[list[int]], dimensions: int) -> NDAr
             sums = np.add.reduceat(keywords[flat].astype(np.float64), starts, axis=0)
             means[start : start + len(block)][some] = sums / counts[some, None]
     return means
+
+
+def unit(vectors: NDArray[np.floating]) -> F32:
+    """Return vectors of length 1; those shorter than 1e-8 become zero."""
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return np.where(lengths < 1e-8, 0, vectors / np.maximum(lengths, 1e-8)).astype(np.float32)
