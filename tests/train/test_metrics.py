@@ -116,6 +116,7 @@ def test_two_ranks_add_up_and_agree(tmp_path):
             assert rank["means"][framework][0] == pytest.approx(expected_means(PLAN, 0))
             assert rank["means"][framework][1] == pytest.approx(expected_means(PLAN, PLAN.epoch_steps(0) - 1))
         assert sum(rank["counts"]) == 48
+        assert rank["hashes"] == [2**63, 2**63 + 1]
     quarrels = [rank["errors"] for rank in found]
     assert all(
         q[0].startswith("WorldError: the ranks ask for different things (reweight before step 1") for q in quarrels

@@ -14,6 +14,7 @@ import torch.distributed as dist
 from lading.errors import MixtureError, WorldError
 from lading.identity import World
 from lading.ledger import BatchTracker
+from lading.loader import agreement
 from lading.loader.loader import Loader
 from lading.order import Plan
 from lading.source.columns import Columns
@@ -72,6 +73,7 @@ def main(folder: Path, port: str) -> None:
     rank = dist.get_rank()
     jax.distributed.initialize(f"127.0.0.1:{port}", num_processes=2, process_id=rank)
     found = {"means": means(rank), "errors": quarrels(rank), "counts": steered()}
+    found["hashes"] = agreement._jax_values(World(rank, 2), 2**63 + rank)  # what is asked where JAX has the processes
     (folder / f"found-{rank}.json").write_text(json.dumps(found))
     dist.barrier()
     dist.destroy_process_group()
