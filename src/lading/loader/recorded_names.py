@@ -10,6 +10,9 @@ stream where shards take turns, as they usually do.
 
 from __future__ import annotations
 
+import array
+import contextlib
+import functools
 import operator
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -40,17 +43,23 @@ def pulled_indices(pulled: Any, length: int) -> NDArray[np.int64]:
     """
     if isinstance(pulled, slice):
         pulled = range(*pulled.indices(length))
+    if type(pulled) is list:
+        with contextlib.suppress(TypeError):  # the usual case, at a third of the time: a list of ints
+            return _counted_from_start(np.frombuffer(array.array("q", pulled), np.int64), length)
     try:
-        array = np.asarray(pulled)
-        if array.dtype.kind not in "iu" or array.ndim > 1:
-            array = np.array([_index(item) for item in pulled], np.int64)
+        values = np.asarray(pulled)
+        if values.dtype.kind not in "iu" or values.ndim > 1:
+            values = np.array([_index(item) for item in pulled], np.int64)
     except (TypeError, ValueError) as error:
         raise SourceError(
             f"the sampler gave {pulled!r} ({type(pulled).__name__}): expected whole numbers, so that samples can be "
             "named. Wrap the dataset in lading.TaggedDataset and let the sampler give its indices."
         ) from error
-    indices = array.reshape(-1).astype(np.int64)  # a copy: a sampler may use its list again
-    return np.where(indices < 0, indices + length, indices) if (indices < 0).any() else indices
+    return _counted_from_start(values.reshape(-1).astype(np.int64), length)  # a copy: samplers reuse their lists
+
+
+def _counted_from_start(indices: NDArray[np.int64], length: int) -> NDArray[np.int64]:
+    return np.where(indices < 0, indices + length, indices) if len(indices) and indices.min() < 0 else indices
 
 
 def map_names(dataset: Any, indices: NDArray[np.int64]) -> RowNames:
@@ -63,8 +72,17 @@ def map_names(dataset: Any, indices: NDArray[np.int64]) -> RowNames:
         datasets = np.searchsorted(ends, indices, side="right").astype(np.int32)
         places = indices - np.concatenate([[0], ends])[datasets]
     else:
-        datasets, places = np.zeros(len(indices), np.int32), indices
-    return RowNames(datasets, places, np.zeros(len(indices), bool))
+        datasets, places = _zeros(len(indices))[0], indices
+    return RowNames(datasets, places, _zeros(len(indices))[1])
+
+
+@functools.lru_cache(maxsize=64)
+def _zeros(rows: int) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+    """Return "dataset 0" and "no padding" for all rows; shared by all batches of a size, so nobody may write to it."""
+    zeros = np.zeros(rows, np.int32), np.zeros(rows, bool)
+    for column in zeros:
+        column.flags.writeable = False
+    return zeros
 
 
 def stream_names(dataset: Any, batch: Any, place: StreamPlace, world: World) -> RowNames:

@@ -9,15 +9,17 @@ epoch the passes begun, and every rank is taken to hold as many rows as this one
 
 from __future__ import annotations
 
+import functools
 import os
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lading.errors import ResumeError
 from lading.identity import Bill, World, fingerprint
-from lading.identity.hashing import key64, text64
 from lading.ledger.ledger import Ledger
 from lading.loader.foreign import described, order_of, pass_length, told_epoch
 from lading.loader.random_state import as_captured, capture
@@ -57,11 +59,12 @@ class TrackedLoader:
         self._settles = self.ledger is not run
         self.last_bill: Bill | None = None
         self._source = described(dataloader)
-        self._id_key = text64(fingerprint([self._source, dataloader.batch_size, list(self.names)]))
+        self._id_key = int(fingerprint([self._source, dataloader.batch_size, list(self.names)])[:8], 16)
         self._standing = Standing()
         self._is_resumed = False
         # A mark, not the pass itself: a cycle would keep a pass's workers alive until the garbage collector comes.
         self._newest: object = None
+        self._pass_length: int | None = None
         self._world: World | None = None
 
     @property
@@ -161,6 +164,7 @@ class TrackedLoader:
             self._standing.sampler_epoch = told_epoch(self.dataloader)
             batches = self._recording.start()
         self._newest = object()
+        self._pass_length = pass_length(self.dataloader)
         return TrackedPass(self, batches, self._newest, with_bills=with_bills)
 
     def _resume(self) -> RecordedPass:
@@ -185,7 +189,7 @@ class TrackedLoader:
         if mark is self._newest:
             self._standing.hand_out(names.datasets, names.indices, len(bill) * self.world.world_size)
             self.last_bill = bill
-            if self._standing.batch == pass_length(self.dataloader):
+            if self._standing.batch == self._pass_length:
                 self._standing.next_pass()  # frameworks never ask for the StopIteration
         for tracker in self._trackers():
             tracker.update(bill)
@@ -203,16 +207,16 @@ class TrackedLoader:
     def _bill(self, names: RowNames) -> Bill:
         at, world, rows = self._standing, self.world, len(names.indices)
         return Bill(
-            batch_id=f"e{at.epoch}-s{at.step}-{key64(self._id_key, at.step) >> 32:08x}",
+            batch_id=f"e{at.epoch}-s{at.step}-{zlib.crc32(at.step.to_bytes(8, 'little'), self._id_key):08x}",
             step=at.step,
             epoch=at.epoch,
             chunk=None,
             position=at.position,
-            slots=world.rank * rows + np.arange(rows, dtype=np.int64),
+            slots=_slots(world.rank, rows),
             dataset_idx=names.datasets,
             idx=names.indices,
             is_padding=names.is_padding,
-            global_size=(rows - int(names.is_padding.sum())) * world.world_size,
+            global_size=(rows - int(np.count_nonzero(names.is_padding))) * world.world_size,
             world=world,
             names=self.names,
         )
@@ -243,6 +247,14 @@ class TrackedPass:
             raise
         bill = self._loader._hand_out(names, self._mark)
         return (batch, bill) if self._with_bills else batch
+
+
+@functools.lru_cache(maxsize=64)
+def _slots(rank: int, rows: int) -> NDArray[np.int64]:
+    """Return the slots of a rank's rows; one array for all batches of a size, so nobody may write to it."""
+    slots = rank * rows + np.arange(rows, dtype=np.int64)
+    slots.flags.writeable = False
+    return slots
 
 
 def _another_order(sampler: Any, batches: int) -> str:

@@ -20,8 +20,12 @@ from numpy.typing import NDArray
 
 from lading.errors import ResumeError
 from lading.identity import digest, total_digest
+from lading.loader.random_state import Snapshot, packed, unpacked
 
 STATE_VERSION = 1
+
+# Names wait for their digest, so that its fixed cost is shared by many batches.
+_DIGESTED_AT_ONCE = 256
 
 
 @dataclass
@@ -36,7 +40,7 @@ class Standing:
         digest: Additive digest of the names handed out in the current pass, by place in the pass.
         samples: Samples handed out in the current pass, on this rank.
         sampler_epoch: What the sampler was told as its epoch, or None.
-        random_state: Where the random numbers stood when the pass began.
+        random_state: Where the random numbers stood when the pass began, as ``capture`` gives it.
     """
 
     epoch: int = 0
@@ -46,12 +50,14 @@ class Standing:
     digest: int = 0
     samples: int = 0
     sampler_epoch: int | None = None
-    random_state: dict[str, str] = field(default_factory=dict)
+    random_state: Snapshot = field(default_factory=dict)
+    _fresh: list[tuple[NDArray[Any], NDArray[Any]]] = field(default_factory=list)
 
     def hand_out(self, datasets: NDArray[Any], indices: NDArray[Any], rows_of_all_ranks: int) -> None:
         """Move past one batch."""
-        self.digest = total_digest([self.digest, names_digest(self.samples, datasets, indices)])
-        self.samples += len(indices)
+        self._fresh.append((datasets, indices))
+        if len(self._fresh) == _DIGESTED_AT_ONCE:
+            self._digest_fresh()
         self.position += rows_of_all_ranks
         self.batch += 1
         self.step += 1
@@ -60,10 +66,19 @@ class Standing:
         """Move to the start of the next pass."""
         self.epoch += 1
         self.batch = self.digest = self.samples = 0
+        self._fresh.clear()
         self.random_state = {}
+
+    def _digest_fresh(self) -> None:
+        if self._fresh:
+            datasets, indices = (np.concatenate(column) for column in zip(*self._fresh, strict=True))
+            self._fresh.clear()
+            self.digest = total_digest([self.digest, names_digest(self.samples, datasets, indices)])
+            self.samples += len(indices)
 
     def to_state(self, source: str) -> dict[str, Any]:
         """Return a flat state of fixed keys, as distributed checkpoints need it."""
+        self._digest_fresh()
         return {
             "version": STATE_VERSION,
             "source": source,
@@ -74,7 +89,7 @@ class Standing:
             "digest": f"{self.digest:016x}",
             "samples": self.samples,
             "sampler_epoch": -1 if self.sampler_epoch is None else self.sampler_epoch,
-            "random_state": json.dumps(self.random_state),
+            "random_state": json.dumps(packed(self.random_state)),
         }
 
     @classmethod
@@ -97,7 +112,7 @@ class Standing:
             digest=int(state["digest"], 16),
             samples=int(state["samples"]),
             sampler_epoch=None if state["sampler_epoch"] < 0 else int(state["sampler_epoch"]),
-            random_state=json.loads(state["random_state"]),
+            random_state=unpacked(json.loads(state["random_state"])),
         )
 
 
