@@ -82,7 +82,7 @@ def test_a_hugging_face_column_gives_the_same_rows(store, documents):
 
     everything = np.arange(len(mine))
     assert llm_batch(mine.take(everything)).equals(llm_batch(theirs.take(everything)))
-    assert theirs.index.path is None and theirs.location() is None and theirs.file_of(0) == ""
+    assert theirs.index.path is None and theirs.stored_at() is None and theirs.file_of(0) == ""
 
 
 def test_the_index_is_saved_beside_the_tokens_and_found_again(store):
@@ -92,7 +92,7 @@ def test_the_index_is_saved_beside_the_tokens_and_found_again(store):
     again = PackedRows(store.path, RULES)
 
     assert rows.index.path == again.index.path == str(store.path / f"packing-{rows.index.fingerprint}")
-    assert rows.location() == rows.index.path
+    assert rows.stored_at() == rows.index.path
     assert (
         rows.fingerprint() == again.fingerprint() != PackedRows(store, PackingRules(16, overflow="split")).fingerprint()
     )

@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from lading.batch.arrays import as_int32, framework, host
+from lading.batch.arrays import framework, host
 from lading.batch.llm import LLMIndexedBatch
-from lading.errors import PackingError
+from lading.errors import PackingError, SourceError
 from lading.order.packing import PackingIndex
 from lading.order.packing_fill import fill_rows
 
@@ -47,12 +48,13 @@ def pack(
     """
     documents = list(documents)
     kind = framework(documents[0]) if documents else "numpy"
-    tokens = [_tokens(number, document) for number, document in enumerate(documents)]
-    offsets = np.cumsum([0, *map(len, tokens)], dtype=np.int64)
+    arrays = [_tokens(number, document) for number, document in enumerate(documents)]
+    offsets = np.zeros(len(arrays) + 1, np.int64)
+    np.cumsum([len(array) for array in arrays], out=offsets[1:])
     index = PackingIndex.build(
         np.diff(offsets), row_length, algorithm=algorithm, overflow=overflow, open_rows=open_rows
     )
-    flat = np.concatenate([np.zeros(0, np.int32), *tokens])
+    flat = _flat_int32(arrays, offsets)
     rows = np.arange(len(index), dtype=np.int64)
     columns = fill_rows(index, rows, flat, offsets, eod_token_id=eod_token_id, reset_positions=reset_positions)
     return _in_framework(kind, batch_of(columns))
@@ -72,14 +74,35 @@ def batch_of(columns: dict[str, Any]) -> LLMIndexedBatch:
     )
 
 
-def _tokens(number: int, document: Any) -> Any:
+def _tokens(number: int, document: Any) -> NDArray[Any]:
     array = host(document) if framework(document) else np.asarray(document)
     if array.ndim != 1:
         raise PackingError(
             f"document {number} has {array.ndim} axes, expected one sequence of token ids. "
             "Pass a list of documents, each a flat list of tokens."
         )
-    return as_int32(array, name=f"the tokens of document {number}") if array.size else np.zeros(0, np.int32)
+    if not array.size:
+        return np.zeros(0, np.int32)
+    if array.dtype.kind not in "iu":
+        raise SourceError(
+            f"the tokens of document {number} have dtype {array.dtype}, expected whole numbers. "
+            "Pass token ids, not text or embeddings."
+        )
+    return array
+
+
+def _flat_int32(arrays: list[NDArray[Any]], offsets: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Return all documents one after the other; looked at once, because looking at each costs more than copying."""
+    flat = np.concatenate(arrays) if arrays else np.zeros(0, np.int32)
+    limits = np.iinfo(np.int32)
+    if flat.size and (int(flat.min()) < limits.min or int(flat.max()) > limits.max):
+        place = int(np.argmax((flat < limits.min) | (flat > limits.max)))
+        number = int(np.searchsorted(offsets, place, side="right")) - 1
+        raise SourceError(
+            f"the tokens of document {number} hold {int(flat[place])}, which does not fit into int32. "
+            "Check the tokenizer's output."
+        )
+    return flat.astype(np.int32, copy=False)
 
 
 def _in_framework(kind: str, batch: LLMIndexedBatch) -> LLMIndexedBatch:

@@ -102,4 +102,4 @@ def mean_tokens_of(name: str, source: Any, given: Mapping[str, float] | None) ->
 
 def location_of(source: Any) -> str | None:
     """Return where a source says that it lies, for records."""
-    return source.location() if isinstance(source, Located) else None
+    return source.stored_at() if isinstance(source, Located) else None

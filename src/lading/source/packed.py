@@ -133,7 +133,7 @@ class PackedRows:
         """Tokens of a row, padding left out: what weights given by tokens need."""
         return self.index.density * self.row_length
 
-    def location(self) -> str | None:
+    def stored_at(self) -> str | None:
         """Return where the saved index lies: written into plan and ``run.json``, so that documents are found again."""
         return self.index.path
 

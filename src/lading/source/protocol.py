@@ -5,7 +5,7 @@
     item_keyed(index, epoch=, key=)      one such sample
     fingerprint()                        what identifies its content
     file_of(index)                       the file a sample lies in, for error messages
-    location()                           the directory it lies in, for records
+    stored_at()                          the directory it lies in, for records
     spec()                               keys, shapes, dtypes and ranges of its batches (``BatchSpec``)
     provides_names                       True if its dict samples carry ``idx`` and ``dataset_idx`` themselves
 
@@ -78,4 +78,4 @@ class InFiles(Protocol):
 class Located(Protocol):
     """A source that knows where it lies."""
 
-    def location(self) -> str | None: ...
+    def stored_at(self) -> str | None: ...
