@@ -21,7 +21,7 @@ class AudioModel(LightningModule):
 
     def __init__(self, levels: int, lr: float = 1e-2) -> None:
         super().__init__()
-        from audio import NextSample
+        from audio import NextSample  # beside this file
 
         self.model, self.lr = NextSample(levels), lr
 

@@ -53,7 +53,7 @@ class Foreign(LightningDataModule):
 
 
 class Model(LightningModule):
-    seen = []
+    seen, validated = [], 0
 
     def __init__(self, lr=0.1):
         super().__init__()
@@ -64,6 +64,7 @@ class Model(LightningModule):
         return self.layer(batch[1][:, None]).square().mean()
 
     def validation_step(self, batch, batch_idx):
+        type(self).validated += 1
         self.log("val_loss", self.layer(batch[1][:, None]).square().mean())
 
     def configure_optimizers(self):
@@ -177,6 +178,33 @@ def test_limits_beside_chunk_sizes_are_ignored_with_a_warning(train):
 
     assert json.loads(out)["updates"] == 10
     assert len([w for w in caught if "ignored: chunk sizes" in str(w.message)]) == 1
+
+
+LIMITS = {"limit_train_batches": 3, "limit_val_batches": 1}
+# The document's eight variants, made small: ten batches of training, two of validation; updates and validation batches
+# of two epochs.
+VARIANTS = [
+    ({"train_chunk_size": 4, "val_chunk_size": 1}, {}, 8, 2),
+    ({"train_chunk_size": 4, "limit_val_batches": 1}, {}, 8, 4),
+    ({"val_chunk_size": 1, "limit_train_batches": 3}, {}, 20, 2),
+    (LIMITS, {}, 6, 2),
+    ({}, LIMITS, 6, 2),
+    ({"train_chunk_size": 4, "val_chunk_size": 1}, LIMITS, 8, 2),
+    ({"train_chunk_size": 4}, LIMITS, 8, 4),
+    ({"val_chunk_size": 1}, LIMITS, 20, 2),
+]
+
+
+@pytest.mark.filterwarnings("ignore:.*ignored. chunk sizes are given")
+@pytest.mark.parametrize(("sizes", "limits", "updates", "validated"), VARIANTS)
+def test_the_documents_variants_train_as_it_says(train, sizes, limits, updates, validated):
+    """Chunks, inference, precedence and limits, with a real trainer."""
+    trainer = {**BASE["trainer"], **limits, "max_epochs": 2, "num_sanity_val_steps": 0}
+
+    code, out, _ = train("--json", train=sizes, trainer=trainer)
+
+    assert code == 0 and json.loads(out)["updates"] == updates
+    assert sys.modules["lading_cli_parts"].Model.validated == validated
 
 
 def test_a_mixture_of_several_datasets(train, tmp_path):

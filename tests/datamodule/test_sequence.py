@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, SequentialSampler, TensorDataset, random_split
+from torch.utils.data import DataLoader, IterableDataset, SequentialSampler, TensorDataset, random_split
 
-from lading.datamodule import SequenceDataset
+from lading.datamodule import ChunkedSequenceDataset, SequenceDataset
 from lading.datamodule.sequence import collate_sequences
 from lading.errors import SourceError
 from lading.loader.loader import Loader
@@ -140,3 +140,17 @@ def test_a_seed_in_the_loader_section_fixes_the_order():
     expected = [b[0].tolist() for b in DataLoader(pairs(20), batch_size=5, shuffle=True, generator=generator)]
 
     assert inputs(module.train_dataloader()) == expected
+
+
+def test_streams_are_loaded_as_torch_loads_them():
+    """A partition without a length goes through; it cannot be shuffled, nor cut into chunks."""
+
+    class Stream(IterableDataset):
+        def __iter__(self):
+            yield from zip(range(5), range(5), strict=True)
+
+    module = ChunkedSequenceDataset(Stream(), loader={"batch_size": 2})
+
+    assert inputs(module.train_dataloader()) == [[0, 1], [2, 3], [4]]
+    with pytest.raises(SourceError, match=r"type Stream has no length: expected __len__ and __getitem__"):
+        ChunkedSequenceDataset(Stream(), train_chunk_size=2).train_dataloader()

@@ -94,12 +94,10 @@ class ChunkedSequenceDataset(SequenceDataset):
 
     def sizes(self) -> ChunkSizes:
         """Apply the sizes rule to what is known by now."""
-        return chunk_sizes(
-            self.explicit_train_chunk_size,
-            self.explicit_val_chunk_size,
-            train_batches=self._batches("train"),
-            val_batches=self._batches("val"),
-        )
+        given = (self.explicit_train_chunk_size, self.explicit_val_chunk_size)
+        if given == (None, None):
+            return chunk_sizes()
+        return chunk_sizes(*given, train_batches=self._batches("train"), val_batches=self._batches("val"))
 
     def setup_chunked_training(self) -> ChunkSizes:
         """Make the partitions if they are not there yet, and return the sizes that hold."""

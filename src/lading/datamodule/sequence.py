@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
-from torch.utils.data import default_collate, random_split
+from torch.utils.data import IterableDataset, default_collate, random_split
 
 from lading.datamodule.loaders import partition_size, standard_loader
 from lading.errors import SourceError
@@ -98,7 +98,8 @@ class SequenceDataset:
         """Return the arguments of a partition's loader: the module's, then those of the call."""
         arguments = {"collate_fn": self.collate_fn, **self.loader, **loader}
         if partition == "train":
-            arguments.setdefault("shuffle", not ({"sampler", "batch_sampler"} & arguments.keys()))
+            is_stream = isinstance(self.dataset_train, IterableDataset)
+            arguments.setdefault("shuffle", not is_stream and not ({"sampler", "batch_sampler"} & arguments.keys()))
         else:
             # drop_last must not empty a small partition, and evaluation counts every sample once
             arguments.update(drop_last=False, shuffle=False)
@@ -107,9 +108,10 @@ class SequenceDataset:
         return arguments
 
     def partition(self, name: str) -> Any:
-        """Return a partition by its short name, None if there is none or it is empty."""
+        """Return a partition by its short name, None if there is none or it is empty; streams have no length."""
         dataset = getattr(self, f"dataset_{name}")
-        return dataset if dataset is not None and partition_size(dataset) > 0 else None
+        is_empty = hasattr(dataset, "__len__") and partition_size(dataset) == 0
+        return None if dataset is None or is_empty else dataset
 
     def _loader(self, name: str, loader: Mapping[str, Any]) -> Any:
         dataset = self.partition(name)

@@ -89,7 +89,8 @@ class ChunkedTraining(Callback):
         if loader is not None and loader.last_bill is not None:
             info = seen_info(loader)
             logged = {"chunk": info["current_chunk"], "pass": info["pass"], "share": info["share"]}
-            pl_module.log_dict({f"data/{name}": float(value) for name, value in logged.items()})
+            # the same on all ranks; synchronised all the same, or Lightning warns
+            pl_module.log_dict({f"data/{name}": float(value) for name, value in logged.items()}, sync_dist=True)
 
     # The sanity check uses nothing up -----------------------------------------------------------
 
