@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import importlib
+import pkgutil
 import subprocess
 import sys
 from pathlib import Path
@@ -142,10 +144,13 @@ def test_no_room_for_odds_and_ends():
     assert not long, long
 
 
-LOADED = (
-    "import sys; {first}; import lading; "
-    "print(sorted({{m.split('.')[0] for m in sys.modules}} & {{'torch','jax','lightning','deepspeed','numba','pandas','duckdb','pyarrow'}}))"
-)
+LOADED = """
+import sys
+{first}
+import lading
+frameworks = {{"torch", "jax", "lightning", "deepspeed", "numba", "pandas", "duckdb", "pyarrow"}}
+print(sorted({{m.split(".")[0] for m in sys.modules}} & frameworks))
+"""
 
 
 @pytest.mark.parametrize(("first", "loaded"), [("pass", "[]"), ("import torch.utils.data", "['torch']")])
@@ -170,3 +175,15 @@ def test_every_public_name_opens():
     assert not missing, "\n".join(missing)
     with pytest.raises(AttributeError, match="has no attribute 'Nothing'"):
         lading.Nothing  # noqa: B018
+
+
+def test_no_lazy_name_is_shadowed_by_a_module():
+    """A lazily opened name that equals a module of its room would become that module once it is imported."""
+    shadowed = []
+    for room in sorted(LEVEL):
+        package = importlib.import_module(f"lading.{room}")
+        homes = getattr(package, "_HOMES", {})
+        modules_of = {m.name for m in pkgutil.iter_modules(getattr(package, "__path__", []))}
+        shadowed += [f"lading.{room}.{name}" for name in sorted(modules_of & set(homes))]
+
+    assert not shadowed

@@ -98,7 +98,7 @@ def test_ranks_together_deliver_the_plan(lengths, batch, world_size, seed, drop_
     ranks = [run(loader(rank, world_size)) for rank in range(world_size)]
 
     assert {len(r) for r in ranks} == {len(alone)}, "every rank delivers every step"
-    together = [sum((r[step] for r in ranks), []) for step in range(len(alone))]
+    together = [[sample for r in ranks for sample in r[step]] for step in range(len(alone))]
     assert together == alone
     plan = loader(0, 1).plan
     assert alone == [plan.bill(step).samples for step in range(len(alone))]
@@ -128,7 +128,7 @@ def test_resume_on_other_ranks_continues_as_if_nothing_had_happened(lengths, bat
         second.load_state_dict(states[0])
         rest.append(take(second, 5))
 
-    assert [sum((r[i] for r in rest), []) for i in range(5)] == straight[stop:]
+    assert [[sample for r in rest for sample in r[i]] for i in range(5)] == straight[stop:]
 
 
 def take(loader, count):
@@ -170,6 +170,31 @@ def test_workers_change_nothing():
     assert not same(results[0][0]["x"], results[0][5]["x"]), "another epoch, other numbers"
 
 
+class Keyed(Squares):
+    """A source that wants randomness and gets it with the bill."""
+
+    def item_keyed(self, index, *, epoch, key):
+        return {"x": torch.tensor(index), "epoch": epoch, "key": key >> 1}
+
+
+def test_epoch_and_keys_reach_persistent_workers():
+    """They travel with the bill: equal for 0, 1 and 2 workers, for any rank, new in every epoch."""
+    results = []
+    for workers in (0, 1, 2):
+        loader = Loader(Keyed(10), 3, num_workers=workers, persistent_workers=workers > 0)
+        results.append([batch for _ in range(3) for batch in loader])
+
+    assert same(results[0], results[1]) and same(results[0], results[2])
+    assert [batch["epoch"].unique().tolist() for batch in results[0]] == [[e] for e in (0, 1, 2) for _ in range(4)]
+    keys = {
+        (e, int(i)): int(k) for b in results[0] for i, k, e in zip(b["idx"], b["key"], b["epoch"].tolist(), strict=True)
+    }
+    assert len(set(keys.values())) == 30
+    for rank in range(2):
+        for batch in Loader(Keyed(10), global_batch_size=3, rank=rank, world_size=2):
+            assert all(keys[0, int(i)] == int(k) for i, k in zip(batch["idx"], batch["key"], strict=True))
+
+
 def test_reading_data_leaves_the_generators_of_training_alone():
     """Global generators stand after a batch where they stood before."""
     torch.manual_seed(1), np.random.seed(1), random.seed(1)  # noqa: NPY002
@@ -187,12 +212,10 @@ def test_resume_with_other_workers():
     straight = list(Loader(Augmented(40), 4))
     for before, after in ((2, 0), (0, 2)):
         first = Loader(Augmented(40), 4, num_workers=before)
-        for _, batch in zip(range(3), first, strict=False):
-            pass
+        take(first, 3)
         second = Loader(Augmented(40), 4, num_workers=after)
         second.load_state_dict(first.state_dict())
         assert same(list(second), straight[3:])
-        del batch
 
 
 @given(st.integers(1, 30), st.integers(1, 6), st.integers(0, 5), st.integers(1, 3))
@@ -244,7 +267,7 @@ def test_the_last_batch_moves_the_loader_on_without_stopiteration():
     next(batches), next(batches)
 
     assert (loader.epoch, loader.step) == (1, 2)
-    assert same(next(iter(loader)), list(Loader(Squares(8), 4))[0]) is False
+    assert same(next(iter(loader)), next(iter(Loader(Squares(8), 4)))) is False
 
 
 def test_set_epoch_moves_only_to_another_epoch():
@@ -485,7 +508,10 @@ def test_bad_samples_are_skipped_or_substituted_and_reported(workers, policy):
 
 def test_bad_samples_have_a_limit_and_policies_are_checked():
     """A dataset that is broken as a whole stops the run."""
-    with pytest.raises(LoaderError, match="more than 1 samples could not be read"), pytest.warns(UserWarning):
+    with (
+        pytest.raises(LoaderError, match="more than 1 samples could not be read"),
+        pytest.warns(UserWarning, match="skipped"),
+    ):
         list(Loader(Corrupt(20, {1, 2, 3}), 4, on_error="skip", max_bad=1))
     with pytest.raises(SourceError, match="nor can 3 others tried"):
         list(Loader(Corrupt(4, {0, 1, 2, 3}), 4, on_error="substitute"))
@@ -520,7 +546,7 @@ def test_another_global_batch_size_is_an_event():
     state = first.state_dict()
     second = Loader(Squares(40), 7)
 
-    with pytest.raises(ResumeError, match="global batches of 4 samples, this loader makes 7.*allow_rebatch=True"):
+    with pytest.raises(ResumeError, match=r"global batches of 4 samples, this loader makes 7.*allow_rebatch=True"):
         second.load_state_dict(state)
     second.load_state_dict(state, allow_rebatch=True)
     rest = take(second, 4)
