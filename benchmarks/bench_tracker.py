@@ -26,7 +26,7 @@ from benchmarks.measure import case
 from torch.utils.data import DataLoader, Dataset
 
 from lading.ledger.tracker import BatchTracker
-from lading.train.track import track
+from lading.train.tracking import track
 
 BATCH_SIZES = (64, 1024, 4096)
 NUM_DATASETS = 5

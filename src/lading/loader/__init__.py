@@ -6,7 +6,7 @@ _HOMES = {
     "ChunkedDataLoader": "lading.loader.chunked",
     "Loader": "lading.loader.loader",
     "StatefulDistributedSampler": "lading.loader.distributed_sampler",
-    "audit": "lading.loader.audit",
+    "audit": "lading.loader.auditing",
     "create_loader": "lading.loader.jasper",
     "set_epoch": "lading.loader.jasper",
     "validate_first_batch": "lading.loader.jasper",

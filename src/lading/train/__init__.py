@@ -14,7 +14,7 @@ _HOMES = {
     "per_dataset_mean": "lading.train.metrics",
     "per_dataset_token_mean": "lading.train.metrics",
     "token_owners": "lading.train.metrics",
-    "track": "lading.train.track",
+    "track": "lading.train.tracking",
 }
 
 __all__ = list(_HOMES)

@@ -23,7 +23,6 @@ from torch.utils.data import (
 )
 
 from lading.errors import LoaderError
-from lading.loader.audit import audit
 from lading.loader.audit_finding import (
     DROPPED_TAIL,
     FAULTS,
@@ -35,11 +34,12 @@ from lading.loader.audit_finding import (
     SAME_ORDER,
     Finding,
 )
+from lading.loader.auditing import audit
 from lading.loader.distributed_sampler import StatefulDistributedSampler
 from lading.loader.loader import Loader
 from lading.source.tagged import TaggedDataset
 from lading.source.torch_stream import TaggedIterableDataset
-from lading.train.track import track
+from lading.train.tracking import track
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
 
@@ -337,7 +337,7 @@ def test_endless_stream_is_watched_for_a_while(monkeypatch):
         def __iter__(self):
             return iter(torch.rand(1).item, None)
 
-    monkeypatch.setattr("lading.loader.audit.MAX_BATCHES", 20)
+    monkeypatch.setattr("lading.loader.auditing.MAX_BATCHES", 20)
 
     assert audit(DataLoader(Endless(), 4)) == []
 

@@ -33,7 +33,7 @@ from lading.source.content import content_hash
 from lading.source.tagged import TaggedDataset
 from lading.source.torch_stream import TaggedIterableDataset
 from lading.source.weighted_concat import WeightedConcatDataset
-from lading.train.track import track
+from lading.train.tracking import track
 
 SIZE = 23
 
