@@ -1,6 +1,7 @@
 """Which sample comes when: pure functions of a plan and a position, arithmetic on NumPy."""
 
 from lading.identity.lazy import lazy_names
+from lading.order.chunked_sampler import ChunkedSampler
 from lading.order.clock import Clock, Location
 from lading.order.dataset import Dataset
 from lading.order.event import Block, Event, Rebatch, Reweight
@@ -12,6 +13,7 @@ from lading.order.simulation import Simulation
 __all__ = [
     "ORDER_VERSION",
     "Block",
+    "ChunkedSampler",
     "Clock",
     "Dataset",
     "Event",
