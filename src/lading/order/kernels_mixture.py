@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from lading.identity.kernels import fold, kernel
+from lading.identity import hashing
+from lading.identity.kernels import fold, kernel, mix64
 from lading.order.kernels import permute_one
 
 WEIGHT, LEFT_WEIGHT, PHASE, LEFT, RIGHT, PARENT = range(6)
@@ -21,6 +22,9 @@ MANY = 4096  # nodes above which most receive nothing of a block
 
 _SHIFT, _HALF, _LOW = 31, (1 << 31) - 1, np.uint64(1023)
 _54 = np.uint64(54)
+_FOLD = np.uint64(hashing.FOLD)
+_SLOTS = np.arange(1024, dtype=np.uint64)
+_MIXED_SLOTS = hashing.mix64(_SLOTS + np.uint64(hashing.GOLDEN))  # the half of fold(key, slot) that no key changes
 
 
 @kernel
@@ -232,8 +236,9 @@ def slots_by_place(block_key, size):  # type: ignore[no-untyped-def]
     """``block_places.slots_by_place``: buckets by the top bits, then a walk that mends the few that share one."""
     keys, ordered = np.empty(size, dtype=np.uint64), np.empty(size, dtype=np.uint64)
     starts = np.zeros(1025, dtype=np.int64)
+    folded = block_key * _FOLD
     for i in range(size):
-        keys[i] = (fold(block_key, np.uint64(i)) & ~_LOW) | np.uint64(i)
+        keys[i] = (mix64(folded + _MIXED_SLOTS[i]) & ~_LOW) | np.uint64(i)
         starts[np.int64(keys[i] >> _54) + 1] += 1
     for b in range(1024):
         starts[b + 1] += starts[b]

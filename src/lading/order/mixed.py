@@ -88,14 +88,13 @@ class Mixed:
         """Return dataset numbers and indices at the absolute positions ``[start, stop)`` of one epoch."""
         epoch, offset = self._cut(start)
         last = offset + stop - start
-        parts = [self._block(epoch, b) for b in range(offset // BLOCK, -(-last // BLOCK))]
-        if not parts:
-            return np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int64)
-        head = offset % BLOCK
-        datasets, draws = (
-            (c[0] if len(parts) == 1 else np.concatenate(c))[head : head + stop - start]
-            for c in zip(*parts, strict=True)
-        )
+        first, head = divmod(offset, BLOCK)
+        if last <= (first + 1) * BLOCK:
+            columns = self._block(epoch, first)
+            datasets, draws = columns[0][head : head + stop - start], columns[1][head : head + stop - start]
+        else:
+            parts = [self._block(epoch, b) for b in range(first, -(-last // BLOCK))]
+            datasets, draws = (_joined(column, head, stop - start) for column in zip(*parts, strict=True))
         return datasets.copy(), self._indices(epoch, datasets, draws)
 
     def positions(self, dataset: int, index: int, start: int, stop: int) -> I64:
@@ -193,6 +192,13 @@ class Mixed:
         if self.shuffle == "block":
             return unpermute_blocks(np.full(len(passes), length, dtype=np.int64), keys, indices, self.block_samples)
         return unpermute(length, keys, indices)
+
+
+def _joined(columns: Sequence[Any], head: int, size: int) -> Any:
+    """Join columns of neighbouring blocks and cut out a stretch."""
+    inner, tail = columns[1:-1], columns[-1]
+    before = sum(map(len, columns[:-1])) - head
+    return np.concatenate([columns[0][head:], *inner, tail[: size - before]])
 
 
 def timeline(spec: MixtureSpec, events: Iterable[Reweight]) -> list[tuple[int, tuple[int, ...]]]:
