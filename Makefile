@@ -30,7 +30,7 @@ $(VENV)/.full: $(VENV)/.demo
 	@echo "» installing the test tools and the optional frameworks"
 	@$(PIP) hypothesis pytest pytest-xdist pytest-timeout ruff mypy types-PyYAML pandas polars build hatchling
 	@$(PIP) -e '.[torch,lightning,accelerate,jax,audio,hdf5,jasper,report,fast]'
-	@$(PIP) datasets tensorboard grain orbax-checkpoint playwright mkdocs-material mkdocstrings-python
+	@$(PIP) datasets tensorboard grain orbax-checkpoint playwright kaleido mkdocs-material mkdocstrings-python
 	@DS_BUILD_OPS=0 $(PIP) --no-build-isolation deepspeed
 	@echo "» compiling DeepSpeed's CPU extension and Lading's kernels once"
 	@$(BIN)/python benchmarks/warm_up.py

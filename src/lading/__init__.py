@@ -39,6 +39,10 @@ _HOMES = {
     "validate_batch": "lading.source.spec",
     # order
     "ChunkedSampler": "lading.order.chunked_sampler",
+    "Cosine": "lading.order",
+    "Linear": "lading.order",
+    "MixtureSpec": "lading.order",
+    "Stages": "lading.order",
     # batch
     "Batch": "lading.batch",
     "LLMBatch": "lading.batch",
@@ -71,8 +75,12 @@ _HOMES = {
     "ChunkedTrainingMixin": "lading.train",
     "DsTrainer": "lading.train",
     "DsTrainingArguments": "lading.train",
+    "FollowLosses": "lading.train",
+    "MixtureScheduler": "lading.train",
     "RepeatingLoader": "lading.train",
+    "SteerToShares": "lading.train",
     "per_dataset_mean": "lading.train",
+    "per_dataset_token_mean": "lading.train",
     "track": "lading.train",
 }
 
