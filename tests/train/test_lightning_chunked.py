@@ -321,6 +321,31 @@ def test_runs_that_count_steps_resume_too(tmp_path, every):
     assert died.seen[: 95 // every * every] + resumed.seen == whole.seen
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"train_chunk_size": 17},
+        {"loader": {"batch_size": 3, "allow_rebatch": True}},
+        {"loader": {"batch_size": 5, "allow_rebatch": True}, "train_chunk_size": 50},
+    ],
+)
+@pytest.mark.parametrize("every", [7, 30])
+def test_other_sizes_from_a_checkpoint_on(tmp_path, changed, every):
+    """Resumed with other chunk or batch sizes: a new chunk begins there, and the pass still has each sample once."""
+    died, resumed = Model(), Model()
+    first, later = (ModelCheckpoint(tmp_path / n, save_last=True, every_n_train_steps=every) for n in ("1", "2"))
+    with pytest.raises(Killed):
+        trainer(tmp_path, enable_checkpointing=True, callbacks=[first, Kill(64)]).fit(died, datamodule=data())
+
+    run = trainer(tmp_path, max_epochs=12, enable_checkpointing=True, callbacks=[later])
+    run.fit(resumed, datamodule=data(**changed), ckpt_path=first.last_model_path)
+
+    seen = flat(died.seen[: 64 // every * every] + resumed.seen)
+    assert sorted(seen[:NUM_SAMPLES]) == list(range(NUM_SAMPLES))
+    assert len(set(seen[NUM_SAMPLES : 2 * NUM_SAMPLES])) == len(seen[NUM_SAMPLES : 2 * NUM_SAMPLES])
+    assert run.current_epoch == 12
+
+
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory) -> Model:
     """A run of six chunks that nothing happened to."""
@@ -344,7 +369,9 @@ def test_killed_and_resumed_equals_uninterrupted(tmp_path, uninterrupted, checkp
     run = trainer(tmp_path, max_epochs=6, enable_checkpointing=True, callbacks=[later])
     run.fit(resumed, datamodule=data(), ckpt_path=first.last_model_path)
 
-    done = torch.load(first.last_model_path, weights_only=True)["global_step"]
+    saved = torch.load(first.last_model_path, weights_only=True)
+    done = saved["global_step"]
+    assert saved["loops"]["fit_loop"]["state_dict"]["combined_loader"][0]["step"] == done
     validated = sum(border <= done if after_validation else border < done for border in BORDERS)
     assert died.seen[:done] + resumed.seen == whole.seen
     assert died.validated[:validated] + resumed.validated == whole.validated

@@ -62,6 +62,7 @@ _SCHEMA: dict[str, dict[str, Check]] = {
         "prefetch_factor": _COUNT,
         "timeout": _NUMBER,
         "multiprocessing_context": _TEXT,
+        "allow_rebatch": _FLAG,
     },
     "train": {
         "train_chunk_size": _COUNT,

@@ -18,7 +18,16 @@ from lading.identity import World
 from lading.loader.loader import Loader
 
 # Arguments that only Lading's loader understands; any of them asks for it.
-LADING_ARGUMENTS = ("global_batch_size", "weights", "mixture", "temperature", "policy", "tracker", "on_error")
+LADING_ARGUMENTS = (
+    "global_batch_size",
+    "weights",
+    "mixture",
+    "temperature",
+    "policy",
+    "tracker",
+    "on_error",
+    "allow_rebatch",
+)
 
 
 def standard_loader(dataset: Any, *, accounted: bool = False, **arguments: Any) -> DataLoader:

@@ -153,7 +153,9 @@ def pass_chunks(loader: Loader) -> int:
     """Return the chunks that one pass takes."""
     if loader.chunk_batches is None:
         raise LoaderError("this loader has no chunks. Pass chunk_batches= when making it.")
-    return -(-loader.plan.epoch_steps(loader.epoch) // loader.chunk_batches)
+    first, after = loader.plan.epoch_start(loader.epoch), loader.plan.epoch_start(loader.epoch + 1)
+    # counted, not divided: sizes may have changed inside the pass
+    return (loader.plan.locate(after - 1).chunk or 0) - (loader.plan.locate(first).chunk or 0) + 1
 
 
 def chunk_info(loader: Loader) -> dict[str, Any]:
