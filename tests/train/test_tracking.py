@@ -5,10 +5,12 @@ from __future__ import annotations
 import copy
 import json
 import random
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from tests.launching import torchrun
 from torch.utils.data import (
     BatchSampler,
     ConcatDataset,
@@ -575,3 +577,24 @@ def test_lazy_subclass_is_tracked():
     for _ in range(2):
         for batch, bill in tracked.with_bills():
             assert bill.idx.tolist() == batch[0].tolist()
+
+
+@pytest.mark.launch
+def test_two_real_ranks_track_stream_and_audit(tmp_path):
+    """In a real process group: shared batch ids, one ledger, a stream dealt once, and faults seen across ranks."""
+    torchrun(Path(__file__).parent / "scripts" / "track_ranks.py", 2, tmp_path)
+    first, second = (json.loads((tmp_path / f"rank-{rank}.json").read_text()) for rank in range(2))
+
+    assert [b[0] for b in first["bills"]] == [b[0] for b in second["bills"]]
+    assert [b[2] for b in first["bills"] + second["bills"]] == first["shown"] + second["shown"]
+    assert sorted(i for b in first["bills"][:3] + second["bills"][:3] for i in b[2]) == list(range(24))
+    run = open_run(tmp_path / "run")
+    assert run.verify().holds
+    assert len(run.where("numbers", 7)) == 2
+    assert [number for _, number in first["stream"]] == [0, 2, 4]
+    assert [number for _, number in second["stream"]] == [1, 3, 5]
+    assert second["stream"][-1] == [[10, -1], 5]
+    assert [f["fault"] for f in first["faulty"]] == ["repeated across workers or ranks"]
+    assert "in ranks 0, 1" in second["faulty"][0]["evidence"]
+    assert first["sound"] == second["sound"] == []
+    assert "repeated across workers or ranks" in first["own rank only"]
