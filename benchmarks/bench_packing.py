@@ -28,7 +28,7 @@ ROW_LENGTHS = (2_048, 8_192)
 ROUNDS = 5
 PEER_DOCUMENTS = 4_000
 PEER_BINS = (8, 64)
-BATCH_ROWS = 64
+BATCH_TOKENS = 1 << 17  # 64 rows of 2 048, 16 of 8 192
 INDEX_DOCUMENTS = 100_000_000
 
 ALGORITHMS: dict[str, dict[str, Any]] = {
@@ -70,18 +70,18 @@ def medians(works: dict[str, Callable[[], Any]], rounds: int = ROUNDS) -> dict[s
 
 
 def pack_everything(tokens: np.ndarray, offsets: np.ndarray, row_length: int, rules: dict[str, Any]) -> int:
-    """Index and fill all rows, batch by batch; return the rows."""
+    """Index and fill all rows, batch by batch: inputs, targets, segments and positions. Return the number of rows."""
     index = PackingIndex.build(np.diff(offsets), row_length, overflow="split", **rules)
-    shelf = Buffers()
-    for first in range(0, len(index), BATCH_ROWS):
-        rows = np.arange(first, min(first + BATCH_ROWS, len(index)))
-        out = shelf.borrow(len(rows), functools.partial(empty_columns, index, len(rows)))
-        fill_rows(index, rows, tokens, offsets, out=out)
+    shelf, batch_rows = Buffers(), BATCH_TOKENS // row_length
+    for first in range(0, len(index), batch_rows):
+        rows = np.arange(first, min(first + batch_rows, len(index)))
+        out = shelf.borrow(len(rows), functools.partial(empty_columns, index, len(rows), with_documents=False))
+        fill_rows(index, rows, tokens, offsets, with_documents=False, out=out)
     return len(index)
 
 
 def grain_first_fit(documents: list[np.ndarray], row_length: int, bins: int) -> None:
-    """The same documents through Grain, cut to the row as it demands."""
+    """The same documents through Grain, cut to the row as it demands: tokens, segments and positions."""
     import grain
     from grain.experimental import FirstFitPackIterDataset
 
@@ -138,23 +138,24 @@ def densities(offsets: np.ndarray, row_length: int) -> Iterator[dict[str, Any]]:
 def assembling(tokens: np.ndarray, offsets: np.ndarray, row_length: int) -> Iterator[dict[str, Any]]:
     """Shuffled rows through a ready index, beside copying as many ready arrays of the same size."""
     index = PackingIndex.build(np.diff(offsets), row_length, overflow="split", algorithm="best_fit")
-    order = np.random.default_rng(2).permutation(len(index))[: 40 * BATCH_ROWS].reshape(40, -1)
+    batch_rows = BATCH_TOKENS // row_length
+    order = np.random.default_rng(2).permutation(len(index))[: 40 * batch_rows].reshape(40, -1)
     for named in (False, True):
         names = NAMES if named else NAMES[:4]
         ready = [np.ones((len(index), row_length), np.int32) for _ in range(2)]
-        copies = [np.empty((BATCH_ROWS, row_length), np.int32) for _ in names]
+        copies = [np.empty((batch_rows, row_length), np.int32) for _ in names]
         shelf = Buffers()
 
         def fill(named: bool = named, shelf: Buffers = shelf) -> None:
             for rows in order:
-                out = shelf.borrow(len(rows), lambda: empty_columns(index, BATCH_ROWS, named))
+                out = shelf.borrow(len(rows), lambda: empty_columns(index, batch_rows, named))
                 fill_rows(index, rows, tokens, offsets, with_documents=named, out=out)
 
         def copy(ready: list[np.ndarray] = ready, copies: list[np.ndarray] = copies) -> None:
             for rows in order:
-                first = int(rows[0]) % (len(index) - BATCH_ROWS)
+                first = int(rows[0]) % (len(index) - batch_rows)
                 for number, target in enumerate(copies):
-                    np.copyto(target, ready[number % 2][first : first + BATCH_ROWS])
+                    np.copyto(target, ready[number % 2][first : first + batch_rows])
 
         times = medians({"ours": fill, "copy": copy})
         places = order.size * row_length / 1e6

@@ -8,6 +8,7 @@ _HOMES = {
     "DsTrainer": "lading.train.deepspeed",
     "DsTrainingArguments": "lading.train.deepspeed_arguments",
     "FollowLosses": "lading.train.policy",
+    "JaxLoader": "lading.train.jax",
     "MixtureScheduler": "lading.train.mixture_scheduler",
     "RepeatingLoader": "lading.train.repeating",
     "SteerToShares": "lading.train.policy",
