@@ -146,7 +146,7 @@ class Ledger:
         self._last = step
         content = content_hashes(batch, len(bill)) if self.record == "content" and batch is not None else None
         now = _now()
-        self._writer.put(lambda rows: rows.deliver(bill, now, content))
+        self._writer.put(lambda rows: rows.deliver(bill, now, content), len(bill))
 
     def commit(self, bills: Bill | Iterable[Bill], update: int | None = None, loss: Any = None, **metrics: Any) -> None:
         """Record that an optimizer update used one batch, or several accumulated ones.

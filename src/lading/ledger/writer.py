@@ -24,7 +24,8 @@ from lading.ledger.rows import Rows
 from lading.ledger.store import RankStore
 
 _TURN_SECONDS = 0.2
-_QUEUE_ITEMS = 1 << 14
+_QUEUE_ITEMS, _QUEUE_SAMPLES = 1 << 14, 1 << 21
+_TURN_SAMPLES = 1 << 19
 _UNSAVED_TABLES = 1 << 12
 
 
@@ -50,7 +51,8 @@ class Writer:
     ) -> None:
         self._store, self._rows, self._folder = RankStore(folder, part_rows), rows, folder
         self._sync_steps, self._sync_seconds = sync_steps, sync_seconds
-        self._queue: deque[Callable[[Rows], None]] = deque()
+        self._queue: deque[tuple[int, Callable[[Rows], None]]] = deque()
+        self._put_samples = self._taken_samples = 0
         self._wake, self._room = threading.Event(), threading.Event()
         self._turn_done = threading.Condition()
         self._asked = self._answered = 0
@@ -77,13 +79,17 @@ class Writer:
         error, self._fault = self._fault or disk_fault, None
         return error
 
-    def put(self, item: Callable[[Rows], None]) -> None:
-        """Hand over work; waits only where the thread is far behind."""
-        self._queue.append(item)
-        while len(self._queue) > _QUEUE_ITEMS and self._thread.is_alive():
+    def put(self, item: Callable[[Rows], None], samples: int = 0) -> None:
+        """Hand over work about so many samples; waits only where the thread is far behind."""
+        self._put_samples += samples
+        self._queue.append((samples, item))
+        while self._is_full() and self._thread.is_alive():
             self._room.clear()
             self._wake.set()
             self._room.wait(_TURN_SECONDS)
+
+    def _is_full(self) -> bool:
+        return len(self._queue) > _QUEUE_ITEMS or self._put_samples - self._taken_samples > _QUEUE_SAMPLES
 
     def flush(self) -> None:
         """Wait until everything handed over is on disk, or could not be written (see ``take_error``)."""
@@ -126,10 +132,10 @@ class Writer:
                 return
 
     def _turn(self, *, flush: bool, closing: bool) -> None:
-        while self._queue:
-            self._queue.popleft()(self._rows)
-            self._since_sync += 1
-        self._room.set()
+        while self._take_some():  # in portions, so that the rows in memory stay few however far behind we are
+            self._keep(self._rows.take())
+            self._save()
+            self._store.close_full_part()
         due = flush or self._due()
         if due:
             self._rows.show_open()
@@ -144,6 +150,18 @@ class Writer:
             self._store.close()
         else:
             self._store.close_full_part()
+
+    def _take_some(self) -> bool:
+        """Work on a portion of the queue; say whether there is more."""
+        portion = 0
+        while self._queue and portion < _TURN_SAMPLES:
+            samples, item = self._queue.popleft()
+            portion += samples
+            self._taken_samples += samples
+            self._since_sync += 1
+            item(self._rows)
+        self._room.set()
+        return bool(self._queue)
 
     def _due(self) -> bool:
         if not self._since_sync:
