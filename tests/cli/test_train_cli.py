@@ -294,7 +294,8 @@ def test_the_example_killed_and_resumed_is_accepted_by_show_and_verify(tmp_path,
     example = Path(__file__).parents[2] / "examples" / "tones.yaml"
     small = ["--set", "dataset.init_args.sample_len=40", "--set", "trainer.enable_progress_bar=false"]
     command = [sys.executable, "-m", "lading.cli", "train", str(example), *small]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    one_thread = {**os.environ, "OMP_NUM_THREADS": "1"}  # two would wait for each other on a busy machine
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": one_thread}
     process = subprocess.Popen([*command, "--set", "trainer.max_epochs=500"], **quiet)
     saved, deadline = tmp_path / "runs/tones/checkpoints", time.monotonic() + 90
     while not list(saved.glob("*-step=[2-9]0.ckpt")) and time.monotonic() < deadline and process.poll() is None:
