@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import random
+import runpy
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +36,7 @@ from lading.source.content import content_hash
 from lading.source.tagged import TaggedDataset
 from lading.source.torch_stream import TaggedIterableDataset
 from lading.source.weighted_concat import WeightedConcatDataset
+from lading.train.repeating import RepeatingLoader
 from lading.train.tracking import track
 
 SIZE = 23
@@ -266,6 +268,35 @@ def test_two_iterators_do_not_mix_their_names():
         assert bill_b.idx.tolist() == b[0].tolist()
 
 
+def test_passes_that_run_side_by_side_use_different_steps(tmp_path):
+    """Two iterators over one loader are two batches each time; the ledger has them all."""
+    tracked = track(DataLoader(TensorDataset(torch.arange(8)), 2, shuffle=True), run=tmp_path / "run")
+
+    steps = [(a.step, b.step) for (_, a), (_, b) in zip(tracked.with_bills(), tracked.with_bills(), strict=True)]
+    tracked.close()
+
+    assert steps == [(0, 1), (2, 3), (4, 5), (6, 7)]
+    assert open_run(tmp_path / "run").num_steps == 8
+
+
+def test_iterator_that_nobody_uses_changes_nothing():
+    """Frameworks call iter() only to see whether they can: the batches that follow are the same."""
+    torch.manual_seed(0)
+    plain = [b[0].tolist() for b in DataLoader(TensorDataset(torch.arange(12)), 4, shuffle=True)]
+    plain_places = torch.rand(1)
+
+    torch.manual_seed(0)
+    tracked = track(DataLoader(TensorDataset(torch.arange(12)), 4, shuffle=True))
+    iter(tracked)
+
+    assert [b[0].tolist() for b in tracked] == plain
+    assert torch.equal(torch.rand(1), plain_places)
+    state = tracked.state_dict()
+    tracked.load_state_dict(state)
+    iter(tracked)
+    assert tracked.state_dict() == state
+
+
 def test_ranks_share_steps_and_batch_ids(monkeypatch):
     """Two ranks name the same steps; their rows are different slots of one global batch."""
     bills = []
@@ -411,7 +442,7 @@ def test_sampler_that_cannot_be_drawn_again_is_refused_with_the_reason():
     with pytest.raises(
         ResumeError, match=r"the Secretive gave other samples when its first 1 batches.*torch.Generator"
     ):
-        iter(fresh)
+        next(iter(fresh))
 
 
 def test_state_of_other_data_is_refused():
@@ -430,7 +461,7 @@ def test_state_of_other_data_is_refused():
     shorter = track(DataLoader(Noisy(8), 1, sampler=range(3)))
     shorter.load_state_dict(tracked.state_dict())
     with pytest.raises(ResumeError, match="the sampler ended after 3 batches, before the place"):
-        iter(shorter)
+        next(iter(shorter))
 
 
 def test_iterable_resumes_at_epochs_and_says_why_not_in_between():
@@ -577,6 +608,31 @@ def test_lazy_subclass_is_tracked():
     for _ in range(2):
         for batch, bill in tracked.with_bills():
             assert bill.idx.tolist() == batch[0].tolist()
+
+
+def test_example_finds_the_broken_label(tmp_path, capsys):
+    """The example that is shown to people runs, resumes and gives the right answer."""
+    path = Path(__file__).parents[2] / "examples" / "adopt_existing_loader.py"
+    example = runpy.run_path(str(path))
+
+    example["main"](tmp_path / "run")
+
+    out = capsys.readouterr().out
+    assert "every step recorded, each once: True - steps: 96" in out
+    assert out.strip().endswith("yes")
+    assert len(path.read_text().splitlines()) < 80
+
+
+def test_repeated_and_tracked_go_together():
+    """A repeating loader around a tracked one feeds its tracker from bills, and tells a sampler its epochs."""
+    sampler = DistributedSampler(range(8), 1, 0, shuffle=True)
+    tracker = BatchTracker()
+    loader = RepeatingLoader(track(DataLoader(TensorDataset(torch.arange(8)), 4, sampler=sampler)), tracker)
+
+    seen = [next(loader)[0].tolist() for _ in range(5)]
+
+    assert tracker.samples_idx_per_dataset == {0: [i for batch in seen for i in batch]}
+    assert sampler.epoch == 2
 
 
 @pytest.mark.launch

@@ -49,6 +49,11 @@ def unpacked(texts: Mapping[str, str]) -> Snapshot:
     return {name: _UNPACK.get(name, _unpacked)(text) for name, text in texts.items()}
 
 
+def same(one: Snapshot, other: Snapshot) -> bool:
+    """Say whether two snapshots are equal."""
+    return packed(one) == packed(other)
+
+
 @contextmanager
 def as_captured(dataloader: Any, states: Snapshot) -> Iterator[None]:
     """Draw inside the block as at the time of ``capture``.
@@ -57,13 +62,13 @@ def as_captured(dataloader: Any, states: Snapshot) -> Iterator[None]:
     training loop; unless they stood just there, as they do when the user restored them with the checkpoint.
     """
     before = _global_states()
-    is_there = packed(before) == {name: text for name, text in packed(states).items() if name in before}
-    _restore(dataloader, states)
+    is_there = same(before, {name: state for name, state in states.items() if name in before})
+    restore(dataloader, states)
     try:
         yield
     finally:
         if not is_there:
-            _restore(None, before)
+            restore(None, before)
 
 
 @contextmanager
@@ -73,7 +78,7 @@ def untouched(dataloader: Any) -> Iterator[None]:
     try:
         yield
     finally:
-        _restore(dataloader, before)
+        restore(dataloader, before)
 
 
 def _global_states() -> Snapshot:
@@ -84,7 +89,8 @@ def _global_states() -> Snapshot:
     }
 
 
-def _restore(dataloader: Any, states: Snapshot) -> None:
+def restore(dataloader: Any, states: Snapshot) -> None:
+    """Put random numbers back to where they stood; without a DataLoader only the global ones."""
     if "torch" in states:
         torch.random.set_rng_state(states["torch"])
         np.random.set_state(states["numpy"])  # noqa: NPY002

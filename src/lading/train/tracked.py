@@ -3,28 +3,27 @@
     pass 0        pass 1          the sampler is asked again in each pass
     0 1 2 3 4     5 6 7 ...       steps count on
 
-A bill is of what was observed. Its step counts the batches handed out, its
-epoch the passes begun, and every rank is taken to hold as many rows as this one.
+Nothing is believed of the sampler: after a resume the order is drawn again and
+compared with what was handed out before.
 """
 
 from __future__ import annotations
 
-import functools
 import os
-import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lading.errors import ResumeError
-from lading.identity import Bill, World, fingerprint
+from lading.identity import Bill, World
 from lading.ledger.ledger import Ledger
 from lading.loader.foreign import described, order_of, pass_length, told_epoch
-from lading.loader.random_state import as_captured, capture
+from lading.loader.random_state import Snapshot, as_captured, capture, restore, same
 from lading.loader.recorded_names import RowNames, dataset_names
 from lading.loader.recording import RecordedPass, Recording
+from lading.train.observed_bill import ObservedBills
 from lading.train.tracked_state import Standing, names_digest
 
 if TYPE_CHECKING:
@@ -59,12 +58,13 @@ class TrackedLoader:
         self._settles = self.ledger is not run
         self.last_bill: Bill | None = None
         self._source = described(dataloader)
-        self._id_key = int(fingerprint([self._source, dataloader.batch_size, list(self.names)])[:8], 16)
+        self._bills = ObservedBills(self._source, dataloader.batch_size, self.names)
         self._standing = Standing()
         self._is_resumed = False
         # A mark, not the pass itself: a cycle would keep a pass's workers alive until the garbage collector comes.
         self._newest: object = None
         self._pass_length: int | None = None
+        self._idle: _Idle | None = None
         self._world: World | None = None
 
     @property
@@ -155,17 +155,31 @@ class TrackedLoader:
 
     def _start(self, *, with_bills: bool) -> TrackedPass:
         self._recording.world = self.world
-        if self._is_resumed:
-            batches = self._resume()
-        else:
-            if self._standing.batch:
-                self._standing.next_pass()  # the pass before was broken off
-            self._standing.random_state = capture(self.dataloader)
-            self._standing.sampler_epoch = told_epoch(self.dataloader)
-            batches = self._recording.start()
         self._newest = object()
         self._pass_length = pass_length(self.dataloader)
-        return TrackedPass(self, batches, self._newest, with_bills=with_bills)
+        # A resumed pass draws from its own snapshot, so it can wait until somebody really wants a batch.
+        batches = None if self._is_resumed else self._begin()
+        started = TrackedPass(self, batches, self._newest, with_bills=with_bills)
+        if self._idle is not None:
+            self._idle = self._idle._replace(owner=weakref.ref(started))
+        return started
+
+    def _begin(self) -> RecordedPass:
+        """Begin a pass just as ``iter(dataloader)`` would: random numbers are drawn now."""
+        if self._standing.batch:
+            self._standing.next_pass()  # the pass before was broken off
+        idle = self._idle
+        if idle is not None and idle.owner() is None and same(capture(self.dataloader), idle.after):
+            # Lightning calls iter() once only to see whether it can: as if it had not.
+            restore(self.dataloader, idle.before)
+        self._standing.random_state = capture(self.dataloader)
+        self._standing.sampler_epoch = told_epoch(self.dataloader)
+        batches = self._recording.start()
+        self._idle = _Idle(_nobody, self._standing.random_state, capture(self.dataloader))
+        return batches
+
+    def _wake(self) -> RecordedPass:
+        return self._resume() if self._is_resumed else self._begin()
 
     def _resume(self) -> RecordedPass:
         standing, self._is_resumed = self._standing, False
@@ -185,10 +199,11 @@ class TrackedLoader:
         return batches
 
     def _hand_out(self, names: RowNames, mark: object) -> Bill:
-        bill = self._bill(names)
-        if mark is self._newest:
-            self._standing.hand_out(names.datasets, names.indices, len(bill) * self.world.world_size)
-            self.last_bill = bill
+        bill = self._bills.bill(self._standing, self.world, names)
+        self.last_bill, self._idle = bill, None
+        self._standing.count(len(bill) * self.world.world_size)
+        if mark is self._newest:  # an older pass that goes on uses up steps, but not the newest pass
+            self._standing.note(names.datasets, names.indices)
             if self._standing.batch == self._pass_length:
                 self._standing.next_pass()  # frameworks never ask for the StopIteration
         for tracker in self._trackers():
@@ -204,32 +219,27 @@ class TrackedLoader:
         if mark is self._newest and self._standing.batch:
             self._standing.next_pass()
 
-    def _bill(self, names: RowNames) -> Bill:
-        at, world, rows = self._standing, self.world, len(names.indices)
-        return Bill(
-            batch_id=f"e{at.epoch}-s{at.step}-{zlib.crc32(at.step.to_bytes(8, 'little'), self._id_key):08x}",
-            step=at.step,
-            epoch=at.epoch,
-            chunk=None,
-            position=at.position,
-            slots=_slots(world.rank, rows),
-            dataset_idx=names.datasets,
-            idx=names.indices,
-            is_padding=names.is_padding,
-            global_size=(rows - int(np.count_nonzero(names.is_padding))) * world.world_size,
-            world=world,
-            names=self.names,
-        )
-
     def _trackers(self) -> Sequence[Any]:
         several = self.tracker if isinstance(self.tracker, list | tuple) else (self.tracker,)
         return [tracker for tracker in (*several, self.ledger) if tracker is not None]
 
 
+class _Idle(NamedTuple):
+    """A pass that handed out nothing so far: who holds it, and where random numbers stood before and after it began."""
+
+    owner: Callable[[], Any]
+    before: Snapshot
+    after: Snapshot
+
+
+def _nobody() -> None:
+    return None
+
+
 class TrackedPass:
     """One pass over a tracked loader."""
 
-    def __init__(self, loader: TrackedLoader, batches: RecordedPass, mark: object, *, with_bills: bool) -> None:
+    def __init__(self, loader: TrackedLoader, batches: RecordedPass | None, mark: object, *, with_bills: bool) -> None:
         self._loader = loader
         self._batches = batches
         self._mark = mark
@@ -240,6 +250,8 @@ class TrackedPass:
 
     def __next__(self) -> Any:
         self._loader._settle_last()
+        if self._batches is None:
+            self._batches = self._loader._wake()
         try:
             batch, names, _ = next(self._batches)
         except StopIteration:
@@ -247,14 +259,6 @@ class TrackedPass:
             raise
         bill = self._loader._hand_out(names, self._mark)
         return (batch, bill) if self._with_bills else batch
-
-
-@functools.lru_cache(maxsize=64)
-def _slots(rank: int, rows: int) -> NDArray[np.int64]:
-    """Return the slots of a rank's rows; one array for all batches of a size, so nobody may write to it."""
-    slots = rank * rows + np.arange(rows, dtype=np.int64)
-    slots.flags.writeable = False
-    return slots
 
 
 def _another_order(sampler: Any, batches: int) -> str:

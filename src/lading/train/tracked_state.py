@@ -53,14 +53,17 @@ class Standing:
     random_state: Snapshot = field(default_factory=dict)
     _fresh: list[tuple[NDArray[Any], NDArray[Any]]] = field(default_factory=list)
 
-    def hand_out(self, datasets: NDArray[Any], indices: NDArray[Any], rows_of_all_ranks: int) -> None:
-        """Move past one batch."""
+    def count(self, rows_of_all_ranks: int) -> None:
+        """Move the run past one batch."""
+        self.position += rows_of_all_ranks
+        self.step += 1
+
+    def note(self, datasets: NDArray[Any], indices: NDArray[Any]) -> None:
+        """Move the current pass past one batch."""
         self._fresh.append((datasets, indices))
         if len(self._fresh) == _DIGESTED_AT_ONCE:
             self._digest_fresh()
-        self.position += rows_of_all_ranks
         self.batch += 1
-        self.step += 1
 
     def next_pass(self) -> None:
         """Move to the start of the next pass."""
