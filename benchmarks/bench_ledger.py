@@ -25,7 +25,7 @@ from lading.order import Plan
 from lading.report import open_run
 
 SAMPLES = 100_000_000
-PLANNED_BATCH = 256
+PLANNED_BATCH = 512
 OBSERVED_BATCH = 1024
 ROUNDS = 5
 LOOP_BATCH, LOOP_STEPS, LOOP_RATE = 256, 1500, 200_000

@@ -1,0 +1,77 @@
+"""Ledgers written by the first version are read for ever; the format changes only by decision."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lading.errors import LedgerError
+from lading.ledger import LEDGER_VERSION
+from lading.ledger.schema import BATCHES, SAMPLES
+from lading.report import open_run
+
+GOLDEN = Path(__file__).parent / "golden" / "v1"
+
+
+def test_the_version_is_what_the_golden_files_are():
+    """A new version needs new golden files beside the old ones."""
+    assert LEDGER_VERSION == 1
+
+
+def test_a_planned_run_of_version_1_tells_what_it_told():
+    """Fates, attempts, exceptions, tails."""
+    run = open_run(GOLDEN / "planned")
+
+    assert run.verify().to_dict() == {"holds": True, "steps": 15, "digest": "2861ba06447a6155", "findings": []}
+    assert run.history["fate"] == ["applied"] * 4 + ["skipped"] + ["applied"] * 10
+    assert run.history["attempt"] == [0] * 10 + [1] * 5
+    assert run.history["loss"][10:] == [0.5] * 5
+    assert run.step(3).exceptions[0]["substitute"] == 5
+    assert run.step(2).metrics == {"lr": 0.25}
+    assert run.sql("SELECT count(*) AS n FROM batches WHERE fate = 'rolled back'")["n"] == [2]
+
+
+def test_an_observed_run_of_version_1_tells_what_it_told():
+    """Names and content."""
+    run = open_run(GOLDEN / "observed")
+
+    assert run.verify().holds
+    assert [(r["dataset"], r["index"]) for r in run.step(4).samples] == [
+        (0, 62),
+        (0, 36),
+        (0, 31),
+        (1, 21),
+        (1, 3),
+        (1, 22),
+        (0, 2),
+        (0, 52),
+    ]
+    assert run.content_of(4)[0] == -2581302658068323350
+
+
+@pytest.mark.parametrize(
+    ("kind", "file", "schema"),
+    [
+        ("planned", "part-000000.parquet", BATCHES),
+        ("observed", "samples-000000.parquet", SAMPLES),
+    ],
+)
+def test_the_columns_are_frozen(kind: str, file: str, schema: pa.Schema):
+    """Names and types of version 1."""
+    found = pq.read_schema(GOLDEN / kind / "ledger" / "attempt=0000" / "rank=00000" / file)
+
+    assert found.names == schema.names
+    assert [f.type for f in found] == [f.type for f in schema]
+
+
+def test_another_version_is_refused(tmp_path: Path):
+    """With the way out."""
+    (tmp_path / "run.json").write_bytes(
+        (GOLDEN / "planned" / "run.json").read_bytes().replace(b'_version": 1', b'_version": 9')
+    )
+
+    with pytest.raises(LedgerError, match=r"has ledger version 9, this Lading reads 1\. Use the Lading that wrote it"):
+        open_run(tmp_path)
