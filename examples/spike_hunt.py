@@ -69,8 +69,7 @@ def main() -> None:
 
     train(run_dir, checkpoint, steps=250)
     run = open_run(run_dir)
-    later = [step for step in run.spikes(threshold=20)["step"] if step >= 125]
-    verdict = run.verify()
+    later, verdict = [step for step in run.spikes(threshold=20)["step"] if step >= 125], run.verify()
     print(f"epoch 1: {len(later)} spikes; {verdict.steps} steps in history, the record holds: {verdict.holds}")
     for name, index in (suspect.split(":") for suspect in sorted(suspects)):
         print(f"         {name}:{index} was used at step {run.where(name, int(index))['step']} and never again")
