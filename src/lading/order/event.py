@@ -7,7 +7,7 @@ Block      from a step on, some samples are replaced by substitutes
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
@@ -72,7 +72,7 @@ class Block:
 
 Event = Reweight | Rebatch | Block
 
-_KINDS: dict[str, type[Event]] = {cls.kind: cls for cls in (Reweight, Rebatch, Block)}
+_KINDS: dict[str, Callable[..., Event]] = {cls.kind: cls for cls in (Reweight, Rebatch, Block)}
 
 
 def event_to_dict(event: Event) -> dict[str, Any]:
