@@ -91,14 +91,16 @@ def cases() -> Iterator[dict[str, Any]]:
 
 
 def _batches(path: Path) -> Iterator[dict[str, Any]]:
-    loader = create_loader(path, "train", BATCH)
+    ahead, loader = create_loader(path, "train", BATCH), create_loader(path, "train", BATCH)
+    loader.prefetch = 0  # like the limit, in one thread
     tables = loader.dataset_obj
     peer = DataLoader(PerSample(tables), batch_size=BATCH, shuffle=True)
     bare = BareGather(tables)
     orders = [torch.from_numpy(np.random.default_rng(i).integers(0, PAIRS, BATCH)) for i in range(BATCHES)]
     numbers = [order.numpy() for order in orders]
-    rates: dict[str, list[float]] = {"ours": [], "take": [], "per sample": [], "limit": []}
+    rates: dict[str, list[float]] = {"ours": [], "ahead": [], "take": [], "per sample": [], "limit": []}
     for _ in range(ROUNDS):
+        rates["ahead"].append(_rate(lambda: _exhaust(ahead, BATCHES), BATCHES))
         rates["ours"].append(_rate(lambda: _exhaust(loader, BATCHES), BATCHES))
         rates["take"].append(_rate(lambda: _each(tables.take, numbers), BATCHES))
         rates["per sample"].append(_rate(lambda: _exhaust(peer, PEER_BATCHES), PEER_BATCHES))
@@ -106,6 +108,9 @@ def _batches(path: Path) -> Iterator[dict[str, Any]]:
     sizes = f"{PAIRS} pairs, {DIMENSIONS} dimensions, {NEGATIVES} negatives, batches of {BATCH}"
     yield _case(f"jasper loader / per sample: {sizes}", rates["ours"], rates["per sample"], 6.0)
     yield _case(f"jasper loader / bare index_select: {sizes}", rates["ours"], rates["limit"], 0.6)
+    yield _case(
+        f"jasper loader that gathers ahead in a thread / per sample: {sizes}", rates["ahead"], rates["per sample"], 6.0
+    )
     yield _case(f"jasper take / bare index_select: {sizes}", rates["take"], rates["limit"], 0.6)
 
 

@@ -124,6 +124,16 @@ def test_batches_are_gathered_and_equal_the_collated_samples(directory, monkeypa
         assert same([expected], [batch])
 
 
+def test_a_collate_function_of_ones_own_gets_samples(directory):
+    """Through the generic loader; the epoch still reaches every sample."""
+    dataset = JASPERSteeringDataset(directory, "val")
+    loader = Loader(dataset, 15, shuffle=False, collate_fn=default_collate)
+    set_epoch(loader, 9)
+    (batch,) = loader
+
+    assert torch.equal(batch["steering_variant"], dataset.take_keyed(np.arange(15), epoch=9)["steering_variant"])
+
+
 @pytest.mark.parametrize("prefetch", [0, 3])
 def test_batches_kept_in_a_list_stay_what_they_were(directory, prefetch):
     """list(loader), with and without a thread that gathers ahead."""

@@ -151,6 +151,17 @@ def test_mapped_tables_are_shared_and_read_only(directory, how):
     assert same(mapped[0], plain[0])
 
 
+@pytest.mark.parametrize("mapped", [True, False])
+def test_tensors_are_read_however_they_were_saved(directory, mapped):
+    """Parameters, views of larger tensors, tensors that want gradients."""
+    plain = everything(JASPERSteeringDataset(directory, "train"))
+    questions, sources = table(directory, "question_embs"), table(directory, "source_embs")
+    torch.save(torch.nn.Parameter(questions), directory / "question_embs.pt")
+    torch.save(torch.cat([torch.zeros(5, 4), sources, torch.ones(2, 4)])[5:13], directory / "source_embs.pt")
+
+    assert same(everything(JASPERSteeringDataset(directory, "train", use_mmap=mapped)), plain)
+
+
 def test_compressed_hdf5_cannot_be_mapped(directory):
     """auto then maps the .pt files; asking for HDF5 is an error with a way out."""
     JASPERSteeringDataset.convert_pt_to_hdf5(directory)

@@ -165,15 +165,23 @@ def test_an_empty_split_is_refused(directory):
 
 @pytest.mark.parametrize(
     ("name", "dtype"),
-    [("question_embs", "float64"), ("pair_index", "int32"), ("train_idx", "int32"), ("pair_relevance", "float16")],
+    [
+        ("question_embs", "float64"),
+        ("source_embs", "bfloat16"),
+        ("pair_index", "int32"),
+        ("train_idx", "int32"),
+        ("pair_relevance", "float16"),
+    ],
 )
-def test_wrong_dtypes_are_refused(directory, name, dtype):
+@pytest.mark.parametrize("mapped", [True, False])
+def test_wrong_dtypes_are_refused(directory, name, dtype, mapped):
     """With the dtype found and the one expected."""
     tensor = table(directory, name)
     expected = str(tensor.dtype).removeprefix("torch.")
     torch.save(tensor.to(getattr(torch, dtype)), directory / f"{name}.pt")
 
-    refused(directory, f"{name}.pt has dtype {dtype}, expected {expected}. Save it as tensor.to(torch.{expected}).")
+    message = f"{name}.pt has dtype {dtype}, expected {expected}. Save it as tensor.to(torch.{expected})."
+    refused(directory, message, use_mmap=mapped)
 
 
 @pytest.mark.parametrize("mapped", [True, False])

@@ -63,6 +63,8 @@ class JASPERSteeringDataset(Dataset[dict[str, Tensor]]):
         MissingFileError: A ``FileNotFoundError`` for a table that is not there.
     """
 
+    wants_keys = False  # the epoch and the pair are enough
+
     question_embs: Tensor
     source_embs: Tensor
     keyword_embs: Tensor

@@ -52,7 +52,8 @@ class PtStorage:
             raise SourceError(
                 f"{table.file} holds a {type(tensor).__name__}, expected a tensor. Save it with torch.save."
             )
-        return remap(path, tensor) if self.mapped else tensor
+        mappable = self.mapped and str(tensor.dtype) == f"torch.{table.dtype}"  # another type is refused by its reader
+        return remap(path, tensor) if mappable else tensor.detach()
 
     def require_keyword_ids(self) -> None:
         """Refuse a directory that lacks the keyword ids."""

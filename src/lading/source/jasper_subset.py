@@ -25,6 +25,7 @@ class ClusterSubset(Subset[dict[str, Tensor]]):
     """
 
     dataset: JASPERSteeringDataset
+    wants_keys = False  # the epoch and the pair are enough
 
     def __init__(self, dataset: JASPERSteeringDataset, indices: Sequence[int]) -> None:
         super().__init__(dataset, indices)

@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from lading.errors import SourceError
 from lading.source.protocol import Columns, InFiles, KeyedItems, ManyItems, Source, TakesBatches, TakesKeyedBatches
 
+_NO_KEYS = np.empty(0, dtype=np.uint64)
+
 I64 = NDArray[np.int64]
 U64 = NDArray[np.uint64]
 
@@ -56,7 +58,7 @@ def reader_of(source: Any, name: str) -> Reader:
             "Streams have no random access; use lading.TaggedIterableDataset, or lading.track on their DataLoader."
         )
     if isinstance(source, TakesKeyedBatches):
-        return Reader(source, _take_keyed(source), _items_of(source), keyed=True)
+        return Reader(source, _take_keyed(source), _items_of(source), keyed=_wants_keys(source))
     if isinstance(source, np.ndarray):
         return Reader(source, lambda indices, epoch, keys: source[indices], _items(source))
     known = _torch_reader(source, name)
@@ -65,7 +67,7 @@ def reader_of(source: Any, name: str) -> Reader:
     # A Hugging Face dataset has a take(n) too, but it means the first n.
     if isinstance(source, TakesBatches) and not type(source).__module__.startswith("datasets."):
         return Reader(source, lambda indices, epoch, keys: source.take(indices), _items_of(source))
-    return Reader(source, None, _items_of(source), keyed=isinstance(source, KeyedItems))
+    return Reader(source, None, _items_of(source), keyed=isinstance(source, KeyedItems) and _wants_keys(source))
 
 
 def _torch_reader(source: Any, name: str) -> Reader | None:
@@ -77,10 +79,14 @@ def _torch_reader(source: Any, name: str) -> Reader | None:
 
 
 def _take_keyed(source: TakesKeyedBatches) -> Callable[[I64, int, U64 | None], Columns]:
+    if not _wants_keys(source):
+        return lambda indices, epoch, keys: source.take_keyed(indices, epoch=epoch, keys=_NO_KEYS)
     return lambda indices, epoch, keys: source.take_keyed(indices, epoch=epoch, keys=_given(keys))
 
 
 def _items_of(source: Any) -> Callable[[I64, int, U64 | None], list[Any]]:
+    if isinstance(source, KeyedItems) and not _wants_keys(source):
+        return lambda indices, epoch, keys: [source.item_keyed(i, epoch=epoch, key=0) for i in indices.tolist()]
     if isinstance(source, KeyedItems):
         return lambda indices, epoch, keys: [
             source.item_keyed(i, epoch=epoch, key=k)
@@ -93,6 +99,11 @@ def _items_of(source: Any) -> Callable[[I64, int, U64 | None], list[Any]]:
 
 def _items(source: Any) -> Callable[[I64, int, U64 | None], list[Any]]:
     return lambda indices, epoch, keys: [source[i] for i in indices.tolist()]
+
+
+def _wants_keys(source: Any) -> bool:
+    """Say whether a source that is told the epoch wants keys as well; ``wants_keys = False``: the epoch is enough."""
+    return bool(getattr(source, "wants_keys", True))
 
 
 def _given(keys: U64 | None) -> U64:
