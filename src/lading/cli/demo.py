@@ -84,7 +84,7 @@ def _gather_text(console: Console, folder: Path) -> None:
     named = {
         f"{name}/{part}": rows for name, pair in text.items() for part, rows in zip(("train", "val"), pair, strict=True)
     }
-    np.savez(folder / "text.npz", **named)
+    np.savez(folder / "text.npz", **named)  # type: ignore[arg-type]
 
 
 def _train(watch: Watch, folder: Path, steps: int, chunk_steps: int, kill_at: int | None = None) -> dict[str, Any]:

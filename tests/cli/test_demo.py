@@ -1,0 +1,135 @@
+"""``lading demo``: a short one for real, and what its parts promise."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from lading.cli import main
+from lading.cli.demo import MARKER, _between_checkpoints
+from lading.cli.demo_process import DemoError, TrainingProcess
+from lading.cli.demo_text import WEIGHTS, WINDOW, collect, texts
+from lading.report import open_run
+
+FORBIDDEN = ("lightning", "jax", "sklearn", "pandas", "deepspeed", "polars")
+
+
+@pytest.mark.launch
+def test_the_demo_is_killed_resumed_and_holds(tmp_path):
+    """The whole story in short: real text, a real kill -9, a resume, and answers that fit each other."""
+    command = [sys.executable, "-m", "lading", "demo", "--steps", "60", "--json", "--run", str(tmp_path / "demo")]
+
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, cwd=tmp_path)
+
+    assert done.returncode == 0, done.stderr[-3000:]
+    told = json.loads(done.stdout)
+    run = open_run(tmp_path / "demo")
+    assert told["resumed_at"] <= told["killed_at"] < told["steps"] == 60
+    assert told["verify"]["holds"] and run.verify().holds and run.num_steps == 60
+    assert [attempt["start"] for attempt in told["show"]["attempts"]] == [0, told["resumed_at"]]
+    assert told["step"]["fate"] == "applied"
+    assert [row["fate"] for row in told["where"]][-1] == "applied"
+    assert len(told["mix"]) >= 3 and all(abs(row["share"] - row["planned"]) < 0.01 for row in told["mix"])
+    assert (tmp_path / "demo" / "report.html").stat().st_size == told["report"]["bytes"]
+
+
+def test_text_is_real_and_the_same_every_time():
+    """Three sources or more, from this machine, in windows that follow each other; nothing held out is trained on."""
+    first, again = collect(), collect()
+
+    assert len(first) >= 3 and set(first) <= set(WEIGHTS)
+    for name, (train, val) in first.items():
+        assert train.shape[1] == val.shape[1] == WINDOW + 1 and len(train) > 150 and len(val)
+        assert np.array_equal(train, again[name][0])
+        assert train[0, -1] == train[1, 0]
+    assert "def " in "".join(texts()["code"][i] for i in range(100))
+
+
+def test_a_folder_that_is_no_demo_is_left_alone(tmp_path, capsys):
+    """Re-running replaces an older demo and nothing else."""
+    (tmp_path / "thesis.txt").write_text("years of work")
+
+    with pytest.raises(SystemExit) as stopped:
+        main(["demo", "--run", str(tmp_path)])
+
+    assert stopped.value.code == 2
+    assert "holds something else than a demo" in capsys.readouterr().err
+    assert (tmp_path / "thesis.txt").read_text() == "years of work"
+
+
+def test_an_older_demo_is_replaced(tmp_path, monkeypatch):
+    """What a stopped demo left behind does not stand in the way."""
+    from lading.cli import demo as module
+
+    (tmp_path / MARKER).write_text("{}")
+    (tmp_path / "checkpoint.pt").write_text("of yesterday")
+
+    folder = module._fresh_folder(tmp_path)
+
+    assert sorted(path.name for path in folder.iterdir()) == [MARKER]
+
+
+def test_without_torch_one_line_says_what_to_install(tmp_path, monkeypatch, capsys):
+    """The demo is for somebody who just installed the package."""
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+
+    with pytest.raises(SystemExit) as stopped:
+        main(["demo", "--run", str(tmp_path / "demo")])
+
+    assert stopped.value.code == 2
+    assert "pip install 'lading[torch]'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("step", [33, 37, 330, 396])
+def test_the_kill_falls_between_checkpoints(step):
+    """Some steps are lost and have to be done again: otherwise there is nothing to see."""
+    assert _between_checkpoints(step) >= step
+    assert 10 <= (_between_checkpoints(step) + 1) % 25 <= 15
+
+
+def test_a_training_process_that_fails_is_told(tmp_path):
+    """Its last words reach the user instead of a hang."""
+    with TrainingProcess(tmp_path, 60, 10) as process:
+        with pytest.raises(DemoError, match="ended with code 1: FileNotFoundError"):
+            list(process.events())
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_everything(tmp_path):
+    """The child goes with its parent, and the run directory can be asked all the same."""
+    command = [sys.executable, "-m", "lading", "demo", "--run", str(tmp_path / "demo")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    checkpoint = tmp_path / "demo" / "checkpoint.pt"
+    end = time.monotonic() + 100
+    while not checkpoint.exists() and time.monotonic() < end:
+        time.sleep(0.1)
+
+    os.kill(process.pid, signal.SIGINT)
+    said, _ = process.communicate(timeout=30)
+
+    assert process.returncode == 130
+    assert "Stopped." in said
+    time.sleep(1)
+    size = checkpoint.stat().st_mtime
+    time.sleep(3)
+    assert checkpoint.stat().st_mtime == size
+    assert open_run(tmp_path / "demo").num_steps > 0
+
+
+def test_the_demo_needs_little():
+    """Its modules load no framework but torch."""
+    code = (
+        "import sys, lading.cli.demo, lading.cli.demo_torch; "
+        f"print(sorted({{m.split('.')[0] for m in sys.modules}} & {set(FORBIDDEN)!r}))"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=100)
+
+    assert done.stdout.strip() == "[]"
