@@ -28,6 +28,9 @@ from lading.loader import Loader, create_loader, set_epoch, validate_first_batch
 from lading.source.jasper import JASPERSteeringDataset
 from lading.source.spec import BatchSpec, Field
 
+# A plain DataLoader forks whatever is loaded, and JAX warns where another test has loaded it.
+pytestmark = pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
+
 NINE = {
     "question_emb",
     "target_source_emb",
@@ -474,7 +477,7 @@ def test_the_check_survives_python_o():
 def test_pattern_single_process(directory):
     """Train and validate, epoch by epoch."""
     train_loader = create_loader(directory, "train", batch_size=32, num_workers=1)
-    val_loader = create_loader(directory, "val", batch_size=64, num_workers=1)
+    val_loader = create_loader(directory, "val", batch_size=64, num_workers=0)
     model = torch.nn.Linear(4, 4)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     seen = []

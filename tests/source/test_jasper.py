@@ -15,6 +15,9 @@ from lading.errors import SourceError
 from lading.source.jasper import JASPERSteeringDataset
 from lading.source.spec import validate_batch
 
+# A plain DataLoader forks whatever is loaded, and JAX warns where another test has loaded it.
+pytestmark = pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
+
 SAMPLE = {
     "question_emb": ((4,), torch.float32),
     "target_source_emb": ((4,), torch.float32),
