@@ -12,7 +12,6 @@ An attempt begins with the first bill: its step says where a resumed run starts.
 
 from __future__ import annotations
 
-import atexit
 import functools
 import json
 import os
@@ -33,7 +32,7 @@ from lading.ledger.description import Description, describe, enter_attempt
 from lading.ledger.events import blocks_to_honour, read_events, record_event
 from lading.ledger.launch import launch_token, open_attempt, process_identity
 from lading.ledger.layout import LEDGER_VERSION, RunFolder
-from lading.ledger.rows import Fate, Rows
+from lading.ledger.rows import MOST_OPEN, Fate, Rows
 from lading.ledger.schema import APPLIED, SKIPPED
 from lading.ledger.writer import Writer
 from lading.order.event import Event, event_from_dict, event_to_dict
@@ -85,10 +84,9 @@ class Ledger:
         self._run = RunFolder(self.run_dir)
         self._writer: Writer | None = None
         self._last, self._settled = -1, -1
-        self._open: set[int] = set()
+        self._open: dict[int, None] = {}
         self._broken = self._closed = False
         self._guarded(self.run_dir.mkdir, parents=True, exist_ok=True)
-        atexit.register(_close_at_exit, weakref.ref(self))
 
     @property
     def wants_batch(self) -> bool:
@@ -141,8 +139,10 @@ class Ledger:
         elif step > self._last + 1:
             self._note_jump(step)
         elif step <= self._last:
-            self._open = {s for s in self._open if s < step}
-        self._open.add(step)
+            self._open = {s: None for s in self._open if s < step}
+        self._open[step] = None
+        if len(self._open) > MOST_OPEN:
+            del self._open[next(iter(self._open))]
         self._last = step
         content = content_hashes(batch, len(bill)) if self.record == "content" and batch is not None else None
         now = _now()
@@ -176,8 +176,8 @@ class Ledger:
             self._guarded(self._record_plan_event, event)
 
     def flush(self) -> None:
-        """Wait until everything recorded so far is on disk."""
-        if self._writer is not None and not self._is_off():
+        """Wait until everything recorded so far is on disk. A closed ledger is on disk already."""
+        if self._writer is not None and not self._closed and not self._is_off():
             self._writer.flush()
             self._complain(insist=self.on_error == "raise")
 
@@ -212,10 +212,11 @@ class Ledger:
         unknown = [step for step in steps if step not in self._open]
         if unknown:
             raise LedgerError(
-                f"step {unknown[0]} cannot become {fate}: its fate was recorded before in attempt {self.attempt}. "
-                "Commit or skip each delivered batch once."
+                f"step {unknown[0]} cannot become {fate}: its fate was recorded before in attempt {self.attempt}, or it "
+                f"is not among the last {MOST_OPEN} delivered. Commit or skip each batch once, soon after its delivery."
             )
-        self._open.difference_update(steps)
+        for step in steps:
+            del self._open[step]
         self._settled = max(self._settled, *steps) if steps else self._settled
         settled = Fate(steps, fate, _now(), **fields)
         self._writer.put(lambda rows: rows.settle(settled))
@@ -264,8 +265,9 @@ class Ledger:
         rows = Rows(self.record, planned=self.plan is not None)
         steps, seconds = self._sync
         self._writer = Writer(folder, rows, sync_steps=steps, sync_seconds=seconds, part_rows=self._part_rows)
+        weakref.finalize(self, _close_forgotten, self._writer)  # at the end of the process, too
         self._world, self.attempt = world, launch.attempt
-        self._last, self._settled, self._open = step - 1, -1, set()
+        self._last, self._settled, self._open = step - 1, -1, {}
 
     def _launch(self, step: int, world: World, version: str, events: Sequence[Event], attempt: int) -> Launch:
         return Launch(
@@ -346,7 +348,9 @@ def _now() -> int:
     return int(time.time() * 1000)
 
 
-def _close_at_exit(reference: weakref.ref[Ledger]) -> None:
-    ledger = reference()
-    if ledger is not None:
-        ledger.close()
+def _close_forgotten(writer: Writer) -> None:
+    """Close what a ledger left open that nobody closed."""
+    writer.close()
+    error = writer.take_error(insist=True)
+    if error is not None:
+        warnings.warn(str(error), stacklevel=2)
