@@ -43,14 +43,19 @@ demo: $(VENV)/.demo
 
 test: setup test-unit test-launch
 
+# JAX runs threads and torch's workers fork: files about JAX get processes of their own (see conftest.py).
+UNIT := --durations=20 --doctest-modules tests src/lading
+
 test-unit: setup
-	$(PYTEST) -n 2 -m "not launch and not slow" --durations=20 tests src/lading --doctest-modules
+	$(PYTEST) -n 2 --jax=without -m "not launch and not slow" $(UNIT)
+	$(PYTEST) -n 2 --jax=only -m "not launch and not slow" $(UNIT)
 
 test-launch: setup
 	$(PYTEST) -m "launch and not slow" --durations=20 tests
 
 test-all: setup
-	$(PYTEST) -n 2 -m "not launch" --durations=20 tests src/lading --doctest-modules
+	$(PYTEST) -n 2 --jax=without -m "not launch" $(UNIT)
+	$(PYTEST) -n 2 --jax=only -m "not launch" $(UNIT)
 	$(PYTEST) -m launch --durations=20 tests
 
 check: setup lint types test
