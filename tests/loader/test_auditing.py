@@ -207,6 +207,7 @@ SOUND = {
     "drawn with replacement": lambda: DataLoader(
         numbers(), batch_sampler=BatchSampler(RandomSampler(numbers(), replacement=True), 4, False)
     ),
+    "a part at random": lambda: DataLoader(numbers(400), 4, sampler=RandomSampler(numbers(400), num_samples=100)),
     "subset": lambda: DataLoader(Subset(numbers(), range(0, 40, 3)), 4, shuffle=True),
     "divided stream": lambda: DataLoader(Sharded(42), 4, num_workers=2),
     "stream alone": lambda: DataLoader(Stream(), 4),

@@ -623,6 +623,23 @@ def test_example_finds_the_broken_label(tmp_path, capsys):
     assert len(path.read_text().splitlines()) < 80
 
 
+def test_loader_that_accelerate_prepared_is_tracked():
+    """Accelerate keeps a DataLoader inside its own, and reads one batch ahead; it leaves a tracked one alone."""
+    accelerator = pytest.importorskip("accelerate").Accelerator(cpu=True)
+    data = TensorDataset(torch.arange(SIZE))
+    torch.manual_seed(0)
+    plain = [batch[0].tolist() for batch in accelerator.prepare(DataLoader(data, 4, shuffle=True))]
+
+    torch.manual_seed(0)
+    outside = track(accelerator.prepare(DataLoader(data, 4, shuffle=True)))
+    shown = [(batch[0].tolist(), bill.idx.tolist()) for batch, bill in outside.with_bills()]
+    torch.manual_seed(0)
+    inside = accelerator.prepare(track(DataLoader(data, 4, shuffle=True)))
+
+    assert shown == [(batch, batch) for batch in plain]
+    assert [batch[0].tolist() for batch in inside] == plain
+
+
 def test_repeated_and_tracked_go_together():
     """A repeating loader around a tracked one feeds its tracker from bills, and tells a sampler its epochs."""
     sampler = DistributedSampler(range(8), 1, 0, shuffle=True)

@@ -39,12 +39,12 @@ class Finding:
         return f"{self.fault}: {self.message}\n  seen:  {self.evidence}\n  mend:  {self.mend}"
 
 
-def some(values: list[int], limit: int = 5) -> str:
-    """Return a list shortened for reading.
+def some(values: list[int], limit: int = 5, *, total: int | None = None) -> str:
+    """Return a list shortened for reading; ``total`` says how many there are, if not all are given.
 
     >>> some([3, 1, 2]), some(list(range(100)))
     ('1, 2, 3', '0, 1, 2, 3, 4, ... (100)')
     """
     ordered = sorted(values)
     text = ", ".join(map(str, ordered[:limit]))
-    return text if len(ordered) <= limit else f"{text}, ... ({len(ordered)})"
+    return text if len(ordered) <= limit else f"{text}, ... ({total or len(ordered)})"

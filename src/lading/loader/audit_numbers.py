@@ -10,11 +10,11 @@ Every worker is asked for one and the same sample several times.
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 from lading.loader.audit_finding import SAME_NUMBERS, Finding, some
 from lading.loader.audit_stream_watch import HashingCollate
+from lading.loader.foreign import opened_copy
 
 _DRAWS = 12
 _MOST_WORKERS = 4
@@ -28,12 +28,11 @@ def same_numbers(dataloader: Any, index: Any) -> Finding | None:
         index: An index that its sampler gives.
     """
     workers = min(dataloader.num_workers, _MOST_WORKERS)
-    probe = copy.copy(dataloader)
-    parts = probe.__dict__
+    probe, parts = opened_copy(dataloader)
     # torch gives batches to workers in turn, so every worker is asked for the sample in every round.
     parts["batch_sampler"] = [[index]] * (workers * _DRAWS)
     parts["collate_fn"] = HashingCollate(makes_batches=True, is_tagged=False, holds_batches=False)
-    parts.update(num_workers=workers, persistent_workers=False, pin_memory=False, _iterator=None)
+    parts.update(num_workers=workers, persistent_workers=False, pin_memory=False)
     draws: dict[int, list[int]] = {worker: [] for worker in range(workers)}
     for batch in probe:
         draws[batch.worker] += batch.samples

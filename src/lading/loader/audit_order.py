@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
+from itertools import chain, islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,13 +65,18 @@ class OrderJudge:
         return [finding for finding in judged if finding is not None]
 
     @functools.cached_property
-    def counts(self) -> NDArray[np.int64]:
-        """How often each sample came, by epoch."""
-        counts = np.zeros((self.num_epochs, self.facts.length), np.int64)
-        for epoch in range(self.num_epochs):
-            for rank in self.watched:
-                np.add.at(counts[epoch], rank.order(epoch), 1)
-        return counts
+    def counts(self) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+        """The samples that came in each epoch, ascending, and how often each did."""
+        orders = [np.concatenate([rank.order(e) for rank in self.watched]) for e in range(self.num_epochs)]
+        return [np.unique(order, return_counts=True) for order in orders]
+
+    @functools.cached_property
+    def reached(self) -> NDArray[np.int64]:
+        """The samples that came in any epoch, ascending."""
+        return functools.reduce(np.union1d, [samples for samples, _ in self.counts])
+
+    def _num_missing(self, epoch: int) -> int:
+        return self.facts.length - len(self.counts[epoch][0])
 
     @functools.cached_property
     def step_samples(self) -> int:
@@ -81,15 +87,13 @@ class OrderJudge:
     @functools.cached_property
     def is_drawn(self) -> bool:
         """Whether samples are drawn with replacement: some come twice, others not at all, in every epoch."""
-        both = ((self.counts > 1).any(axis=1) & (self.counts == 0).any(axis=1)).all()
-        return self.facts.with_replacement or (bool(both) and not self._is_shared)
+        both = all((times > 1).any() and len(samples) < self.facts.length for samples, times in self.counts)
+        return self.facts.with_replacement or (both and not self._is_shared)
 
     @functools.cached_property
     def _is_shared(self) -> bool:
         """Whether one sample is on several ranks in the same epoch, more often than padding explains."""
-        on_ranks = np.zeros(self.facts.length, np.int64)
-        for rank in self.watched:
-            on_ranks[np.unique(rank.order(0))] += 1
+        _, on_ranks = np.unique(np.concatenate([np.unique(r.order(0)) for r in self.watched]), return_counts=True)
         return int((on_ranks > 1).sum()) >= max(self.step_samples, 1)
 
     @functools.cached_property
@@ -110,7 +114,7 @@ class OrderJudge:
     @functools.cached_property
     def tail(self) -> int:
         """Samples missing at the end of every epoch, where that is all that is missing; else 0."""
-        missing = set((self.counts == 0).sum(axis=1).tolist())
+        missing = {self._num_missing(epoch) for epoch in range(self.num_epochs)}
         if len(missing) != 1 or self.facts.is_limited or self.is_drawn:
             return 0
         (m,) = missing
@@ -171,15 +175,16 @@ class OrderJudge:
     def _twice(self) -> list[Finding]:
         if self.facts.with_replacement or (self.is_drawn and not self._is_shared):
             return []
-        extra = self.counts[0] - (self.counts[0] > 0)
-        num_extra = int(extra.sum())
+        samples, times = self.counts[0]
+        num_extra = int(times.sum()) - len(samples)
         if num_extra == 0:
             return []
-        return [self._padding(extra)] if self._is_padding(num_extra) else [self._repeated(extra)]
+        again = samples[times > 1]
+        return [self._padding(again) if self._is_padding(num_extra) else self._repeated(again)]
 
     def _is_padding(self, num_extra: int) -> bool:
         """Say whether what comes twice only fills up the end of an epoch."""
-        if num_extra >= max(self.step_samples, 1) or (self.counts[0] == 0).any():
+        if num_extra >= max(self.step_samples, 1) or self._num_missing(0):
             return False
         seen: set[int] = set()
         last = max(len(rank.epochs[0]) for rank in self.watched) - 1
@@ -191,19 +196,20 @@ class OrderJudge:
                 seen.update(batch)
         return True
 
-    def _padding(self, extra: NDArray[np.int64]) -> Finding:
-        again = np.flatnonzero(extra).tolist()
+    def _padding(self, again: NDArray[np.int64]) -> Finding:
         where = f"{self.num_ranks} ranks" if self.num_ranks > 1 else "full batches"
         return Finding(
             PADDING_TWICE,
             f"samples are repeated to fill up {where}, and nothing tells a metric which rows are repeats.",
-            f"{self.facts.length} samples, {int(self.counts[0].sum())} rows in an epoch; twice came {some(again)}",
+            f"{self.facts.length} samples, {int(self.counts[0][1].sum())} rows in an epoch; "
+            f"twice came {some(again.tolist())}",
             "lading.Loader(dataset, batch_size)  # marks padding: bill.is_padding, batch['is_padding']",
         )
 
-    def _repeated(self, extra: NDArray[np.int64]) -> Finding:
-        sample = int(np.flatnonzero(extra)[0])
+    def _repeated(self, again: NDArray[np.int64]) -> Finding:
+        sample = int(again[0])
         ranks = [rank.rank for rank in self.watched if sample in rank.order(0)]
+        times = int(self.counts[0][1][np.searchsorted(self.counts[0][0], sample)])
         if len(ranks) > 1:
             where, mend = f"ranks {some(ranks)}", "DataLoader(..., sampler=DistributedSampler(dataset))"
         else:
@@ -214,17 +220,16 @@ class OrderJudge:
             )
         return Finding(
             REPEATED,
-            f"{int((extra > 0).sum())} of {self.facts.length} samples come more than once in an epoch.",
-            f"sample {sample} came {int(self.counts[0][sample])} times in epoch 0, in {where}",
+            f"{len(again)} of {self.facts.length} samples come more than once in an epoch.",
+            f"sample {sample} came {times} times in epoch 0, in {where}",
             f"{mend}  # or lading.Loader(dataset, batch_size)",
         )
 
     def _tail(self) -> Finding | None:
         if not self.tail:
             return None
-        never = np.flatnonzero((self.counts == 0).all(axis=0)).tolist()
-        fixed = len(never) == self.tail
-        which = f"always samples {some(never)}" if fixed else "others in each epoch"
+        fixed = self._num_never() == self.tail
+        which = f"always samples {self._some_never()}" if fixed else "others in each epoch"
         return Finding(
             DROPPED_TAIL,
             f"the last {self.tail} samples of every epoch are dropped, because they do not fill a batch on every rank.",
@@ -233,17 +238,31 @@ class OrderJudge:
         )
 
     def _num_never(self) -> int:
-        return int((self.counts == 0).all(axis=0).sum())
+        return self.facts.length - len(self.reached)
+
+    def _some_never(self) -> str:
+        """Return the first samples that never came, without a table of all samples."""
+        ends = np.concatenate([self.reached, [self.facts.length]])
+        starts = np.concatenate([[0], self.reached + 1])
+        gaps = (range(int(a), int(b)) for a, b in zip(starts, ends, strict=True) if a < b)
+        return some(list(islice(chain.from_iterable(gaps), 6)), total=self._num_never())
+
+    def _is_chance(self) -> bool:
+        """Say whether epochs take different parts of the data, and chance explains what none of them took."""
+        if all(np.array_equal(self.counts[0][0], samples) for samples, _ in self.counts[1:]):
+            return False
+        shares = [self._num_missing(epoch) / self.facts.length for epoch in range(self.num_epochs)]
+        expected = self.facts.length * math.prod(shares)
+        return self._num_never() <= expected + 5 * math.sqrt(expected) + 1
 
     def _never(self) -> Finding | None:
-        never = np.flatnonzero((self.counts == 0).all(axis=0)).tolist()
-        if self.is_drawn or len(never) <= self.tail:
+        if self.is_drawn or self._num_never() <= self.tail or self._is_chance():
             return None
         if self.facts.is_limited and not self.is_repeated_run:
             return None  # every epoch takes others; the rest is still to come
         return Finding(
             NEVER_REACHED,
-            f"{len(never)} of {self.facts.length} samples are never reached.",
-            f"in {self.num_epochs} epochs the {self.facts.sampler} gave no sample {some(never)}",
+            f"{self._num_never()} of {self.facts.length} samples are never reached.",
+            f"in {self.num_epochs} epochs the {self.facts.sampler} gave no sample {self._some_never()}",
             "DataLoader(..., sampler=RandomSampler(dataset))  # if a split is meant: torch.utils.data.Subset",
         )

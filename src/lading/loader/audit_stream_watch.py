@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
@@ -13,7 +12,7 @@ from torch.utils.data import get_worker_info
 
 from lading.errors import SourceError
 from lading.identity.hashing import text64
-from lading.loader.foreign import is_iterable
+from lading.loader.foreign import is_iterable, opened_copy
 from lading.source.content import content_hash
 from lading.source.torch_stream import TaggedIterableDataset
 
@@ -102,15 +101,14 @@ class HashingCollate:
 def hashing_copy(dataloader: Any, num_workers: int, *, persistent: bool = False) -> Any:
     """Return a copy of a stream's loader that gives hashes, short batches included."""
     dataset = dataloader.dataset
-    watching = copy.copy(dataloader)
-    parts = watching.__dict__
+    watching, parts = opened_copy(dataloader)
     tagged = isinstance(dataset, TaggedIterableDataset)
     parts["collate_fn"] = HashingCollate(
         makes_batches=dataloader.batch_sampler is not None,
         is_tagged=tagged,
         holds_batches=tagged and dataset.batch_size is not None,
     )
-    parts.update(drop_last=False, num_workers=num_workers, pin_memory=False, _iterator=None)
+    parts.update(drop_last=False, num_workers=num_workers, pin_memory=False)
     parts.update(persistent_workers=persistent, prefetch_factor=2 if num_workers else None)
     return watching
 

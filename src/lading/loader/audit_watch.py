@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lading.identity import World
-from lading.loader.foreign import order_of
+from lading.loader.foreign import opened_copy, order_of
 from lading.loader.recorded_names import RowNames
 from lading.loader.recording import Recording
 
@@ -80,7 +80,7 @@ def watch_order(dataloader: Any, rank: int, epochs: int, limit: int | None, begi
         return _watch(dataloader, rank, epochs, limit, begin)
 
 
-def watch_plan(dataloader: Any, epochs: int, limit: int | None) -> list[Watched]:
+def watch_plan(dataloader: Any, epochs: int, limit: int) -> list[Watched]:
     """Ask the plan of a Lading loader what every rank gets; padding left out."""
     plan, size = dataloader.plan, dataloader.world.world_size
     starts = np.concatenate([[0], np.cumsum(plan.lengths)])
@@ -110,10 +110,9 @@ def _as_they_are(dataset: Any, indices: NDArray[np.int64]) -> RowNames:
 
 
 def _echoing(dataloader: Any) -> Any:
-    echoing = copy.copy(dataloader)
-    parts = echoing.__dict__
+    echoing, parts = opened_copy(dataloader)
     parts.update(dataset=Echo(len(dataloader.dataset)), collate_fn=_same, num_workers=0, persistent_workers=False)
-    parts.update(pin_memory=False, timeout=0, prefetch_factor=None, _iterator=None)
+    parts.update(pin_memory=False, timeout=0, prefetch_factor=None)
     return echoing
 
 
@@ -124,8 +123,7 @@ def _same(samples: Any) -> Any:
 def _moved(dataloader: Any, order: Any, rank: int) -> Any:
     moved = copy.copy(order)
     moved.rank = rank
-    loader = copy.copy(dataloader)
-    parts = loader.__dict__
+    loader, parts = opened_copy(dataloader)
     for place in ("sampler", "batch_sampler"):
         there = parts.get(place)
         if there is order:

@@ -56,7 +56,7 @@ def audit(
         raise LoaderError(f"epochs is {epochs}: expected at least 1, and 2 to see what changes between epochs.")
     first = loaders[0]
     if is_planned(first):
-        return _judged_order(first, watch_plan(first, epochs, limit_batches), limit_batches)
+        return _judged_order(first, watch_plan(first, epochs, limit_batches or MAX_BATCHES), limit_batches)
     with untouched(first):
         told = _told_epochs(loaders)
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 from torch.utils.data import IterableDataset
@@ -10,6 +11,20 @@ from torch.utils.data import IterableDataset
 def is_iterable(dataloader: Any) -> bool:
     """Say whether the data is a stream, without indices."""
     return isinstance(dataloader.dataset, IterableDataset)
+
+
+def opened_copy(dataloader: Any) -> tuple[Any, dict[str, Any]]:
+    """Return a shallow copy of a DataLoader, and its parts, to be replaced where torch forbids it for good reasons.
+
+    Accelerate's loaders keep a DataLoader inside and iterate that one: then these are the inner one's parts.
+    """
+    outer = copy.copy(dataloader)
+    parts = outer.__dict__
+    if "base_dataloader" in parts:
+        parts["base_dataloader"] = copy.copy(parts["base_dataloader"])
+        parts = parts["base_dataloader"].__dict__
+    parts["_iterator"] = None  # persistent workers stay with the original
+    return outer, parts
 
 
 def order_of(dataloader: Any) -> Any:

@@ -13,7 +13,6 @@ user's own stays as it is.
 
 from __future__ import annotations
 
-import copy
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -26,7 +25,7 @@ from torch.utils.data._utils.pin_memory import pin_memory
 
 from lading.errors import LoaderError, ResumeError
 from lading.identity import World
-from lading.loader.foreign import is_iterable
+from lading.loader.foreign import is_iterable, opened_copy
 from lading.loader.recorded_names import RowNames, StreamPlace, map_names, pulled_indices, stream_names
 
 
@@ -137,9 +136,7 @@ class Recording:
         self.dataloader = dataloader
         self.world = world or World()
         self.is_iterable = is_iterable(dataloader)
-        self.loader = copy.copy(dataloader)
-        parts = self.loader.__dict__  # torch forbids to set these after __init__, for good reasons that are not ours
-        parts["_iterator"] = None
+        self.loader, parts = opened_copy(dataloader)
         self._order: RecordedOrder | None = None
         if self.is_iterable:
             makes_batches = dataloader.batch_sampler is not None
