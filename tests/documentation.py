@@ -26,7 +26,9 @@ from typing import Any
 from lading.cli import main
 
 ROOT = Path(__file__).parents[1]
-FENCE = re.compile(r"^(?P<indent> *)```(?P<language>[\w-]+)?(?P<info>[^\n]*)\n(?P<text>.*?)^(?P=indent)```\s*$", re.M | re.S)
+FENCE = re.compile(
+    r"^(?P<indent> *)```(?P<language>[\w-]+)?(?P<info>[^\n]*)\n(?P<text>.*?)^(?P=indent)```\s*$", re.M | re.S
+)
 TITLE = re.compile(r'title="([^"]+)"')
 # Commands of installing and building: other tests run them, or the reader's own machine.
 ELSEWHERE = ("make", "pip", "git", "cd", "deepspeed", "kill", "chromium")
@@ -125,7 +127,9 @@ def _run_command(block: CodeBlock, command: str, output: str) -> None:
     assert code == expected, f"{block.page}:{block.line}: `{command}` gave {code}, expected {expected}:\n{said}"
     for line in filter(None, (line.strip() for line in output.splitlines())):
         if line != "..." and not line.startswith("(exit code"):
-            assert _plain(line) in _plain(said), f"{block.page}:{block.line}: `{command}` did not print {line!r}:\n{said}"
+            assert _plain(line) in _plain(said), (
+                f"{block.page}:{block.line}: `{command}` did not print {line!r}:\n{said}"
+            )
 
 
 def _assignments(words: list[str]) -> tuple[dict[str, str], list[str]]:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-
 from tests.documentation import ROOT, CodeBlock, blocks, commands, pages, run_page
 
 # Frameworks that keep state of their own in a process: their pages run in one of their own.
@@ -33,7 +32,9 @@ run_page(Path({page!r}), Path({folder!r}))
 
 def launches(page: Path) -> bool:
     """Say whether a page starts several processes."""
-    shown = [line for block in blocks(page) if block.is_run and block.language == "console" for line in commands(block.text)]
+    shown = [
+        line for block in blocks(page) if block.is_run and block.language == "console" for line in commands(block.text)
+    ]
     return any("torchrun" in command or "DS_ACCELERATOR" in command for command, _ in shown)
 
 
@@ -81,9 +82,10 @@ def test_a_wrong_block_is_caught(tmp_path):
         page = ROOT / "docs" / "index.md"
         wrong = [CodeBlock("page", 1, b.language, b.title, b.text) for b in blocks_of(text, tmp_path)]
         assert wrong, text
-        with pytest.raises(AssertionError), pytest.MonkeyPatch.context() as patch:
+        with pytest.MonkeyPatch.context() as patch:
             patch.setattr("tests.documentation.blocks", lambda _, wrong=wrong: wrong)
-            run_page(page, folder)
+            with pytest.raises(AssertionError):
+                run_page(page, folder)
 
 
 def blocks_of(text: str, folder: Path) -> list[CodeBlock]:
@@ -98,7 +100,9 @@ def blocks_of(text: str, folder: Path) -> list[CodeBlock]:
 def test_every_guarantee_names_a_test():
     """Each line of the table of guarantees has a test, and the test is there."""
     text = (ROOT / "docs" / "guarantees.md").read_text()
-    rows = [line for line in text.splitlines() if line.startswith("| ") and "---" not in line and "tested by" not in line]
+    rows = [
+        line for line in text.splitlines() if line.startswith("| ") and "---" not in line and "tested by" not in line
+    ]
     named = [re.findall(r"`(tests/[\w/]+\.py::\w+)`", row) for row in rows]
     missing = [test for tests in named for test in tests if test not in TESTS]
 
@@ -119,7 +123,9 @@ def test_migration_changes_three_lines(tmp_path):
     """The diff of the page turns the page's own script before into its script after, in at most 3 changed lines."""
     shown = {block.title: block.text for block in blocks(ROOT / "docs" / "migration.md")}
     before, after = shown["before.py"].splitlines(), shown["after.py"].splitlines()
-    diff = [line for line in difflib.unified_diff(before, after, lineterm="", n=0) if not line.startswith(("---", "+++"))]
+    diff = [
+        line for line in difflib.unified_diff(before, after, lineterm="", n=0) if not line.startswith(("---", "+++"))
+    ]
     added = [line[1:] for line in diff if line.startswith("+")]
     removed = [line[1:] for line in diff if line.startswith("-")]
     printed = next(block.text for block in blocks(ROOT / "docs" / "migration.md") if block.language == "diff")

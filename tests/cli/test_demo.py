@@ -49,7 +49,8 @@ def test_text_is_real_and_the_same_every_time():
         assert train.shape[1] == val.shape[1] == WINDOW + 1 and len(train) > 150 and len(val)
         assert np.array_equal(train, again[name][0])
         assert train[0, -1] == train[1, 0]
-    assert "def " in "".join(texts()["code"][i] for i in range(100))
+    readable = texts()["code"]
+    assert "def " in "".join(readable[i] for i in range(100))
 
 
 def test_a_folder_that_is_no_demo_is_left_alone(tmp_path, capsys):

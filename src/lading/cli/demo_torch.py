@@ -84,11 +84,13 @@ def train(run: Path, steps: int, chunk_steps: int) -> None:
     tell("ready", step=loader.step, parameters=sum(p.numel() for p in model.parameters()))
     while loader.step < steps:
         for batch, bill in loader.with_bills():
-            loss = model(batch).mean()
+            losses = model(batch)
+            loss = losses.mean()
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            ledger.commit(bill, update=bill.step, loss=loss)
+            by_source = {f"loss/{name}": mean for name, mean in per_dataset_mean(losses, bill).items()}
+            ledger.commit(bill, update=bill.step, loss=loss, **by_source)
             if (bill.step + 1) % CHECKPOINT_STEPS == 0:
                 _save(run, model, optimizer, loader)
             tell("step", step=bill.step, chunk=bill.chunk, loss=loss.item())

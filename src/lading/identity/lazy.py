@@ -10,6 +10,23 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from lading.errors import missing_extra
+
+# Which extra of the package brings which optional dependency.
+EXTRAS = {
+    "accelerate": "accelerate",
+    "deepspeed": "deepspeed",
+    "h5py": "hdf5",
+    "jax": "jax",
+    "lightning": "lightning",
+    "numba": "fast",
+    "plotly": "report",
+    "sklearn": "jasper",
+    "soundfile": "audio",
+    "soxr": "audio",
+    "torch": "torch",
+}
+
 
 def lazy_names(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return the ``__getattr__`` and ``__dir__`` of a package whose names live in modules opened at first use."""
@@ -17,7 +34,13 @@ def lazy_names(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], 
     def __getattr__(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(importlib.import_module(homes[name]), name)
+        try:
+            value = getattr(importlib.import_module(homes[name]), name)
+        except ModuleNotFoundError as error:
+            missing = (error.name or "").partition(".")[0]
+            if missing not in EXTRAS:
+                raise
+            raise missing_extra(missing, EXTRAS[missing], f"{package}.{name}") from error
         setattr(sys.modules[package], name, value)
         return value
 

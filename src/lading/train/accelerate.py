@@ -13,11 +13,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from accelerate.data_loader import DataLoaderStateMixin
-from accelerate.state import AcceleratorState, GradientState
-from accelerate.utils import send_to_device
+from lading.errors import missing_extra
 
-from lading.loader.loader import Loader
+try:
+    from accelerate.data_loader import DataLoaderStateMixin
+    from accelerate.state import AcceleratorState, GradientState
+    from accelerate.utils import send_to_device
+
+    from lading.loader.loader import Loader
+except ModuleNotFoundError as error:
+    raise missing_extra("accelerate", "accelerate", "lading.train.accelerate") from error
 
 
 def accelerated(loader: Loader) -> AcceleratedLoader:

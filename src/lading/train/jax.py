@@ -13,10 +13,14 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import jax
-from jax.sharding import Mesh, PartitionSpec
+from lading.errors import LoaderError, missing_extra
 
-from lading.errors import LoaderError
+try:
+    import jax
+    from jax.sharding import Mesh, PartitionSpec
+except ModuleNotFoundError as error:
+    raise missing_extra("jax", "jax", "lading.train.jax") from error
+
 from lading.identity import Bill, World
 from lading.loader.cursor import Cursor
 from lading.loader.describe import describe

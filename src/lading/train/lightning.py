@@ -12,6 +12,13 @@ rooms behind this door: ``lightning_chunked`` (the callback), ``lightning_loops`
 
 from __future__ import annotations
 
+from lading.errors import missing_extra
+
+try:
+    import lightning.pytorch  # noqa: F401 (opened here first, so that its absence is told in one line)
+except ModuleNotFoundError as error:
+    raise missing_extra("lightning", "lightning", "lading.train.lightning") from error
+
 from lading.train.lightning_chunked import ChunkedTraining
 from lading.train.lightning_datamodule import (
     ChunkedQuantizedAutoregressiveAudio,

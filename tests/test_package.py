@@ -1,0 +1,179 @@
+"""The package: what is in wheel and sdist, and that the wheel works without any framework."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tarfile
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import lading
+
+ROOT = Path(__file__).parents[1]
+# Frameworks that a bare installation does not have.
+OPTIONAL = ["torch", "jax", "lightning", "deepspeed", "accelerate", "numba", "plotly", "h5py", "sklearn", "soundfile"]
+HIDE = f"""
+import sys
+for name in {OPTIONAL!r}:
+    sys.modules[name] = None  # importing it now fails, as where it is not installed
+"""
+
+
+@pytest.fixture(scope="module")
+def dist(tmp_path_factory):
+    """Return a folder with the wheel and the sdist of this tree."""
+    folder = tmp_path_factory.mktemp("dist")
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(ROOT)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=250)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    return folder
+
+
+@pytest.fixture(scope="module")
+def ledger_of_a_run(tmp_path_factory):
+    """Return the folder of a small run."""
+    from lading import Ledger, Plan
+
+    folder = tmp_path_factory.mktemp("run")
+    plan = Plan.make({"code": 40}, batch_size=10)
+    with Ledger(folder, plan) as ledger:
+        for step in range(4):
+            ledger.deliver(plan.bill(step))
+            ledger.commit(plan.bill(step), loss=1.0)
+    return folder
+
+
+def test_wheel_holds_the_package_and_nothing_else(dist):
+    """Every module, the type marker, the page's style and script; no tests, no examples."""
+    (wheel,) = dist.glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    packaged = {name for name in names if not name.split("/")[0].endswith(".dist-info")}
+    wanted = {str(p.relative_to(ROOT / "src")) for p in (ROOT / "src" / "lading").rglob("*") if p.is_file()}
+
+    assert wheel.name == f"lading-{lading.__version__}-py3-none-any.whl"
+    assert packaged == {name for name in wanted if "__pycache__" not in name}
+    assert "lading/py.typed" in packaged
+    assert any(name.endswith("licenses/LICENSE") for name in names)
+
+
+def test_metadata_names_the_extras_and_the_command(dist):
+    """What pip needs to know."""
+    (wheel,) = dist.glob("*.whl")
+    archive = zipfile.ZipFile(wheel)
+    metadata = next(archive.read(n).decode() for n in archive.namelist() if n.endswith("/METADATA"))
+    entries = next(archive.read(n).decode() for n in archive.namelist() if n.endswith("/entry_points.txt"))
+
+    for extra in (
+        "torch",
+        "lightning",
+        "deepspeed",
+        "accelerate",
+        "jax",
+        "audio",
+        "hdf5",
+        "jasper",
+        "report",
+        "fast",
+        "all",
+    ):
+        assert f"Provides-Extra: {extra}\n" in metadata
+    assert "Requires-Python: >=3.11" in metadata and "License-Expression: Apache-2.0" in metadata
+    assert "lading = lading.cli:main" in entries
+
+
+def test_sdist_can_build_and_test_itself(dist):
+    """Source, tests, documentation, examples, and the commands to use them; no runs, no caches."""
+    (sdist,) = dist.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        names = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
+
+    for name in ("pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE", "Makefile", "constraints.txt"):
+        assert name in names, name
+    for name in ("src/lading/__init__.py", "tests/conftest.py", "docs/index.md", "examples/ddp.py", "mkdocs.yml"):
+        assert name in names, name
+    assert not [name for name in names if "__pycache__" in name or name.startswith(("runs/", "site/", ".venv"))]
+    assert sdist.stat().st_size < 5_000_000
+
+
+def bare(code: str, folder: Path) -> subprocess.CompletedProcess:
+    """Run code in a process that finds no framework."""
+    return subprocess.run([sys.executable, "-c", HIDE + code], capture_output=True, text=True, timeout=100, cwd=folder)
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("import lading; print(lading.Plan.make({'code': 10}, batch_size=2).bill(3).batch_id[:5])", "e0-s3"),
+        ("from lading.cli import main; main(['--help'])", "What was in a step, and what became of it."),
+        ("from lading.cli import main; main(['show', RUN])", "steps applied"),
+        ("from lading.cli import main; main(['verify', RUN])", "holds: 4 steps"),
+        (
+            "import runpy, sys; sys.argv = ['lading', '--version']; runpy.run_module('lading', run_name='__main__')",
+            "lading 0.",
+        ),
+    ],
+)
+def test_without_frameworks_plans_and_ledgers_work(code, said, ledger_of_a_run, tmp_path):
+    """The quick twin of the empty environment: the frameworks are hidden, not absent."""
+    done = bare(f"RUN = {str(ledger_of_a_run)!r}\n{code}", tmp_path)
+
+    assert said in done.stdout, done.stdout[-1500:] + done.stderr[-1500:]
+
+
+@pytest.mark.parametrize(
+    ("code", "hint"),
+    [
+        ("import lading; lading.Loader", "pip install 'lading[torch]'"),
+        ("import lading; lading.track", "pip install 'lading[torch]'"),
+        ("import lading; lading.DsTrainer", "pip install 'lading[deepspeed]'"),
+        ("import lading.train.jax", "pip install 'lading[jax]'"),
+        ("import lading.train.lightning", "pip install 'lading[lightning]'"),
+        ("import lading.train.accelerate", "pip install 'lading[accelerate]'"),
+    ],
+)
+def test_a_missing_framework_is_one_line_with_the_command(code, hint, tmp_path):
+    """Nobody has to read a traceback to learn what to install."""
+    wrapped = f"try:\n    {code}\nexcept ImportError as error:\n    print(error)"
+
+    done = bare(wrapped, tmp_path)
+
+    assert hint in done.stdout, done.stdout[-1500:] + done.stderr[-1500:]
+    assert len(done.stdout.strip().splitlines()) == 1
+
+
+@pytest.mark.slow
+def test_wheel_in_an_empty_environment(dist, ledger_of_a_run, tmp_path):
+    """Installed with what it needs and nothing more: help, show, import, and the hint."""
+    (wheel,) = dist.glob("*.whl")
+    venv.create(tmp_path / "venv", with_pip=True)
+    python = tmp_path / "venv" / "bin" / "python"
+    install = [
+        python,
+        "-m",
+        "pip",
+        "install",
+        "-q",
+        "--disable-pip-version-check",
+        "-c",
+        ROOT / "constraints.txt",
+        wheel,
+    ]
+    subprocess.run(install, check=True, timeout=280)
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+
+    def run(*command):
+        return subprocess.run(
+            command, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=100, check=False
+        )
+
+    command = tmp_path / "venv" / "bin" / "lading"
+    assert "What was in a step" in run(command, "--help").stdout
+    assert "steps applied" in run(command, "show", ledger_of_a_run).stdout
+    assert run(python, "-c", "import lading, importlib.util as u; print(u.find_spec('torch'))").stdout.strip() == "None"
+    assert "pip install 'lading[torch]'" in run(python, "-c", "import lading; lading.Loader").stderr
+    assert "pip install 'lading[torch]'" in run(command, "demo").stderr
