@@ -21,7 +21,7 @@ from lading.source.jasper_builder import JASPERBuilder, build_jasper_dataset
 from lading.source.jasper_negatives import Pools, mine, tier_sizes
 from lading.source.jasper_similar import most_similar
 from lading.source.jasper_splits import split_pairs
-from lading.source.jasper_vectors import steering_vectors, unit
+from lading.source.jasper_vectors import steering_tables, unit
 
 
 def example(pairs=60, questions=20, sources=40, keywords=6, dim=8, seed=0):
@@ -134,7 +134,8 @@ def test_steering_follows_its_formulas():
     centroids = np.array([[1, 0], [2, 2], [-3, -4], [1, 0]], dtype=np.float32)
     keywords = np.array([[0, 3], [4, 0], [0, -3]], dtype=np.float32)
 
-    made = steering_vectors(questions, centroids, keywords, [[0, 1], [], [0, 2], [1]])
+    rows = np.arange(4), np.arange(4)
+    made = steering_tables(questions, centroids, keywords, rows, [[0, 1], [], [0, 2], [1]])
 
     towards = np.array([[0, 0], [1, 0], [-0.6, -0.8], [1, 0]])
     assert np.allclose(made["steering_centroid"], towards)

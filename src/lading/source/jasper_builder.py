@@ -39,7 +39,7 @@ from lading.source.jasper_negatives import Pools, mine, tier_sizes
 from lading.source.jasper_similar import most_similar, num_asked
 from lading.source.jasper_splits import split_pairs
 from lading.source.jasper_steering import Steering
-from lading.source.jasper_vectors import steering_vectors
+from lading.source.jasper_vectors import steering_tables
 from lading.source.jasper_write import refuse_existing, write_directory
 
 FORMAT = "lading.jasper/1"
@@ -118,8 +118,8 @@ class JASPERBuilder:
         given = read.clusters if clusters is None else np.asarray(clusters)
         with self._bars() as bars:
             found = self._clusters(read, vectors, given, source_clusters, centroids)
-            tables = self._tables(read, vectors, found, bars)
             splits = split_pairs(read.index[:, 0], found.pairs, self.splits, self.seed)
+            tables = self._tables(read, vectors, found, bars)
             check_result(tables, splits, read.keywords, self.n_neg)
             self._write(path, tables, splits, read, bars)
         return path
@@ -157,7 +157,6 @@ class JASPERBuilder:
         return given_clusters(ids, vectors.questions[pairs.index[:, 0]], vectors.sources, of_sources, centers)
 
     def _tables(self, pairs: Pairs, vectors: Vectors, clusters: Clusters, bars: Progress) -> dict[str, Tensor]:
-        questions, centroids = vectors.questions[pairs.index[:, 0]], clusters.centroids[clusters.pairs]
         negatives, tiers = self._negatives(pairs, vectors, clusters, bars)
         made = {
             "question_embs": vectors.questions,
@@ -169,7 +168,13 @@ class JASPERBuilder:
             "pair_relevance": pairs.relevance,
             "hard_negatives": negatives,
             "negative_tiers": tiers,
-            **steering_vectors(questions, centroids, vectors.keywords, pairs.keywords),
+            **steering_tables(
+                vectors.questions,
+                clusters.centroids,
+                vectors.keywords,
+                (pairs.index[:, 0], clusters.pairs),
+                pairs.keywords,
+            ),
         }
         return {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in made.items()}
 

@@ -36,14 +36,12 @@ class Pools:
 
     Attributes:
         order: Sources sorted by cluster.
-        place: Where each source stands in that order.
         starts: First place of each cluster; one more at the end.
         near: Sources of the clusters nearest to cluster 0, then to cluster 1, ...
         near_starts: First place of each cluster's run in ``near``; one more at the end.
     """
 
     order: I64
-    place: I64
     starts: I64
     near: I64
     near_starts: I64
@@ -59,7 +57,7 @@ class Pools:
         nearest = np.argsort(-similarity, axis=1, kind="stable")[:, : min(adjacent_k, len(centroids) - 1)]
         runs = [np.concatenate([order[starts[c] : starts[c + 1]] for c in row] or [order[:0]]) for row in nearest]
         near_starts = np.concatenate([[0], np.cumsum([len(run) for run in runs])])
-        return cls(order, np.argsort(order), starts, np.concatenate(runs), near_starts)
+        return cls(order, starts, np.concatenate(runs), near_starts)
 
 
 def tier_sizes(n_neg: int) -> tuple[int, int, int, int]:

@@ -17,43 +17,65 @@ F32 = NDArray[np.float32]
 PAIRS_AT_ONCE = 8192
 
 
-def steering_vectors(questions: F32, centroids: F32, keywords: F32, keyword_ids: list[list[int]]) -> dict[str, F32]:
-    """Return the four steering tables of some pairs.
+def steering_tables(
+    questions: F32,
+    centroids: F32,
+    keywords: F32,
+    rows: tuple[NDArray[np.int64], NDArray[np.int64]],
+    keyword_ids: list[list[int]],
+) -> dict[str, F32]:
+    """Return the four steering tables, worked out block by block.
 
     Args:
-        questions: Question of each pair [P, D].
-        centroids: Centroid of each pair [P, D].
-        keywords: All keyword vectors [Nk, D].
+        questions: All question vectors.
+        centroids: All centroids.
+        keywords: All keyword vectors.
+        rows: Question and cluster of each pair.
         keyword_ids: Keywords of each pair.
     """
-    towards = unit(centroids.astype(np.float64) - questions)
-    words = unit(_means(keywords, keyword_ids, questions.shape[1]))
-    has_words = words.any(axis=1, keepdims=True)
+    count, dim = len(keyword_ids), questions.shape[1]
+    names = ("steering_centroid", "steering_keyword_weighted", "steering_residual")
+    made = {name: np.empty((count, dim), dtype=np.float32) for name in names}
+    made["centroid_distances"] = np.empty(count, dtype=np.float32)
+    for start in range(0, count, PAIRS_AT_ONCE):
+        block = slice(start, start + PAIRS_AT_ONCE)
+        words = _means(keywords, keyword_ids[block], dim)
+        for name, values in steering(questions[rows[0][block]], centroids[rows[1][block]], words).items():
+            made[name][block] = values
+    return made
+
+
+def steering(questions: F32, centroids: F32, words: NDArray[np.float64]) -> dict[str, NDArray[np.floating]]:
+    """Return the four steering values of some pairs.
+
+    Args:
+        questions: Question of each pair [B, D].
+        centroids: Centroid of each pair [B, D].
+        words: Mean keyword vector of each pair [B, D]; zero where it has none.
+    """
+    towards, spoken = unit(centroids.astype(np.float64) - questions), unit(words)
     cosine = (unit(questions).astype(np.float64) * unit(centroids)).sum(axis=1)
     return {
         "steering_centroid": towards,
-        "steering_keyword_weighted": np.where(has_words, words, towards),
+        "steering_keyword_weighted": np.where(spoken.any(axis=1, keepdims=True), spoken, towards),
         "steering_residual": questions - centroids,
-        "centroid_distances": np.clip(1.0 - cosine, 0.0, 2.0).astype(np.float32),
+        "centroid_distances": np.clip(1.0 - cosine, 0.0, 2.0),
     }
-
-
-def _means(keywords: F32, keyword_ids: list[list[int]], dimensions: int) -> NDArray[np.float64]:
-    """Return the mean keyword vector of each pair; zero for a pair without keywords."""
-    means = np.zeros((len(keyword_ids), dimensions))
-    for start in range(0, len(keyword_ids), PAIRS_AT_ONCE):
-        block = keyword_ids[start : start + PAIRS_AT_ONCE]
-        counts = np.fromiter(map(len, block), dtype=np.int64, count=len(block))
-        flat = np.fromiter(chain.from_iterable(block), dtype=np.int64, count=int(counts.sum()))
-        some = counts > 0
-        if some.any():
-            starts = np.concatenate([[0], np.cumsum(counts)[:-1]])[some]
-            sums = np.add.reduceat(keywords[flat].astype(np.float64), starts, axis=0)
-            means[start : start + len(block)][some] = sums / counts[some, None]
-    return means
 
 
 def unit(vectors: NDArray[np.floating]) -> F32:
     """Return vectors of length 1; those shorter than 1e-8 become zero."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     return np.where(lengths < 1e-8, 0, vectors / np.maximum(lengths, 1e-8)).astype(np.float32)
+
+
+def _means(keywords: F32, keyword_ids: list[list[int]], dim: int) -> NDArray[np.float64]:
+    """Return the mean keyword vector of each pair; zero for a pair without keywords."""
+    means = np.zeros((len(keyword_ids), dim))
+    counts = np.fromiter(map(len, keyword_ids), dtype=np.int64, count=len(keyword_ids))
+    some = counts > 0
+    if some.any():
+        flat = np.fromiter(chain.from_iterable(keyword_ids), dtype=np.int64, count=int(counts.sum()))
+        starts = np.concatenate([[0], np.cumsum(counts)[:-1]])[some]
+        means[some] = np.add.reduceat(keywords[flat].astype(np.float64), starts, axis=0) / counts[some, None]
+    return means
