@@ -159,13 +159,16 @@ def test_links_lead_to_files():
 
 
 def test_every_page_is_in_the_navigation():
-    """No page is lost, no entry leads nowhere."""
+    """No page is lost, no entry leads nowhere; decisions are listed on their own page."""
     # MkDocs has tags of its own (!!python/name) that are no business of a test.
     config = yaml.safe_load(re.sub(r"!!python/\S+", "", (ROOT / "mkdocs.yml").read_text()))
     listed = set(re.findall(r"[\w/-]+\.md", yaml.safe_dump(config["nav"])))
     there = {str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md")}
+    decisions = {name for name in there if re.match(r"decisions/\d{4}-", name)}
+    index = (ROOT / "docs" / "decisions" / "index.md").read_text()
 
-    assert listed == there
+    assert listed == there - decisions
+    assert not [name for name in decisions if f"({Path(name).name})" not in index], "list it in docs/decisions/index.md"
 
 
 @pytest.mark.slow
