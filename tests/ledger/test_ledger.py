@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lading.errors import ConfigError, LedgerError, ResumeError
@@ -98,7 +99,8 @@ def test_a_step_is_applied_when_all_ranks_committed_it(tmp_path: Path):
     assert run.step(3).fate == "delivered"
 
 
-@given(st.lists(st.tuples(st.floats(0, 1), st.integers(0, 14), st.integers(1, 3)), min_size=1, max_size=5))
+@settings(max_examples=20)  # each opens and closes several ledgers, with all their syncs
+@given(st.lists(st.tuples(st.floats(0, 1), st.integers(0, 9), st.integers(1, 2)), min_size=1, max_size=4))
 def test_whatever_is_resumed_history_has_each_step_once_and_equals_the_plan(tmp_path_factory, lives):
     """Law 8: any sequence of crashes and resumes, on any number of ranks."""
     path, reached = tmp_path_factory.mktemp("run"), 0
@@ -367,6 +369,32 @@ def test_a_run_can_be_read_while_another_process_writes_it(tmp_path: Path):
     assert seen == sorted(seen)
     assert len(set(seen)) > 2
     assert len(open_run(tmp_path).history) == 400
+
+
+def test_a_ledger_that_nobody_closes_is_closed(tmp_path: Path):
+    """At the latest when the process ends, or when nobody has it any more."""
+    ledger = Ledger(tmp_path, PLAN)
+    ledger.commit(PLAN.bill(0))
+    ledger.deliver(PLAN.bill(1))
+    del ledger
+    gc.collect()
+
+    assert fates(tmp_path) == [(0, 0, "applied"), (1, 0, "delivered")]
+    assert next(iter(open_run(tmp_path).evidence.attempts.values())).ranks[0].closed
+
+
+def test_batches_that_nobody_ever_commits_do_not_fill_the_memory(tmp_path: Path):
+    """A ledger that is only a tracker writes them as delivered and forgets them."""
+    with Ledger(tmp_path, PLAN) as ledger:
+        for step in range(5000):
+            ledger.deliver(PLAN.bill(step))
+        with pytest.raises(LedgerError, match="step 3 cannot become applied"):
+            ledger.commit(PLAN.bill(3))
+        ledger.commit(PLAN.bill(4999))
+
+    run = open_run(tmp_path)
+    assert len(run.batches) == 5000
+    assert run.sql("SELECT count(*) AS n FROM batches WHERE fate = 'delivered'")["n"] == [4999]
 
 
 def test_tensors_are_read_in_the_background(tmp_path: Path):

@@ -31,5 +31,5 @@ def record(path: Path, steps: range, *, plan: Plan = PLAN, world_size: int = 1, 
 
 def leave(ledger: Ledger) -> None:
     """Forget a ledger without closing it: its files stay as a crash would leave them."""
-    ledger._writer = None
-    ledger._closed = True
+    ledger._finalizer.detach()
+    ledger._writer, ledger._closed = None, True

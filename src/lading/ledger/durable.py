@@ -52,11 +52,23 @@ def write_aside(path: Path, content: bytes) -> None:
 def create_aside(path: Path, content: bytes) -> bool:
     """Create a file with its content in one go; return False where it exists already."""
     try:
-        with written_aside(path, os.link) as file:
+        with written_aside(path, _link) as file:
             file.write(content)
     except FileExistsError:
         return False
     return True
+
+
+def _link(aside: Path, path: Path) -> None:
+    """Give a file its name unless somebody has it; where there are no hard links, with a moment's doubt."""
+    try:
+        os.link(aside, path)
+    except FileExistsError:
+        raise
+    except OSError:
+        if path.exists():
+            raise FileExistsError(str(path)) from None
+        os.replace(aside, path)
 
 
 def json_bytes(value: Any) -> bytes:

@@ -187,6 +187,7 @@ class Ledger:
             return
         self._closed = True
         if self._writer is not None:
+            self._finalizer.detach()
             self._writer.close()
             self._complain(insist=True)
 
@@ -212,8 +213,8 @@ class Ledger:
         unknown = [step for step in steps if step not in self._open]
         if unknown:
             raise LedgerError(
-                f"step {unknown[0]} cannot become {fate}: its fate was recorded before in attempt {self.attempt}, or it "
-                f"is not among the last {MOST_OPEN} delivered. Commit or skip each batch once, soon after its delivery."
+                f"step {unknown[0]} cannot become {fate}: its fate was recorded before in attempt {self.attempt}, or "
+                f"it is not among the last {MOST_OPEN} delivered. Commit or skip each batch once, and soon."
             )
         for step in steps:
             del self._open[step]
@@ -265,7 +266,7 @@ class Ledger:
         rows = Rows(self.record, planned=self.plan is not None)
         steps, seconds = self._sync
         self._writer = Writer(folder, rows, sync_steps=steps, sync_seconds=seconds, part_rows=self._part_rows)
-        weakref.finalize(self, _close_forgotten, self._writer)  # at the end of the process, too
+        self._finalizer = weakref.finalize(self, _close_forgotten, self._writer)  # at the end of the process, too
         self._world, self.attempt = world, launch.attempt
         self._last, self._settled, self._open = step - 1, -1, {}
 

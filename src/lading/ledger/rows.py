@@ -21,6 +21,8 @@ from lading.identity.digest import as_signed
 from lading.identity.hashing import fold
 from lading.ledger.schema import BATCHES, DELIVERED, SAMPLES
 
+MOST_OPEN = 4096  # batches whose fate is open; a loader whose batches nobody ever commits must not fill the memory
+
 
 @dataclass
 class _Open:
@@ -69,13 +71,27 @@ class Rows:
         self._rows: list[tuple[Any, ...]] = []
         self._samples: list[_Open] = []
         self._shown: set[int] = set()
+        self._last = -1
 
     def deliver(self, bill: Bill, time: int, content: NDArray[np.uint64] | None) -> None:
         """Take a batch that left the loader; the same step again replaces it, and the steps after it are forgotten."""
-        for step in [s for s in self._open if s >= bill.step]:
-            del self._open[step]
-            self._shown.discard(step)
+        if bill.step <= self._last:
+            for step in [s for s in self._open if s >= bill.step]:
+                del self._open[step]
+                self._shown.discard(step)
+        self._last = bill.step
         self._open[bill.step] = _Open(bill, time, content)
+        if len(self._open) > MOST_OPEN:
+            self._give_up(next(iter(self._open)))
+
+    def _give_up(self, step: int) -> None:
+        """Write a batch as delivered that nobody used for so long."""
+        row = self._open.pop(step)
+        if step in self._shown:
+            self._shown.remove(step)
+        else:
+            self._rows.append(_row(row, DELIVERED, row.time, None, None, None, None))
+        self._name(row)
 
     def settle(self, fate: Fate) -> None:
         """Take what became of delivered steps."""

@@ -196,7 +196,11 @@ def _distinct(evidence: Evidence, views: Views, applied: dict[str, I64]) -> tupl
 
 def _named_distinct(evidence: Evidence, views: Views) -> list[int]:
     views.create_samples()
-    found = [0] * len(evidence.description.datasets)
-    for row in views.query("SELECT dataset, count(DISTINCT index) AS n FROM samples GROUP BY dataset").to_pylist():
-        found[row["dataset"]] = row["n"]
-    return found
+    ends = views.query("SELECT dataset, max(index) AS last FROM samples GROUP BY dataset").to_pylist()
+    flags = {row["dataset"]: np.zeros(row["last"] + 1, dtype=bool) for row in ends}  # counting distinct values in SQL
+    for batch in views.stream("SELECT dataset, index FROM samples"):  # takes 20 times the memory
+        datasets, indices = batch["dataset"].to_numpy(), batch["index"].to_numpy()
+        for dataset in np.unique(datasets).tolist():
+            flags[dataset][indices[datasets == dataset]] = True
+    numbers = range(len(evidence.description.datasets))
+    return [int(np.count_nonzero(flags[d])) if d in flags else 0 for d in numbers]

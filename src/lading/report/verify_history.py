@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from lading.identity import World
 from lading.identity.digest import as_unsigned, sample_hashes
 from lading.identity.hashing import fold
 from lading.ledger.attempts import Span
-from lading.report.evidence import Evidence, RankEvidence
+from lading.report.evidence import Evidence, RankEvidence, read_part
 from lading.report.expected import expected_digests
 from lading.report.sightings import expected_bill
 from lading.report.verify_files import rank_rows
@@ -120,9 +121,9 @@ def _rank_at_fault(evidence: Evidence, attempt: int, step: int) -> RankEvidence 
     return None
 
 
-def _file_of(rank: RankEvidence, step: int) -> Any:
+def _file_of(rank: RankEvidence, step: int, table: str = "batches") -> Any:
     for file in rank.files:
-        if file.table == "batches" and file.first_step <= step <= file.last_step:
+        if file.table == table and file.first_step <= step <= file.last_step:
             return rank.folder.path / file.file
     return rank.folder.tail
 
@@ -139,40 +140,46 @@ def check_names(evidence: Evidence, verdict: Verdict, progress: Progress) -> Non
 
 
 def _check_rank_names(rank: RankEvidence, verdict: Verdict) -> None:
+    """Check the names of one rank, file by file: they need never be in memory together."""
     try:
-        batches = rank_rows(rank, list(rank.files), "batches")
-        samples = rank_rows(rank, list(rank.files), "samples")
+        batches = rank_rows(rank, list(rank.files), "batches").select(["step", "position", "digest", "content"])
+        steps, last = np.unique(batches["step"].to_numpy()[::-1], return_index=True)
+        found = batches.take(pa.array(len(batches) - 1 - last))
+        for samples in _named_tables(rank):
+            wrong = _first_difference(found, steps, samples, "digest")
+            if wrong is None and not found["content"].null_count:
+                wrong = _first_difference(found, steps, samples, "content")
+            if wrong is not None:
+                verdict.fault(
+                    f"the names that rank {rank.folder.rank} of attempt {rank.folder.attempt} kept do not hash to the "
+                    f"digest of step {wrong}",
+                    file=_file_of(rank, wrong, "samples"),
+                    step=wrong,
+                )
+                return
     except CorruptLedgerError as error:
         verdict.fault(str(error), file=rank.folder.path)
-        return
-    if not len(samples):
-        return
-    steps, last = np.unique(batches["step"].to_numpy()[::-1], return_index=True)
-    place = len(batches) - 1 - last
-    found = batches.take(pa.array(place))
-    rows = np.searchsorted(steps, samples["step"].to_numpy())
-    wrong = _first_difference(found, samples, rows, "digest", steps)
-    if wrong is None and not found["content"].null_count:
-        wrong = _first_difference(found, samples, rows, "content", steps)
-    if wrong is not None:
-        verdict.fault(
-            f"the names that rank {rank.folder.rank} of attempt {rank.folder.attempt} kept do not hash to the digest "
-            f"of step {wrong}",
-            file=_file_of(rank, wrong),
-            step=wrong,
-        )
 
 
-def _first_difference(found: pa.Table, samples: pa.Table, rows: Any, kind: str, steps: Any) -> int | None:
-    positions = found["position"].to_numpy()[rows] + samples["slot"].to_numpy()
+def _named_tables(rank: RankEvidence) -> Iterator[pa.Table]:
+    for file in rank.files:
+        if file.table == "samples":
+            yield read_part(rank, file)
+    if len(rank.tail_table("samples")):
+        yield rank.tail_table("samples")
+
+
+def _first_difference(found: pa.Table, steps: Any, samples: pa.Table, kind: str) -> int | None:
+    """Return the first step whose names do not add up to what the batch recorded."""
+    named = samples["step"].to_numpy()
+    starts = np.flatnonzero(np.diff(named, prepend=-1))  # the samples of a batch stand together
+    rows = np.searchsorted(steps, named[starts])
+    positions = np.repeat(found["position"].to_numpy()[rows], np.diff(starts, append=len(named)))
+    positions = positions + samples["slot"].to_numpy()
     if kind == "digest":
         hashes = sample_hashes(positions, samples["dataset"].to_numpy(), samples["index"].to_numpy())
     else:
         hashes = fold(positions.astype(np.uint64), samples["content"].to_numpy().view(np.uint64))
-    sums = np.zeros(len(steps), dtype=np.uint64)
-    np.add.at(sums, rows, hashes)
-    named = np.bincount(rows, minlength=len(steps)) > 0
-    wrong = np.flatnonzero(
-        named & (sums != found[kind].to_numpy(zero_copy_only=False).astype(np.int64).view(np.uint64))
-    )
-    return int(steps[wrong[0]]) if len(wrong) else None
+    sums = np.add.reduceat(hashes, starts)
+    wrong = np.flatnonzero(sums != found[kind].to_numpy()[rows].view(np.uint64))
+    return int(named[starts[wrong[0]]]) if len(wrong) else None

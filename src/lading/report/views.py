@@ -8,6 +8,7 @@ samples   the samples of the applied steps of history, by name
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from typing import Any
 
 import duckdb
@@ -52,6 +53,10 @@ class Views:
     def register(self, name: str, table: pa.Table) -> None:
         """Give a table a name that queries can use."""
         self.connection.register(name, table)
+
+    def stream(self, sql: str) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a query in batches; they need never be in memory together."""
+        yield from self.connection.sql(sql).to_arrow_reader(1 << 18)
 
     def unregister(self, name: str) -> None:
         """Take a name back."""
