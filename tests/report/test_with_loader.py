@@ -91,7 +91,7 @@ def test_content_is_recorded_by_the_loader_itself(tmp_path: Path):
 
     found = open_run(tmp_path / "a").compare(tmp_path / "b")
 
-    (place,) = [row for row in open_run(tmp_path / "a").where("code", 7)]
+    (place,) = list(open_run(tmp_path / "a").where("code", 7))
     assert (found.kind, found.first_difference) == ("content", place["step"])
     assert [row["slot"] for row in found.samples] == [place["slot"]]
 
