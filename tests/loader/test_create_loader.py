@@ -28,7 +28,7 @@ from lading.loader import Loader, create_loader, set_epoch, validate_first_batch
 from lading.source.jasper import JASPERSteeringDataset
 from lading.source.spec import BatchSpec, Field
 
-# A plain DataLoader forks whatever is loaded, and JAX warns where another test has loaded it.
+# A plain DataLoader forks whatever is loaded; a framework with threads, loaded by another test, warns of it.
 pytestmark = pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
 
 NINE = {

@@ -15,7 +15,7 @@ from lading.errors import SourceError
 from lading.source.jasper import JASPERSteeringDataset
 from lading.source.spec import validate_batch
 
-# A plain DataLoader forks whatever is loaded, and JAX warns where another test has loaded it.
+# A plain DataLoader forks whatever is loaded; a framework with threads, loaded by another test, warns of it.
 pytestmark = pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
 
 SAMPLE = {

@@ -51,16 +51,6 @@ def test_torch_and_numpy_are_checked_alike(convert):
     assert validate_batch({key: convert(value) for key, value in batch().items()}, SPEC)
 
 
-def test_jax_arrays_are_checked_too():
-    """Without an import of JAX in the check."""
-    jnp = pytest.importorskip("jax.numpy")
-    spec = BatchSpec({"x": Field(("B", 2), "float32", high=1)})
-
-    assert validate_batch({"x": jnp.ones((3, 2))}, spec)
-    with pytest.raises(BatchError, match=r"x must be <= 1"):
-        validate_batch({"x": jnp.full((3, 2), 2.0)}, spec)
-
-
 @pytest.mark.parametrize(
     ("found", "message"),
     [
