@@ -187,6 +187,29 @@ def test_documents_are_found_through_the_packing_index(capsys, tmp_path: Path):
     assert found[0]["tokens"].startswith("0–")
 
 
+def test_long_names_lose_their_middle_and_numbers_nothing(capsys, monkeypatch, tmp_path: Path):
+    """At 80 columns every number is there, and the end of the name that tells it from the others."""
+    from lading.order import Plan
+
+    monkeypatch.setenv("COLUMNS", "80")
+    names = [f"common-crawl-2023-50-filtered-and-deduplicated-in-language-number-{i:02d}" for i in range(12)]
+    record(tmp_path, range(5), plan=Plan.make(dict.fromkeys(names, 123_456), batch_size=24))
+
+    out = call(capsys, "show", tmp_path)[1]
+
+    assert max(len(line) for line in out.splitlines()) <= 80
+    assert out.count("123 456") == 12
+    assert all(f"{i:02d} " in out for i in range(12))
+    wide = call(capsys, "sql", tmp_path, "SELECT * FROM history LIMIT 1")[1]
+    assert f"digest    {first_digest(names)}" in wide
+
+
+def first_digest(names: list[str]) -> str:
+    from lading.order import Plan
+
+    return f"{Plan.make(dict.fromkeys(names, 123_456), batch_size=24).bill(0).digest:016x}"
+
+
 def test_names_are_never_read_as_markup(capsys, tmp_path: Path):
     """A dataset called [red]x[/red] stays what it is."""
     from lading.order import Plan

@@ -5,6 +5,7 @@ green applied    yellow skipped    magenta rolled back    cyan delivered    dim 
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -30,10 +31,11 @@ COLOURS = {
     "crashed": "red",
 }
 _MOST_ROWS = 200
+_LEAST_WIDTH = 12
 
 
 def table(rows: Iterable[Mapping[str, Any]], columns: Mapping[str, str], title: str = "") -> RenderableType:
-    """Return rows as a table.
+    """Return rows as a table that fits the terminal: long names lose their middle, numbers lose nothing.
 
     Args:
         rows: The rows.
@@ -41,22 +43,47 @@ def table(rows: Iterable[Mapping[str, Any]], columns: Mapping[str, str], title: 
         title: What the table shows.
     """
     listed = list(rows)
+    cells = [{key: cell(row.get(key), key) for key in columns} for row in listed[:_MOST_ROWS]]
+    widths = _widths(cells, columns, [key for key in columns if not _is_numeric(listed, key)])
+    if widths is None:
+        return Group(*_titled(title), *(fields({columns[k]: c for k, c in row.items()}, gap=True) for row in cells))
     drawn = RichTable(box=box.SIMPLE_HEAD, title=Text(title) if title else None, title_justify="left", pad_edge=False)
     for key, heading in columns.items():
-        numeric = any(isinstance(row.get(key), int | float) for row in listed)
-        words = not numeric and key not in ("fate", "state")
-        drawn.add_column(
-            Text(heading),
-            justify="right" if numeric else "left",
-            overflow="ellipsis" if words else "fold",
-            no_wrap=True,
-            min_width=None if words else len(heading),
-        )
-    for row in listed[:_MOST_ROWS]:
-        drawn.add_row(*(cell(row.get(key), key) for key in columns))
+        justify = "right" if _is_numeric(listed, key) else "left"
+        drawn.add_column(Text(heading), justify=justify, no_wrap=True, width=widths[key])  # type: ignore[arg-type]
+    for row in cells:
+        drawn.add_row(*(_fitted(text, widths[key]) for key, text in row.items()))
     if len(listed) > _MOST_ROWS:
         return Group(drawn, Text(f"… and {len(listed) - _MOST_ROWS} more (use --json for all)", style="dim"))
     return drawn
+
+
+def _is_numeric(rows: list[Mapping[str, Any]], key: str) -> bool:
+    return any(isinstance(row.get(key), int | float) and not isinstance(row.get(key), bool) for row in rows)
+
+
+def _widths(cells: list[dict[str, Text]], columns: Mapping[str, str], words: list[str]) -> dict[str, int] | None:
+    """Return the width of each column; None where not even shortened words would fit."""
+    wanted = {k: max([len(heading), *(len(row[k]) for row in cells)]) for k, heading in columns.items()}
+    room = shutil.get_terminal_size().columns - 3 * len(columns) - 1
+    while sum(wanted.values()) > room:
+        widest = max(words, key=lambda k: wanted[k], default=None)
+        if widest is None or wanted[widest] <= _LEAST_WIDTH:
+            return None
+        wanted[widest] -= 1
+    return wanted
+
+
+def _fitted(text: Text, width: int) -> Text:
+    """Return a text with its middle left out where it is too long."""
+    if len(text) <= width:
+        return text
+    tail = (width - 1) // 2
+    return Text(f"{text.plain[: width - 1 - tail]}…{text.plain[-tail:]}", style=text.style)
+
+
+def _titled(title: str) -> list[RenderableType]:
+    return [Text(title, style="italic")] if title else []
 
 
 def cell(value: Any, key: str = "") -> Text:
@@ -67,6 +94,8 @@ def cell(value: Any, key: str = "") -> Text:
         return Text("yes" if value else "no")
     if key in ("share", "planned", "usual_share", "coverage"):
         return Text(f"{value:.2%}")
+    if key in ("digest", "content") and isinstance(value, int):
+        return Text(f"{value & (2**64 - 1):016x}")
     if isinstance(value, float):
         return Text(f"{value:.5g}")
     if isinstance(value, int):
@@ -74,15 +103,16 @@ def cell(value: Any, key: str = "") -> Text:
     return Text(str(value), style=COLOURS.get(str(value), "") if key in ("fate", "state") else "")
 
 
-def fields(pairs: Mapping[str, Any]) -> RenderableType:
-    """Return named values, one a line."""
+def fields(pairs: Mapping[str, Any], *, gap: bool = False) -> RenderableType:
+    """Return named values, one a line; with ``gap`` an empty line after them."""
     drawn = RichTable.grid(padding=(0, 2))
     drawn.add_column(style="dim", no_wrap=True)
     drawn.add_column(overflow="fold")
     for name, value in pairs.items():
         if value is not None and value != "":
-            drawn.add_row(Text(name), cell(value, "fate" if name == "fate" else ""))
-    return drawn
+            text = value if isinstance(value, Text) else cell(value, "fate" if name == "fate" else "")
+            drawn.add_row(Text(name), text)
+    return Group(drawn, Text("")) if gap else drawn
 
 
 def summary(found: Summary) -> RenderableType:
