@@ -12,6 +12,7 @@ the output of a command: ``(exit code 1)``.
 from __future__ import annotations
 
 import contextlib
+import gc
 import io
 import os
 import re
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from lading.cli import main
+from lading.ledger import Ledger
 
 ROOT = Path(__file__).parents[1]
 FENCE = re.compile(
@@ -85,7 +87,7 @@ def blocks(page: Path) -> list[CodeBlock]:
 def run_page(page: Path, folder: Path) -> None:
     """Run everything a page shows, in a folder."""
     namespace: dict[str, Any] = {"__name__": "__page__"}
-    with contextlib.chdir(folder):
+    with contextlib.chdir(folder), ledgers_closed():
         for block in blocks(page):
             if not block.is_run:
                 continue
@@ -98,6 +100,17 @@ def run_page(page: Path, folder: Path) -> None:
             elif block.language == "console":
                 for command, output in commands(block.text):
                     _run_command(block, command, output)
+
+
+@contextlib.contextmanager
+def ledgers_closed() -> Iterator[None]:
+    """Close the ledgers that a page leaves open, as the end of its process would."""
+    try:
+        yield
+    finally:
+        for thing in gc.get_objects():
+            if type(thing) is Ledger:
+                thing.close()
 
 
 def commands(text: str) -> Iterator[tuple[str, str]]:
