@@ -77,16 +77,6 @@ def test_reads_tensors_arrays_and_lists_alike(column):
     assert tracker.samples_idx_per_dataset == {0: [5], 7: [3]}
 
 
-def test_reads_jax_arrays():
-    """JAX arrays are read without importing JAX."""
-    jnp = pytest.importorskip("jax.numpy")
-    tracker = BatchTracker()
-
-    tracker.update({"idx": jnp.array([4, 2]), "dataset_idx": jnp.array([1, 1])})
-
-    assert tracker.samples_idx_per_dataset == {1: [4, 2]}
-
-
 def test_reads_tensors_that_require_a_conversion():
     """Scalars, matrices, other mappings and views are read as well."""
     tracker = BatchTracker()
