@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from lading.errors import SourceError
 from lading.ledger.tracker import BatchTracker
+from lading.loader.distributed_sampler import StatefulDistributedSampler
 from lading.source.content import content_hash
 from lading.source.tagged import TaggedDataset
 
@@ -66,6 +67,31 @@ def test_names_stay_right_under_shuffle_workers_short_batches_and_epochs(num_wor
             assert torch.equal(batch["x"], batch["idx"] * 10)
             tracker.update(batch)
         assert {d: sorted(i) for d, i in tracker.samples_idx_per_dataset.items()} == {4: list(range(23))}
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_names_stay_right_on_two_ranks_and_after_a_resume(num_workers):
+    """Two ranks deal each of 3 epochs between them; one that starts in the middle goes on with what is left."""
+    data = TaggedDataset(Documents(22))
+
+    def epochs(consumed, first):
+        seen = {epoch: [] for epoch in range(first, 3)}
+        for rank in range(2):
+            sampler = StatefulDistributedSampler(data, 2, rank, epoch=first, total_consumed_samples=consumed)
+            loader = DataLoader(data, batch_size=4, sampler=sampler, num_workers=num_workers)
+            for epoch in seen:
+                sampler.set_epoch(epoch)
+                for batch in loader:
+                    assert torch.equal(batch["x"], batch["idx"] * 10)
+                    seen[epoch] += batch["idx"].tolist()
+        return seen
+
+    whole, resumed = epochs(0, 0), epochs(16, 1)
+
+    assert all(sorted(indices) == list(range(22)) for indices in whole.values())
+    assert len(resumed[1]) == 6
+    assert set(resumed[1]) <= set(whole[1])
+    assert resumed[2] == whole[2]
 
 
 def test_dict_samples_gain_names_and_the_dataset_keeps_its_own():

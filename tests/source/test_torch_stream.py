@@ -89,6 +89,18 @@ def test_batches_do_not_depend_on_workers_in_three_epochs(num_workers):
         assert seen == expected
 
 
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_ids_follow_a_stream_that_shuffles(num_workers):
+    """Ids are the source's, places are the stream's, in whatever order the samples come."""
+    order = np.random.default_rng(5).permutation(23).tolist()
+    dataset = TaggedIterableDataset(lambda: ((f"doc-{i}", torch.tensor(i)) for i in order), 4, "pairs")
+
+    for _ in range(3):
+        seen = [(ids, data.tolist()) for data, ids, _ in DataLoader(dataset, batch_size=None, num_workers=num_workers)]
+        assert [i for _, data in seen for i in data] == order
+        assert all(ids == [f"doc-{i}" for i in data] for ids, data in seen)
+
+
 @pytest.mark.parametrize("num_workers", [0, 2, 3])
 @pytest.mark.parametrize("first", [0, 1, 3, 4, 9])
 def test_resume_continues_the_epoch(num_workers, first):
