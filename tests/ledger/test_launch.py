@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -121,7 +123,36 @@ def test_with_a_process_group_rank_0_decides(tmp_path: Path, monkeypatch: pytest
     numbers = []
     for turn in range(2):
         for rank in (0, 1):
-            monkeypatch.setitem(__import__("sys").modules, "torch.distributed", FakeGroup(store, rank))
+            monkeypatch.setitem(sys.modules, "torch.distributed", FakeGroup(store, rank))
+            numbers.append(join(run, rank, 2, token=f"{turn}{rank}"))
+
+    assert numbers == [0, 0, 1, 1]
+
+
+class FakeCoordinator:
+    """The client of JAX's coordinator: a key is set once."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, str] = {}
+
+    def key_value_set(self, key: str, value: str) -> None:
+        if key in self.values:
+            raise RuntimeError("ALREADY_EXISTS")
+        self.values[key] = value
+
+    def blocking_key_value_get(self, key: str, milliseconds: int) -> str:
+        return self.values[key]
+
+
+def test_with_jax_processes_rank_0_decides_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Through the coordinator's store."""
+    run, client = RunFolder(tmp_path), FakeCoordinator()
+    monkeypatch.setitem(sys.modules, "torch.distributed", None)
+    numbers = []
+    for turn in range(2):
+        for rank in (0, 1):
+            state = SimpleNamespace(client=client, process_id=rank, num_processes=2)
+            monkeypatch.setitem(sys.modules, "jax._src.distributed", SimpleNamespace(global_state=state))
             numbers.append(join(run, rank, 2, token=f"{turn}{rank}"))
 
     assert numbers == [0, 0, 1, 1]
@@ -130,9 +161,9 @@ def test_with_a_process_group_rank_0_decides(tmp_path: Path, monkeypatch: pytest
 def test_ranks_that_start_at_different_steps_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """They loaded different checkpoints: no step could ever be called applied."""
     run, store = RunFolder(tmp_path), FakeStore()
-    monkeypatch.setitem(__import__("sys").modules, "torch.distributed", FakeGroup(store, 0))
+    monkeypatch.setitem(sys.modules, "torch.distributed", FakeGroup(store, 0))
     join(run, 0, 2, start=10)
-    monkeypatch.setitem(__import__("sys").modules, "torch.distributed", FakeGroup(store, 1))
+    monkeypatch.setitem(sys.modules, "torch.distributed", FakeGroup(store, 1))
 
     with pytest.raises(LedgerError, match="rank 1 starts at step 20, rank 0 at step 10"):
         join(run, 1, 2, start=20)

@@ -383,6 +383,27 @@ def test_a_ledger_that_nobody_closes_is_closed(tmp_path: Path):
     assert next(iter(open_run(tmp_path).evidence.attempts.values())).ranks[0].closed
 
 
+@pytest.mark.launch
+def test_a_process_that_ends_by_an_exception_keeps_its_last_steps(tmp_path: Path):
+    """Nothing was flushed or closed by hand; the steps and the traceback are there."""
+    code = """
+import sys
+from lading.ledger import Ledger
+from lading.order import Plan
+
+plan = Plan.make({"code": 70, "prose": 31}, batch_size=8, seed=3)
+ledger = Ledger(sys.argv[1], plan)
+for step in range(7):
+    ledger.commit(plan.bill(step))
+raise RuntimeError("out of memory")
+"""
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code, str(tmp_path)], capture_output=True, text=True)
+
+    assert done.stderr.endswith("RuntimeError: out of memory\n")
+    assert open_run(tmp_path).history["step"] == list(range(7))
+    assert open_run(tmp_path).verify().holds
+
+
 def test_batches_that_nobody_ever_commits_do_not_fill_the_memory(tmp_path: Path):
     """A ledger that is only a tracker writes them as delivered and forgets them."""
     with Ledger(tmp_path, PLAN) as ledger:

@@ -32,7 +32,7 @@ from lading.ledger.description import Description, describe, enter_attempt
 from lading.ledger.events import blocks_to_honour, read_events, record_event
 from lading.ledger.launch import launch_token, open_attempt, process_identity
 from lading.ledger.layout import LEDGER_VERSION, RunFolder
-from lading.ledger.rows import MOST_OPEN, Fate, Rows
+from lading.ledger.rows import MOST_OPEN, Fate, Rows, warm_up
 from lading.ledger.schema import APPLIED, SKIPPED
 from lading.ledger.writer import Writer
 from lading.order.event import Event, event_from_dict, event_to_dict
@@ -263,6 +263,7 @@ class Ledger:
         if world.rank == 0:
             enter_attempt(self._run, fresh, launch)
             record_event(self._run, "attempt", attempt=launch.attempt, step=step, world_size=world.world_size)
+        warm_up()
         rows = Rows(self.record, planned=self.plan is not None)
         steps, seconds = self._sync
         self._writer = Writer(folder, rows, sync_steps=steps, sync_seconds=seconds, part_rows=self._part_rows)

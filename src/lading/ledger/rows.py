@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.identity import Bill, total_digest
+from lading.identity import Bill, digest, total_digest
 from lading.identity.digest import as_signed
 from lading.identity.hashing import fold
 from lading.ledger.schema import BATCHES, DELIVERED, SAMPLES
@@ -122,18 +122,23 @@ class Rows:
         tables = {}
         if self._samples:
             tables["samples"] = _samples_table(self._samples)
-            self._samples = []
         if self._rows:
             columns = zip(*self._rows, strict=True)
             arrays = [pa.array(column, type=f.type) for column, f in zip(columns, BATCHES, strict=True)]
             tables["batches"] = pa.Table.from_arrays(arrays, schema=BATCHES)
-            self._rows = []
+        self._samples, self._rows = [], []
         return tables
 
     def _name(self, row: _Open) -> None:
         if self._names and not row.named:
             row.named = True
             self._samples.append(row)
+
+
+def warm_up() -> None:
+    """Import what making rows will import (Numba, and pandas for pyarrow): a thread cannot, once the process ends."""
+    pa.array([0])
+    digest(*[np.zeros(1, dtype=np.int64)] * 3)
 
 
 def _row(
@@ -148,9 +153,8 @@ def _row(
     bill = row.bill
     content = None if row.content is None else as_signed(total_digest(_placed(bill, row.content).tolist()))
     exceptions = json.dumps([asdict(d) for d in bill.deviations]) if bill.deviations else None
-    digest = as_signed(bill.digest)
     place = (bill.step, update, bill.epoch, bill.chunk, bill.position, bill.num_samples)
-    return (*place, digest, content, fate, loss, time, metrics, reason, exceptions)
+    return (*place, as_signed(bill.digest), content, fate, loss, time, metrics, reason, exceptions)
 
 
 def _placed(bill: Bill, content: NDArray[np.uint64]) -> NDArray[np.uint64]:

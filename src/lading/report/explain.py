@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from lading.report.losses import SPIKE_WINDOW, spike_scores
 from lading.report.sightings import StepRecord, fates_of
 from lading.report.table import Table
 
@@ -70,15 +71,18 @@ def explain(run: Run, step: int, around: int) -> Explanation:
     losses = run.losses().arrow
     steps = losses["step"].to_numpy()
     near = losses.filter(pa.array((steps >= step - around) & (steps <= step + around)))
-    spikes = {row["step"]: row for row in run.spikes(threshold=-np.inf)}
-    own = spikes.get(step, {})
+    place = int(np.searchsorted(steps, step))
+    score = usual = None
+    if place < len(steps) and steps[place] == step:
+        before = losses["loss"].to_numpy()[max(0, place - SPIKE_WINDOW) : place + 1].astype(np.float64)
+        score, usual = (float(values[-1]) for values in spike_scores(before, SPIKE_WINDOW))
     return Explanation(
         record=record,
         shares=_shares(run, record),
         exposures=_exposures(run, record),
         around=Table(near),
-        score=own.get("score"),
-        usual_loss=own.get("usual"),
+        score=score,
+        usual_loss=usual,
     )
 
 

@@ -35,6 +35,9 @@ BY_DATASET = pa.schema(
     ]
 )
 _MAD_TO_SIGMA = 1.4826
+_LEAST_STEPS = 8
+SPIKE_WINDOW = 64
+_BLOCK = 1 << 13
 _LEAST_SPREAD = 1e-3  # of the median: a loss that does not move has no spread, and every breath would be a spike
 
 
@@ -63,16 +66,23 @@ def spikes(views: Views, window: int, threshold: float) -> Table:
 def spike_scores(loss: F64, window: int) -> tuple[F64, F64]:
     """Return how far each loss stands above the median of the ``window`` before it, in robust deviations."""
     score, usual = np.zeros(len(loss)), np.full(len(loss), np.nan)
-    least = min(window, 8)
     padded = np.concatenate([np.full(window, np.nan), np.where(np.isfinite(loss), loss, np.nan)])
     before = np.lib.stride_tricks.sliding_window_view(padded, window)[: len(loss)]
-    enough = np.count_nonzero(~np.isnan(before), axis=1) >= least
-    if enough.any():
-        usual[enough] = np.nanmedian(before[enough], axis=1)
-        spread = np.nanmedian(np.abs(before[enough] - usual[enough, None]), axis=1) * _MAD_TO_SIGMA
-        floor = _LEAST_SPREAD * np.maximum(np.abs(usual[enough]), 1e-12)
-        score[enough] = (loss[enough] - usual[enough]) / np.maximum(spread, floor)
+    for start in range(0, len(loss), _BLOCK):  # in blocks: the windows of a long run do not fit the memory
+        part = before[start : start + _BLOCK]
+        enough = np.count_nonzero(~np.isnan(part), axis=1) >= min(window, _LEAST_STEPS)
+        if enough.any():
+            places = start + np.flatnonzero(enough)
+            score[places], usual[places] = _robust_scores(loss[places], part[enough])
     return np.where(np.isfinite(loss), score, np.inf), usual
+
+
+def _robust_scores(loss: F64, before: F64) -> tuple[F64, F64]:
+    median = np.nanmedian if np.isnan(before).any() else np.median
+    usual = median(before, axis=1)
+    spread = median(np.abs(before - usual[:, None]), axis=1) * _MAD_TO_SIGMA
+    floor = _LEAST_SPREAD * np.maximum(np.abs(usual), 1e-12)
+    return (loss - usual) / np.maximum(spread, floor), usual
 
 
 def losses_by_dataset(evidence: Evidence, views: Views, bins: int, steps_per_bin: int = 40) -> Table:

@@ -22,7 +22,7 @@ from lading.report.block import block
 from lading.report.compare import Comparison, compare
 from lading.report.evidence import Evidence, read_evidence
 from lading.report.explain import Explanation, explain
-from lading.report.losses import has_own_losses, losses, losses_by_dataset, spikes
+from lading.report.losses import SPIKE_WINDOW, has_own_losses, losses, losses_by_dataset, spikes
 from lading.report.mix import mix, passes
 from lading.report.planned_samples import planned_samples
 from lading.report.sightings import StepRecord, dataset_number, newest_plan, next_step, step_record, where
@@ -111,7 +111,7 @@ class Run:
         """Whether training committed metrics ``loss/<dataset>``."""
         return has_own_losses(self.evidence, self._views)
 
-    def spikes(self, *, window: int = 64, threshold: float = 6.0) -> Table:
+    def spikes(self, *, window: int = SPIKE_WINDOW, threshold: float = 6.0) -> Table:
         """Return the steps whose loss stands far above those before them, the worst first.
 
         Args:
