@@ -7,6 +7,8 @@ import random
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
@@ -243,6 +245,37 @@ def test_planted_fault_is_found_with_evidence_and_a_mending_line(name):
 def test_sound_loader_is_left_in_peace(name):
     """Nothing is said where nothing is wrong."""
     assert audit(SOUND[name]()) == []
+
+
+ways_to_shuffle = {
+    "in order": lambda data, size: DataLoader(data, size),
+    "shuffled": lambda data, size: DataLoader(data, size, shuffle=True),
+    "a generator": lambda data, size: DataLoader(data, size, shuffle=True, generator=torch.Generator()),
+    "replacement": lambda data, size: DataLoader(data, size, sampler=RandomSampler(data, replacement=True)),
+    "a part": lambda data, size: DataLoader(data, size, sampler=RandomSampler(data, num_samples=-(-len(data) // 3))),
+    "batches": lambda data, size: DataLoader(data, batch_sampler=BatchSampler(RandomSampler(data), size, False)),
+}
+
+
+@given(st.sampled_from(sorted(ways_to_shuffle)), st.integers(1, 40), st.integers(1, 9), st.integers(0, 2**32))
+def test_sound_loaders_of_any_size_are_left_in_peace(way, size, batch_size, seed):
+    """Chance is not taken for a fault, however little data there is."""
+    torch.manual_seed(seed)
+
+    assert audit(ways_to_shuffle[way](numbers(size), batch_size)) == []
+
+
+@given(st.integers(4, 40), st.integers(1, 9), st.integers(2, 4), st.booleans(), st.booleans())
+def test_distributed_samplers_have_exactly_the_faults_of_their_arithmetic(size, batch_size, ranks, drop, shuffle):
+    """What does not divide by the ranks is padded or dropped; an epoch that is never told is always the same."""
+    data = numbers(size)
+    sampler = DistributedSampler(data, ranks, 0, shuffle=shuffle, drop_last=drop)
+    loader = DataLoader(data, batch_size, sampler=sampler)
+    expected = {DROPPED_TAIL if drop else PADDING_TWICE} if size % ranks else set()
+
+    assert {f.fault for f in audit(loader, set_epoch=True)} == expected
+    assert {f.fault for f in audit(loader)} - {SAME_ORDER} == expected
+    assert (SAME_ORDER in {f.fault for f in audit(loader)}) == shuffle
 
 
 def test_every_fault_is_planted():

@@ -27,7 +27,8 @@ from lading.loader.audit_finding import (
 )
 from lading.loader.audit_watch import Watched, dealt
 
-_UNLIKELY = math.log(1e-6)
+# What chance would do less often than this is not taken for chance.
+_UNLIKELY = math.log(1e-4)
 
 
 @dataclass(frozen=True)
@@ -38,16 +39,22 @@ class OrderFacts:
         length: Samples of the dataset.
         sampler: Name of the sampler's type.
         has_set_epoch: Whether the sampler can be told the epoch.
+        shuffles: Whether the sampler says that it shuffles.
+        is_fixed: Whether the sampler is known to draw nothing by chance.
         drops_last: Whether loader, batch sampler or sampler say ``drop_last``.
         with_replacement: Whether the sampler says that it draws with replacement.
+        takes_part: Whether the sampler says that it takes only a part of the data in each epoch.
         is_limited: Whether the training loop takes only some batches of an epoch.
     """
 
     length: int
     sampler: str
     has_set_epoch: bool = False
+    shuffles: bool = False
+    is_fixed: bool = False
     drops_last: bool = False
     with_replacement: bool = False
+    takes_part: bool = False
     is_limited: bool = False
 
 
@@ -98,18 +105,22 @@ class OrderJudge:
 
     @functools.cached_property
     def is_repeated_run(self) -> bool:
-        """Whether every epoch was the same, on every rank."""
-        return self.num_epochs > 1 and all(
-            np.array_equal(rank.order(0), rank.order(epoch))
-            for rank in self.watched
-            for epoch in range(1, self.num_epochs)
-        )
+        """Whether every epoch was the same, on every rank, and not by chance."""
+        later = range(1, self.num_epochs)
+        alike = all(np.array_equal(rank.order(0), rank.order(e)) for rank in self.watched for e in later)
+        size = min(sum(len(rank.order(0)) for rank in self.watched), self.facts.length)
+        return self.num_epochs > 1 and alike and self._is_unlikely(math.lgamma(self.facts.length - size + 1), size=size)
+
+    def _is_unlikely(self, free: float, *, size: int, ordered: bool = True) -> bool:
+        """Say whether chance would hardly ever draw the same samples (in the same order) in every epoch."""
+        ways = math.lgamma(self.facts.length + 1) - free - (0.0 if ordered else math.lgamma(size + 1))
+        return self.facts.is_fixed or -ways * (self.num_epochs - 1) < _UNLIKELY
 
     @functools.cached_property
     def is_in_order(self) -> bool:
         """Whether samples come in the order of the dataset, as for evaluation."""
         firsts = list(dict.fromkeys(dealt(self.watched, 0)))  # padding repeats what came before
-        return firsts == sorted(firsts)
+        return firsts == sorted(firsts) and not self.facts.shuffles
 
     @functools.cached_property
     def tail(self) -> int:
@@ -119,14 +130,12 @@ class OrderJudge:
             return 0
         (m,) = missing
         batch = self.step_samples // self.num_ranks
-        whole = self.facts.drops_last or m in (
-            self.facts.length % max(batch, 1),
-            self.facts.length % max(self.step_samples, 1),
-        )
+        ends = (self.facts.length % max(batch, 1), self.facts.length % max(self.step_samples, 1))
+        whole = self.facts.drops_last or (m in ends and not self.facts.takes_part)
         return m if whole and 0 < m < self.step_samples + self.num_ranks else 0
 
     def _same_order(self) -> Finding | None:
-        if not self.is_repeated_run or self.is_in_order or len(self.watched[0].order(0)) < 3:
+        if not self.is_repeated_run or self.is_in_order:
             return None
         head = self.watched[0].order(0)[:6].tolist()
         mend = "loader.sampler.set_epoch(epoch)  # before each epoch; audit(..., set_epoch=True) if your loop does so"
@@ -165,12 +174,11 @@ class OrderJudge:
         return min(len(epoch) for epoch in rank.epochs)
 
     def _is_no_accident(self, batches: int) -> bool:
-        """Say whether chance would hardly ever give these batches twice."""
+        """Say whether chance would hardly ever give these batches in every epoch."""
         if batches == 0 or self.is_in_order:
             return False
         size = sum(len(b.samples) for b in self.watched[0].epochs[0][:batches])
-        chances = [-math.log(max(self.facts.length - i, 1)) for i in range(size)]
-        return sum(chances) < _UNLIKELY
+        return self._is_unlikely(math.lgamma(max(self.facts.length - size, 0) + 1), size=size)
 
     def _twice(self) -> list[Finding]:
         if self.facts.with_replacement or (self.is_drawn and not self._is_shared):
@@ -248,9 +256,11 @@ class OrderJudge:
         return some(list(islice(chain.from_iterable(gaps), 6)), total=self._num_never())
 
     def _is_chance(self) -> bool:
-        """Say whether epochs take different parts of the data, and chance explains what none of them took."""
+        """Say whether chance explains what none of the epochs took."""
+        size = len(self.counts[0][0])
         if all(np.array_equal(self.counts[0][0], samples) for samples, _ in self.counts[1:]):
-            return False
+            free = math.lgamma(self.facts.length - size + 1)
+            return self.num_epochs > 1 and not self._is_unlikely(free, size=size, ordered=False)
         shares = [self._num_missing(epoch) / self.facts.length for epoch in range(self.num_epochs)]
         expected = self.facts.length * math.prod(shares)
         return self._num_never() <= expected + 5 * math.sqrt(expected) + 1

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, RandomSampler, SequentialSampler, SubsetRandomSampler
 
 from lading.errors import LoaderError
 from lading.identity import World
@@ -29,6 +29,12 @@ from lading.loader.foreign import is_iterable, order_of
 from lading.loader.random_state import untouched
 
 MAX_BATCHES = 10_000
+
+# Of very little data two epochs may be alike by chance: then more of them are watched.
+_FEW_SAMPLES, _MORE_EPOCHS = 12, 6
+
+# Samplers that draw nothing by chance, or always from the same samples.
+_FIXED = (list, tuple, range, SequentialSampler, SubsetRandomSampler)
 
 
 def audit(
@@ -70,6 +76,8 @@ def audit(
 
 def _audit_order(loaders: list[Any], epochs: int, set_epoch: bool, limit: int | None) -> list[Finding]:
     first, watched = loaders[0], []
+    if epochs > 1 and len(first.dataset) <= _FEW_SAMPLES:
+        epochs = max(epochs, _MORE_EPOCHS)
     ranks = loaders if len(loaders) > 1 or _process_group() else ranks_of(first)
     for rank, loader in enumerate(ranks):
         watched.append(watch_order(loader, rank, epochs, limit or MAX_BATCHES, _teller(loader, set_epoch)))
@@ -90,8 +98,11 @@ def _judged_order(loader: Any, watched: list[Watched], limit: int | None) -> lis
         length=len(loader.dataset),
         sampler=type(order).__name__,
         has_set_epoch=hasattr(order, "set_epoch"),
+        shuffles=getattr(order, "shuffle", False) is True,
+        is_fixed=hasattr(order, "set_epoch") or isinstance(order, _FIXED),
         drops_last=any(getattr(o, "drop_last", False) for o in (loader, loader.batch_sampler, order)),
         with_replacement=bool(getattr(order, "replacement", False)) or getattr(loader, "mixture", None) is not None,
+        takes_part=isinstance(order, RandomSampler) and order.num_samples < len(loader.dataset),
         is_limited=is_cut or most >= MAX_BATCHES,
     )
     if len(watched) == 1:
