@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from lading.report.losses import SPIKE_WINDOW, spike_scores
-from lading.report.sightings import StepRecord, fates_of
+from lading.report.sightings import fates_of
+from lading.report.steps import StepRecord
 from lading.report.table import Table
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from lading.report.compare import Comparison
 from lading.report.explain import Explanation
-from lading.report.sightings import StepRecord
+from lading.report.steps import StepRecord
 from lading.report.summary import Summary
 from lading.report.verify import Verdict
 

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from lading.errors import ConfigError
@@ -34,67 +32,7 @@ WHERE = pa.schema(
         ("note", pa.string()),
     ]
 )
-CONTENT = pa.schema(
-    [
-        ("slot", pa.int64()),
-        ("rank", pa.int32()),
-        ("dataset", pa.int32()),
-        ("name", pa.string()),
-        ("index", pa.int64()),
-        ("note", pa.string()),
-    ]
-)
 PLANNED = "planned"
-
-
-@dataclass(frozen=True)
-class StepRecord:
-    """Everything known of one step.
-
-    Attributes:
-        step: Its number.
-        batch_id: Its batch's id, where there is a plan.
-        epoch: Its epoch.
-        chunk: Its chunk, where there are chunks.
-        fate: ``applied``, ``skipped``, ``delivered`` (and not used), or ``planned`` (not reached).
-        attempt: The attempt that owns it; None where it is only planned.
-        update: The optimizer update that used it.
-        loss: Loss of that update.
-        time: When its fate was decided, in ISO 8601.
-        metrics: Further numbers.
-        reason: Why it was skipped.
-        digest: Digest of what was really delivered, as hex.
-        expected: Digest of what the plan says, exceptions taken into account.
-        samples: What it held: slot, rank, dataset, name, index, note.
-        exceptions: Departures from the plan.
-        earlier: Fates in attempts that were rolled back.
-    """
-
-    step: int
-    batch_id: str | None
-    epoch: int | None
-    chunk: int | None
-    fate: str
-    attempt: int | None
-    update: int | None
-    loss: float | None
-    time: str | None
-    metrics: dict[str, float]
-    reason: str | None
-    digest: str | None
-    expected: str | None
-    samples: Table
-    exceptions: list[dict[str, Any]]
-    earlier: list[dict[str, Any]]
-
-    @property
-    def matches(self) -> bool | None:
-        """Whether the plan and the evidence agree; None where there is only one of them."""
-        return None if self.digest is None or self.expected is None else self.digest == self.expected
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything as JSON-able fields."""
-        return {**vars(self), "samples": self.samples.dicts(), "matches": self.matches}
 
 
 def step_fate(fates: list[str], world_size: int) -> str:
@@ -220,46 +158,6 @@ def dataset_number(evidence: Evidence, dataset: str | int) -> int:
     raise ConfigError(f"no dataset {dataset!r} in this run: it has {', '.join(map(repr, names))}.")
 
 
-def step_record(evidence: Evidence, views: Views, step: int) -> StepRecord:
-    """Return everything known of a step."""
-    if step < 0:
-        raise ConfigError(f"step {step} is negative: steps count from 0.")
-    records = fates_of(evidence, [step])
-    owner = evidence.owner(step)
-    record = records.get((owner, step)) if owner is not None else None
-    plan = evidence.plan(owner) if record is not None and owner is not None else newest_plan(evidence)
-    if record is None and plan is None:
-        raise ConfigError(f"nobody recorded step {step}: this run goes to step {next_step(evidence) - 1}.")
-    world_size = evidence.attempts[owner].launch.world_size if record is not None and owner is not None else 1
-    exceptions = record["exceptions"] if record else []
-    bill = expected_bill(plan, step, exceptions) if plan is not None else None
-    if bill is not None:
-        location = plan.locate(step) if plan is not None else None
-        samples = _bill_samples(bill, world_size, plan.clock.batch_at(step) if plan else len(bill), exceptions)
-        planned = {"epoch": bill.epoch, "chunk": location.chunk if location else None}
-    else:
-        samples, planned = _named_samples(evidence, views, owner, step), {}
-    known = record or {}
-    return StepRecord(
-        step=step,
-        batch_id=bill.batch_id if bill is not None else None,
-        fate=known.get("fate", PLANNED),
-        attempt=owner if record else None,
-        **{name: known.get(name, planned.get(name)) for name in ("epoch", "chunk")},
-        **{name: known.get(name) for name in ("update", "loss", "time", "reason")},
-        metrics=known.get("metrics", {}),
-        digest=f"{known['digest']:016x}" if record else None,
-        expected=f"{bill.digest:016x}" if bill is not None else None,
-        samples=samples,
-        exceptions=exceptions,
-        earlier=[
-            {"attempt": a, "fate": r["fate"], "loss": r["loss"], "time": r["time"]}
-            for (a, _), r in records.items()
-            if not r["owned"]
-        ],
-    )
-
-
 def expected_bill(plan: Plan, step: int, exceptions: Iterable[dict[str, Any]]) -> Bill:
     """Return what the plan and the recorded exceptions say a step held."""
     bill = plan.bill(step)
@@ -270,31 +168,3 @@ def expected_bill(plan: Plan, step: int, exceptions: Iterable[dict[str, Any]]) -
         elif e["substitute"] is not None:
             index[e["slot"]] = e["substitute"]
     return bill.replace(idx=index, is_padding=padding)
-
-
-def _bill_samples(bill: Bill, world_size: int, full: int, exceptions: list[dict[str, Any]]) -> Table:
-    notes = {e["slot"]: _note(e) for e in exceptions} | {d.slot: _note(vars(d)) for d in bill.deviations}
-    slots = bill.slots
-    ranks = ((slots + 1) * world_size - 1) // max(full, 1)
-    names = [bill.names[d] for d in bill.dataset_idx.tolist()]
-    columns = [slots, ranks, bill.dataset_idx, names, bill.idx, [notes.get(s, "") for s in slots.tolist()]]
-    return Table(pa.table([pa.array(c, f.type) for c, f in zip(columns, CONTENT, strict=True)], schema=CONTENT))
-
-
-def _note(exception: dict[str, Any]) -> str:
-    reason = f" ({exception['reason']})" if exception.get("reason") else ""
-    if exception["kind"] == "skipped":
-        return f"skipped{reason}"
-    return f"in place of {exception['index']}{reason}"
-
-
-def _named_samples(evidence: Evidence, views: Views, owner: int | None, step: int) -> Table:
-    views.create_samples()
-    table = views.query(
-        f"SELECT slot::BIGINT AS slot, rank, dataset, index FROM recorded_samples WHERE step = {step} "
-        f"AND attempt = {-1 if owner is None else owner} ORDER BY slot"
-    )
-    names = np.array([*evidence.description.datasets, "?"], dtype=object)
-    labels = names[np.minimum(table["dataset"].to_numpy(), len(names) - 1)]
-    columns = [table["slot"], table["rank"], table["dataset"], pa.array(labels, pa.string()), table["index"]]
-    return Table(pa.table([*columns, pa.array([""] * len(table))], schema=CONTENT))
