@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,8 +14,7 @@ EXAMPLES = ROOT / "examples"
 
 # Run here, with what each must print in the end.
 HERE = {
-    "adopt_existing_loader.py": ["byte for byte the same: True", "the record holds"],
-    "spike_hunt.py": ["[('web', 1234), ('web', 1235), ('web', 1236)]", "has 0 spikes, the record holds: True"],
+    "spike_hunt.py": ["scraped:111, scraped:1333, scraped:777", "epoch 1: 0 spikes", "the record holds: True"],
     "mixture.py": ["off by at most", "written"],
     "packing.py": ["tokens) was in steps"],
     "audio.py": ["val"],
@@ -27,33 +27,22 @@ ELSEWHERE = {
     "jasper.py": ("tests/source/test_jasper_example.py", "jasper.py"),
     "jasper_texts.py": ("examples/jasper.py", "jasper_texts"),
     "tones.yaml": ("tests/cli/test_train_cli.py", "tones.yaml"),
-    "deepspeed_training.py": ("tests/test_examples.py", "test_the_deepspeed_example_runs"),
+    "deepspeed_training.py": ("tests/train/test_deepspeed.py", "deepspeed_training.py"),
+    "adopt_existing_loader.py": ("tests/train/test_tracking.py", "adopt_existing_loader.py"),
 }
 
 
 @pytest.mark.parametrize("example", HERE)
 def test_example_runs(example, tmp_path):
     """As a reader would start it, in an empty folder, and with its promised answer."""
-    done = subprocess.run(
-        [sys.executable, str(EXAMPLES / example)], capture_output=True, text=True, timeout=250, cwd=tmp_path
-    )
+    command = [sys.executable, str(EXAMPLES / example)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(tmp_path)}
+
+    done = subprocess.run(command, capture_output=True, text=True, timeout=250, cwd=tmp_path, env=environment)
 
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     for words in HERE[example]:
         assert words in done.stdout, done.stdout[-3000:]
-
-
-@pytest.mark.launch
-def test_the_deepspeed_example_runs(tmp_path, monkeypatch):
-    """It trains, evaluates, and leaves a run that can be asked."""
-    monkeypatch.setenv("DS_ACCELERATOR", "cpu")
-    command = [sys.executable, str(EXAMPLES / "deepspeed_training.py"), str(tmp_path / "ds"), "--max-steps", "20"]
-
-    done = subprocess.run(command, capture_output=True, text=True, timeout=250, cwd=tmp_path)
-
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    assert "ask: lading mix" in done.stdout
-    assert (tmp_path / "ds" / "run.json").exists()
 
 
 def test_every_example_is_run_and_short():
