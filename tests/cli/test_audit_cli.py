@@ -62,7 +62,7 @@ def test_finding_is_told_with_evidence_and_mending_line(capsys):
     assert lading("audit", "audited_loaders:cut", "--epochs", "3") == 1
 
     out = capsys.readouterr().out
-    assert out.startswith("dropped tail: the last 2 samples of every epoch are dropped")
+    assert out.startswith("dropped tail: the last 2 samples of every epoch are dropped:")
     assert "seen:" in out
     assert "drop_last=False" in out
 

@@ -195,6 +195,8 @@ FAULTY = {
     "drop_last in order": (DROPPED_TAIL, lambda: DataLoader(numbers(42), 4, drop_last=True)),
     "drop_last shuffled": (DROPPED_TAIL, lambda: DataLoader(numbers(42), 4, shuffle=True, drop_last=True)),
     "drop_last of a sampler": (DROPPED_TAIL, lambda: distributed(40, drop_last=True)),
+    "drop_last of everything": (DROPPED_TAIL, lambda: DataLoader(numbers(3), 4, shuffle=True, drop_last=True)),
+    "sampler that gives nothing": (NEVER_REACHED, lambda: DataLoader(numbers(20), 4, sampler=[])),
     "drop_last of a stream": (DROPPED_TAIL, lambda: DataLoader(Sharded(42), 4, num_workers=2, drop_last=True)),
     "padding of a distributed sampler": (PADDING_TWICE, lambda: distributed(40)),
     "padding of full batches": (PADDING_TWICE, lambda: DataLoader(numbers(42), batch_sampler=FilledUp())),

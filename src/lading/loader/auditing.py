@@ -19,9 +19,10 @@ from torch.utils.data import DataLoader, RandomSampler, SequentialSampler, Subse
 
 from lading.errors import LoaderError
 from lading.identity import World
+from lading.loader.audit_evidence import OrderEvidence, OrderFacts
 from lading.loader.audit_finding import Finding
 from lading.loader.audit_numbers import same_numbers
-from lading.loader.audit_order import OrderFacts, OrderJudge
+from lading.loader.audit_order import OrderJudge
 from lading.loader.audit_stream import StreamFacts, StreamJudge
 from lading.loader.audit_stream_watch import StreamPass, declared_length, watch_stream
 from lading.loader.audit_watch import Watched, is_planned, ranks_of, watch_order, watch_plan
@@ -107,7 +108,7 @@ def _judged_order(loader: Any, watched: list[Watched], limit: int | None) -> lis
     )
     if len(watched) == 1:
         watched = _unseen_ranks(loader, watched)
-    return OrderJudge(watched, facts).findings()
+    return OrderJudge(OrderEvidence(watched, facts)).findings()
 
 
 def _unseen_ranks(loader: Any, watched: list[Watched]) -> list[Watched]:
