@@ -81,7 +81,7 @@ class Ledger:
         self._sync = _sync_every(flush_every)
         self._world = World.current(rank, world_size) if rank is not None or world_size is not None else None
         self._allow_changed_plan, self._names, self._part_rows = allow_changed_plan, tuple(names), part_rows
-        self._run = RunFolder(self.run_dir)
+        self._run = RunFolder(self.run_dir.absolute())  # training may change its folder
         self._writer: Writer | None = None
         self._last, self._settled = -1, -1
         self._open: dict[int, None] = {}
