@@ -352,19 +352,19 @@ print("done")
 @pytest.mark.launch
 def test_a_run_can_be_read_while_another_process_writes_it(tmp_path: Path):
     """A reader sees what was flushed, always whole, and the writer comes to its end regardless."""
-    environment = {**os.environ, "LADING_NUMBA": "0"}
-    writer = subprocess.Popen(
-        [sys.executable, "-c", WRITER, str(tmp_path)], env=environment, stdout=subprocess.PIPE, text=True
-    )
+    command = [sys.executable, "-c", WRITER, str(tmp_path)]
     seen: list[int] = []
-    while writer.poll() is None:
-        if (tmp_path / "run.json").exists():
-            run = open_run(tmp_path)
-            steps = run.history["step"]
-            assert steps == list(range(len(steps)))
-            assert run.verify().holds
-            seen.append(len(steps))
-    assert writer.communicate()[0] == "done\n"
+    with subprocess.Popen(
+        command, env={**os.environ, "LADING_NUMBA": "0"}, stdout=subprocess.PIPE, text=True
+    ) as writer:
+        while writer.poll() is None:
+            if (tmp_path / "run.json").exists():
+                run = open_run(tmp_path)
+                steps, verdict = run.history["step"], run.verify()
+                assert steps == list(range(len(steps)))
+                assert verdict.holds, verdict.faults
+                seen.append(len(steps))
+        assert writer.communicate()[0] == "done\n"
 
     assert seen == sorted(seen)
     assert len(set(seen)) > 2

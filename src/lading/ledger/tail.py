@@ -91,6 +91,7 @@ class Tail:
     """What a tail holds.
 
     Attributes:
+        present: Whether there was a file when it was read.
         generation: Number of the part it will become; None where the header is damaged.
         tables: The good records of each table, in order.
         missing: Bytes that were written once and are gone.
@@ -98,6 +99,7 @@ class Tail:
         damaged: (offset, first step or None) of records whose bytes changed.
     """
 
+    present: bool = False
     generation: int | None = None
     tables: dict[str, list[pa.Table]] = field(default_factory=lambda: {name: [] for name in TABLES})
     missing: int = 0
@@ -112,6 +114,7 @@ def read_tail(path: Path) -> Tail:
         content = path.read_bytes()
     except FileNotFoundError:
         return tail
+    tail.present = True
     written = synced = 0
     head = content[: _HEADER.size]
     if len(head) == _HEADER.size and zlib.crc32(head[:-4]) == _HEADER.unpack(head)[4] and head.startswith(MAGIC):

@@ -120,7 +120,7 @@ def _check_tail(evidence: Evidence, rank: RankEvidence, verdict: Verdict) -> Non
     stale = tail.generation is not None and tail.generation < rank.parts
     if stale or rank.closed:
         return
-    if not path.exists():
+    if not tail.present:  # when it was looked at; a writer may have closed the rank since
         if rank.files:
             verdict.fault(f"{path} is missing: the rank did not end in order", file=path, step=_after(evidence, rank))
         return
