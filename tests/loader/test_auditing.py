@@ -402,15 +402,19 @@ def test_audit_takes_nothing_from_the_run():
 
     torch.manual_seed(5)
     loader, sampler = DataLoader(Untouchable(), 4, shuffle=True), StatefulDistributedSampler(range(40), 2, 0, epoch=3)
+    generators = [torch.Generator().manual_seed(rank) for rank in range(2)]
     lading = Loader({"n": numbers()}, batch_size=4)
     next(iter(lading))
     place, before = lading.state_dict(), torch.get_rng_state()
+    drawn = [generator.get_state() for generator in generators]
 
     audit(loader)
     audit(DataLoader(numbers(), 4, sampler=sampler), set_epoch=True)
     audit(lading)
+    audit([DataLoader(numbers(), 4, shuffle=True, generator=generator) for generator in generators])
 
     assert torch.equal(torch.get_rng_state(), before)
+    assert all(torch.equal(g.get_state(), state) for g, state in zip(generators, drawn, strict=True))
     assert sampler.epoch == 3
     assert lading.state_dict() == place
 

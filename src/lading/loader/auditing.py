@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 from torch.utils.data import DataLoader, RandomSampler, SequentialSampler, SubsetRandomSampler
@@ -64,15 +65,14 @@ def audit(
     first = loaders[0]
     if is_planned(first):
         return _judged_order(first, watch_plan(first, epochs, limit_batches or MAX_BATCHES), limit_batches)
-    with untouched(first):
-        told = _told_epochs(loaders)
-        try:
-            if is_iterable(first):
-                return _audit_stream(loaders, epochs, set_epoch, limit_batches)
-            return _audit_order(loaders, epochs, set_epoch, limit_batches)
-        finally:
-            for order, epoch in told:
-                order.epoch = epoch
+    with ExitStack() as afterwards:
+        for loader in loaders:
+            afterwards.enter_context(untouched(loader))
+            for told in (order_of(loader), loader.dataset):
+                if hasattr(told, "set_epoch") and hasattr(told, "epoch"):
+                    afterwards.callback(told.set_epoch, told.epoch)
+        watch = _audit_stream if is_iterable(first) else _audit_order
+        return watch(loaders, epochs, set_epoch, limit_batches)
 
 
 def _audit_order(loaders: list[Any], epochs: int, set_epoch: bool, limit: int | None) -> list[Finding]:
@@ -146,12 +146,6 @@ def _teller(loader: Any, set_epoch: bool) -> Callable[[int], None]:
                 told.set_epoch(epoch)
 
     return tell
-
-
-def _told_epochs(loaders: list[Any]) -> list[tuple[Any, Any]]:
-    """Return the samplers that keep an epoch, with it, so that it can be put back."""
-    orders = [order_of(loader) for loader in loaders]
-    return [(order, order.epoch) for order in orders if hasattr(order, "set_epoch") and hasattr(order, "epoch")]
 
 
 def _loaders(dataloader: Any) -> list[Any]:
