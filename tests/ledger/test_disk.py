@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -78,6 +79,24 @@ def test_a_full_disk_warns_by_policy_and_training_goes_on(small_disk: Path):
     assert run.history["step"] == list(range(len(run.history)))
     assert 5 <= len(run.history) < 105
     assert run.verify().holds
+
+
+def test_rows_that_no_longer_fit_the_memory_are_given_up_and_said_so(small_disk: Path):
+    """A disk that stays full: memory is bounded, and the gap is no secret."""
+    ledger = Ledger(small_disk / "run", PLAN, record="names", on_error="warn")
+    fill(ledger, 0, 5)
+    assert ledger._writer is not None
+    ledger._writer.unsaved_bytes = 100_000
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        for start in range(5, 105, 10):
+            fill(ledger, start, 10)
+        ledger.close()
+
+    texts = [str(warning.message) for warning in heard]
+    assert any("No space left on device" in text for text in texts)
+    assert any("rows of the ledger" in text and "are lost" in text for text in texts)
+    assert open_run(small_disk / "run").history["step"][:5] == list(range(5))
 
 
 def test_a_disk_that_becomes_read_only_is_named(small_disk: Path):

@@ -26,7 +26,7 @@ from lading.ledger.store import RankStore
 _TURN_SECONDS = 0.2
 _QUEUE_ITEMS, _QUEUE_SAMPLES = 1 << 14, 1 << 21
 _TURN_SAMPLES = 1 << 19
-_UNSAVED_TABLES = 1 << 12
+_UNSAVED_BYTES = 1 << 28
 
 
 class Writer:
@@ -62,7 +62,7 @@ class Writer:
         self._fault: LedgerError | None = None
         self._disk_fault: LedgerError | None = None
         self._told = False
-        self.lost_rows = 0
+        self.lost_rows, self.unsaved_bytes = 0, _UNSAVED_BYTES
         self._pid = os.getpid()
         self._thread = threading.Thread(target=self._run, name="lading-ledger", daemon=True)
         self._thread.start()
@@ -172,8 +172,14 @@ class Writer:
 
     def _keep(self, tables: dict[str, Any]) -> None:
         self._unsaved.extend(tables.items())
-        while len(self._unsaved) > _UNSAVED_TABLES:
-            self.lost_rows += len(self._unsaved.popleft()[1])
+        while len(self._unsaved) > 1 and sum(table.nbytes for _, table in self._unsaved) > self.unsaved_bytes:
+            name, table = self._unsaved.popleft()
+            self.lost_rows += len(table)
+            self._fault = LedgerError(
+                f"{self.lost_rows} rows of the ledger in {self._folder.path} are lost: it could not be written for so "
+                f"long that they no longer fit the memory set aside (last lost: {name} up to step "
+                f"{table['step'][-1].as_py()}). `lading verify` will name the gap."
+            )
 
     def _save(self) -> None:
         while self._unsaved:

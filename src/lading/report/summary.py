@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import socket
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +14,8 @@ from lading.report.sightings import newest_plan
 
 if TYPE_CHECKING:
     from lading.report.run import Run
+
+_LATELY_SECONDS = 120
 
 
 @dataclass(frozen=True)
@@ -86,7 +90,13 @@ def describe_attempt(evidence: Evidence, attempt: AttemptEvidence) -> dict[str, 
 def _state(evidence: Evidence, attempt: AttemptEvidence) -> str:
     if attempt.ranks and all(rank.closed for rank in attempt.ranks) and len(attempt.ranks) == attempt.launch.world_size:
         return "ended"
-    newest = max(evidence.attempts)
+    return "running" if attempt.number == max(evidence.attempts) and _is_alive(attempt) else "crashed"
+
+
+def _is_alive(attempt: AttemptEvidence) -> bool:
+    """Say whether the process that opened an attempt lives; on another machine, whether it wrote lately."""
     pid, started = attempt.launch.process
-    alive = started != 0 and process_identity(pid) == (pid, started)
-    return "running" if attempt.number == newest and alive else "crashed"
+    if attempt.launch.host == socket.gethostname():
+        return started != 0 and process_identity(pid) == (pid, started)
+    tails = [rank.folder.tail for rank in attempt.ranks if rank.folder.tail.exists()]
+    return any(time.time() - tail.stat().st_mtime < _LATELY_SECONDS for tail in tails)
