@@ -437,9 +437,16 @@ def test_one_epoch_says_what_one_epoch_can_say():
 
 def test_misuse_is_named():
     """What cannot be audited is refused with a sentence."""
+
+    class Endless(Dataset):
+        def __getitem__(self, index):
+            return index
+
     with pytest.raises(LoaderError, match="found a int: expected a torch DataLoader"):
         audit(5)
     with pytest.raises(LoaderError, match="found a empty list"):
         audit([])
+    with pytest.raises(LoaderError, match="Endless has no length, so nobody can say whether all of it is reached"):
+        audit(DataLoader(Endless(), 4, sampler=range(8)))
     with pytest.raises(LoaderError, match="epochs is 0: expected at least 1"):
         audit(DataLoader(numbers()), epochs=0)

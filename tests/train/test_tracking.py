@@ -577,6 +577,22 @@ def test_indices_with_extras_are_named_by_their_first_part():
     assert [bill.idx.tolist() for _, bill in track(loader).with_bills()] == [[3, 4], [0]]
 
 
+def test_dataset_without_a_length_is_tracked():
+    """With a sampler of its own a dataset need not know how long it is."""
+
+    class Squares(Dataset):
+        def __getitem__(self, index):
+            return index**2
+
+    tracked = track(DataLoader(Squares(), 2, sampler=[3, 5, 4]))
+    batches = tracked.with_bills()
+
+    assert [bill.idx.tolist() for _, bill in [next(batches)]] == [[3, 5]]
+    fresh = track(DataLoader(Squares(), 2, sampler=[3, 5, 4]))
+    fresh.load_state_dict(tracked.state_dict())
+    assert [batch.tolist() for batch in fresh] == [[16]]
+
+
 def test_loader_that_makes_its_own_batches_is_found_out():
     """A subclass that gives more, or fewer, batches than it pulls cannot be named."""
 

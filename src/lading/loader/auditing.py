@@ -27,7 +27,7 @@ from lading.loader.audit_order import OrderJudge
 from lading.loader.audit_stream import StreamFacts, StreamJudge
 from lading.loader.audit_stream_watch import StreamPass, declared_length, watch_stream
 from lading.loader.audit_watch import Watched, is_planned, ranks_of, watch_order, watch_plan
-from lading.loader.foreign import is_iterable, order_of
+from lading.loader.foreign import data_length, is_iterable, order_of
 from lading.loader.random_state import untouched
 
 MAX_BATCHES = 10_000
@@ -77,6 +77,11 @@ def audit(
 
 def _audit_order(loaders: list[Any], epochs: int, set_epoch: bool, limit: int | None) -> list[Finding]:
     first, watched = loaders[0], []
+    if data_length(first) is None:
+        raise LoaderError(
+            f"{type(first.dataset).__name__} has no length, so nobody can say whether all of it is reached. "
+            "Give it __len__."
+        )
     if epochs > 1 and len(first.dataset) <= _FEW_SAMPLES:
         epochs = max(epochs, _MORE_EPOCHS)
     ranks = loaders if len(loaders) > 1 or _process_group() else ranks_of(first)

@@ -54,7 +54,14 @@ def pass_length(dataloader: Any) -> int | None:
         return None
 
 
+def data_length(dataloader: Any) -> int | None:
+    """Return the number of samples, where the dataset says it; with a sampler of its own it need not."""
+    if is_iterable(dataloader) or not hasattr(dataloader.dataset, "__len__"):
+        return None
+    return len(dataloader.dataset)
+
+
 def described(dataloader: Any) -> str:
     """Return what is read, in words."""
-    name = type(dataloader.dataset).__name__
-    return name if is_iterable(dataloader) else f"{name} of {len(dataloader.dataset)} samples"
+    name, length = type(dataloader.dataset).__name__, data_length(dataloader)
+    return name if length is None else f"{name} of {length} samples"

@@ -39,7 +39,7 @@ def pulled_indices(pulled: Any, length: int) -> NDArray[np.int64]:
 
     Args:
         pulled: An index, or any kind of sequence of them. Of an index that is a tuple the first part counts.
-        length: Length of the dataset, to count negative indices from.
+        length: Length of the dataset, to count negative indices from; 0 where it has none.
     """
     if isinstance(pulled, slice):
         pulled = range(*pulled.indices(length))

@@ -25,7 +25,7 @@ from torch.utils.data._utils.pin_memory import pin_memory
 
 from lading.errors import LoaderError, ResumeError
 from lading.identity import World
-from lading.loader.foreign import is_iterable, opened_copy
+from lading.loader.foreign import data_length, is_iterable, opened_copy
 from lading.loader.recorded_names import RowNames, StreamPlace, map_names, pulled_indices, stream_names
 
 
@@ -143,7 +143,7 @@ class Recording:
             parts["collate_fn"] = CountedCollate(dataloader.collate_fn, makes_batches=makes_batches)
         else:
             place = "sampler" if dataloader.batch_sampler is None else "batch_sampler"
-            self._order = RecordedOrder(getattr(dataloader, place), len(dataloader.dataset))  # type: ignore[arg-type]
+            self._order = RecordedOrder(getattr(dataloader, place), data_length(dataloader) or 0)
             parts[place] = self._order
 
     def start(self, skip: int = 0) -> RecordedPass:

@@ -194,6 +194,7 @@ class TrackedLoader:
                 pulls.prime()
         if pulls is not None and standing.batch:
             skipped = self._recording.names(np.concatenate(pulls.skipped))
+            pulls.skipped.clear()
             if names_digest(0, skipped.datasets, skipped.indices) != standing.digest:
                 raise ResumeError(_another_order(sampler, standing.batch))
         return batches
