@@ -14,7 +14,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any
 
 import pyarrow as pa
 
@@ -74,10 +73,11 @@ class Writer:
 
     def take_error(self, *, insist: bool = False) -> LedgerError | None:
         """Return what could not be written and why: once an outage, or as long as it lasts."""
-        disk_fault = self._disk_fault if insist or not self._told else None
-        self._told = self._told or disk_fault is not None
-        error, self._fault = self._fault or disk_fault, None
-        return error
+        fault, self._fault = self._fault, None
+        if fault is None and (insist or not self._told):
+            fault = self._disk_fault
+            self._told = fault is not None
+        return fault
 
     def put(self, item: Callable[[Rows], None], samples: int = 0) -> None:
         """Hand over work about so many samples; waits only where the thread is far behind."""
@@ -122,6 +122,7 @@ class Writer:
                 self._turn(flush=asked > self._answered, closing=closing)
             except OSError as error:
                 self._disk_fault = _explained(error, self._folder)
+                self._give_up_some()
             except Exception as error:  # whatever it is, training must hear of it and nobody may wait for ever
                 self._fault = _explained(error, self._folder)
             with self._turn_done:
@@ -133,7 +134,7 @@ class Writer:
 
     def _turn(self, *, flush: bool, closing: bool) -> None:
         while self._take_some():  # in portions, so that the rows in memory stay few however far behind we are
-            self._keep(self._rows.take())
+            self._unsaved.extend(self._rows.take().items())
             self._save()
             self._store.close_full_part()
         due = flush or self._due()
@@ -141,7 +142,7 @@ class Writer:
             self._rows.show_open()
         if closing:
             self._rows.name_open()
-        self._keep(self._rows.take())
+        self._unsaved.extend(self._rows.take().items())
         self._save()
         if due:
             self._store.sync()
@@ -170,8 +171,8 @@ class Writer:
         by_time = self._sync_seconds is not None and time.monotonic() - self._synced_at >= self._sync_seconds
         return by_steps or by_time
 
-    def _keep(self, tables: dict[str, Any]) -> None:
-        self._unsaved.extend(tables.items())
+    def _give_up_some(self) -> None:
+        """Drop the oldest rows that could not be written, where they no longer fit the memory set aside."""
         while len(self._unsaved) > 1 and sum(table.nbytes for _, table in self._unsaved) > self.unsaved_bytes:
             name, table = self._unsaved.popleft()
             self.lost_rows += len(table)
