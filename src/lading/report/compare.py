@@ -74,7 +74,7 @@ def compare(left: Run, right: Run) -> Comparison:
         differing_steps=int(np.count_nonzero(differs)),
         kind=kind,
         plan_differences=plans[0].differences(plans[1]) if plans[0] is not None and plans[1] is not None else [],
-        samples=_differing_samples(left, right, first, kind) if first is not None and kind != "length" else [],
+        samples=_differing_samples(left, right, first, kind) if first is not None and kind is not None else [],
     )
 
 
@@ -95,6 +95,8 @@ def _total(columns: dict[str, Any]) -> str:
 
 
 def _differing_samples(left: Run, right: Run, step: int, kind: str) -> list[dict[str, Any]]:
+    if kind == "length":
+        return []
     sides = []
     for run in (left, right):
         rows = run.step(step).samples.dicts()
