@@ -357,6 +357,31 @@ RESUMABLE = {
 }
 
 
+@pytest.mark.parametrize("stop", [3, 6, 8])
+def test_resume_with_persistent_workers_goes_on_over_epochs(stop):
+    """Persistent workers drew their seed in the first epoch only; a resumed run draws it later, and nothing shifts."""
+
+    def make():
+        generator = torch.Generator().manual_seed(7)
+        return track(DataLoader(Noisy(), 4, shuffle=True, num_workers=2, persistent_workers=True, generator=generator))
+
+    def read(loader, count):
+        seen = []
+        while len(seen) < count:
+            for _, bill in loader.with_bills():
+                seen.append((bill.step, bill.idx.tolist()))
+                if len(seen) == count:
+                    break
+        return seen
+
+    whole = read(make(), 18)
+    first, second = make(), make()
+    begun = read(first, stop)
+    second.load_state_dict(first.state_dict())
+
+    assert begun + read(second, 18 - stop) == whole
+
+
 @pytest.mark.parametrize("name", RESUMABLE)
 @pytest.mark.parametrize("stop", [1, 3, 6])
 def test_resume_goes_on_in_the_middle_of_an_epoch(name, stop):

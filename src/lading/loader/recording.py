@@ -72,9 +72,12 @@ class RecordedOrder:
         self.order = order
         self.length = length
         self.skip = 0
+        self.rewind: Callable[[], None] | None = None
         self.latest: Pulls | None = None
 
     def __iter__(self) -> Pulls:
+        if self.rewind is not None:
+            self.rewind()
         # Not a generator: a sampler that draws in __iter__ must draw now, as it would without us.
         self.latest = Pulls(self.order, self.length, self.skip)
         return self.latest
@@ -137,6 +140,7 @@ class Recording:
         self.world = world or World()
         self.is_iterable = is_iterable(dataloader)
         self.loader, parts = opened_copy(dataloader)
+        self._parts = parts
         self._order: RecordedOrder | None = None
         if self.is_iterable:
             makes_batches = dataloader.batch_sampler is not None
@@ -146,15 +150,24 @@ class Recording:
             self._order = RecordedOrder(getattr(dataloader, place), data_length(dataloader) or 0)
             parts[place] = self._order
 
-    def start(self, skip: int = 0) -> RecordedPass:
+    @property
+    def starts_workers(self) -> bool:
+        """Whether the next pass makes its workers (or runs without), which takes a random number as their seed."""
+        return self._parts["_iterator"] is None
+
+    def start(self, skip: int = 0, rewind: Callable[[], None] | None = None) -> RecordedPass:
         """Begin a pass, as ``iter(dataloader)`` would.
 
         Args:
             skip: Batches to leave out at the start, without loading them.
+            rewind: Called whenever the sampler is asked to begin, to put random numbers back.
         """
-        if self._order is not None:
-            self._order.skip, self._order.latest = skip, None
-        return RecordedPass(self, iter(self.loader), self._order)
+        if self._order is None:
+            return RecordedPass(self, iter(self.loader), None)
+        self._order.skip, self._order.rewind, self._order.latest = skip, rewind, None
+        begun = RecordedPass(self, iter(self.loader), self._order)
+        self._order.rewind = None
+        return begun
 
     def names(self, indices: NDArray[np.int64]) -> RowNames:
         """Return the names behind indices of a map-style dataset."""

@@ -9,6 +9,7 @@ compared with what was handed out before.
 
 from __future__ import annotations
 
+import functools
 import os
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -131,8 +132,7 @@ class TrackedLoader:
         for tracker in self._trackers():
             tracker.flush()
         if self._standing.batch == 0 and not self._is_resumed:
-            self._standing.random_state = capture(self.dataloader)
-            self._standing.sampler_epoch = told_epoch(self.dataloader)
+            self._note_start()
         return self._standing.to_state(self._source)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -172,11 +172,16 @@ class TrackedLoader:
         if idle is not None and idle.owner() is None and same(capture(self.dataloader), idle.after):
             # Lightning calls iter() once only to see whether it can: as if it had not.
             restore(self.dataloader, idle.before)
-        self._standing.random_state = capture(self.dataloader)
-        self._standing.sampler_epoch = told_epoch(self.dataloader)
+        self._note_start()
         batches = self._recording.start()
         self._idle = _Idle(_nobody, self._standing.random_state, capture(self.dataloader))
         return batches
+
+    def _note_start(self) -> None:
+        """Note everything the order of a pass that begins now depends on."""
+        self._standing.random_state = capture(self.dataloader)
+        self._standing.sampler_epoch = told_epoch(self.dataloader)
+        self._standing.starts_workers = self._recording.starts_workers
 
     def _wake(self) -> RecordedPass:
         return self._resume() if self._is_resumed else self._begin()
@@ -187,8 +192,10 @@ class TrackedLoader:
         # Between epochs the training loop says which one comes; in the middle of one there is no choice.
         if standing.batch and standing.sampler_epoch is not None and hasattr(sampler, "set_epoch"):
             sampler.set_epoch(standing.sampler_epoch)
+        # The seed of persistent workers was drawn in an earlier pass; here it is drawn now, and must not count.
+        rewind = None if standing.starts_workers else functools.partial(restore, self.dataloader, standing.random_state)
         with as_captured(self.dataloader, standing.random_state):
-            batches = self._recording.start(skip=standing.batch)
+            batches = self._recording.start(skip=standing.batch, rewind=rewind)
             pulls = batches.pulls
             if pulls is not None:
                 pulls.prime()

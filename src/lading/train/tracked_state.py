@@ -40,6 +40,7 @@ class Standing:
         digest: Additive digest of the names handed out in the current pass, by place in the pass.
         samples: Samples handed out in the current pass, on this rank.
         sampler_epoch: What the sampler was told as its epoch, or None.
+        starts_workers: Whether the pass drew a seed for its workers; persistent ones had theirs before.
         random_state: Where the random numbers stood when the pass began, as ``capture`` gives it.
     """
 
@@ -50,6 +51,7 @@ class Standing:
     digest: int = 0
     samples: int = 0
     sampler_epoch: int | None = None
+    starts_workers: bool = True
     random_state: Snapshot = field(default_factory=dict)
     _fresh: list[tuple[NDArray[Any], NDArray[Any]]] = field(default_factory=list)
 
@@ -92,6 +94,7 @@ class Standing:
             "digest": f"{self.digest:016x}",
             "samples": self.samples,
             "sampler_epoch": -1 if self.sampler_epoch is None else self.sampler_epoch,
+            "starts_workers": int(self.starts_workers),
             "random_state": json.dumps(packed(self.random_state)),
         }
 
@@ -115,6 +118,7 @@ class Standing:
             digest=int(state["digest"], 16),
             samples=int(state["samples"]),
             sampler_epoch=None if state["sampler_epoch"] < 0 else int(state["sampler_epoch"]),
+            starts_workers=bool(state["starts_workers"]),
             random_state=unpacked(json.loads(state["random_state"])),
         )
 
