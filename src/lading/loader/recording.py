@@ -14,7 +14,6 @@ user's own stays as it is.
 from __future__ import annotations
 
 import warnings
-from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -23,72 +22,11 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader, get_worker_info
 from torch.utils.data._utils.pin_memory import pin_memory
 
-from lading.errors import LoaderError, ResumeError
+from lading.errors import LoaderError
 from lading.identity import World
 from lading.loader.foreign import data_length, is_iterable, opened_copy
-from lading.loader.recorded_names import RowNames, StreamPlace, map_names, pulled_indices, stream_names
-
-
-class Pulls:
-    """One pass over a sampler that notes what it gives, as the DataLoader pulls it."""
-
-    def __init__(self, order: Any, length: int, skip: int) -> None:
-        self._given = iter(order)
-        self._length = length
-        self._to_skip = skip
-        self._ahead: deque[Any] = deque()
-        self.skipped: list[NDArray[np.int64]] = []
-        self.noted: deque[NDArray[np.int64]] = deque()
-
-    def __iter__(self) -> Pulls:
-        return self
-
-    def __next__(self) -> Any:
-        if self._ahead:
-            return self._ahead.popleft()
-        while self._to_skip:
-            self._to_skip -= 1
-            self.skipped.append(pulled_indices(next(self._given), self._length))
-        pulled = next(self._given)
-        if isinstance(pulled, Iterator):
-            pulled = list(pulled)  # it could be read only once, and the dataset needs it
-        self.noted.append(pulled_indices(pulled, self._length))
-        return pulled
-
-    def prime(self) -> None:
-        """Pull the first batch's indices now, while the random numbers stand where they did."""
-        if not self.noted:
-            try:
-                self._ahead.append(next(self))
-            except StopIteration:
-                if self._to_skip:
-                    raise ResumeError(_too_short(len(self.skipped))) from None
-
-
-class RecordedOrder:
-    """Stands in a DataLoader's copy where its batch sampler (or sampler) stood."""
-
-    def __init__(self, order: Any, length: int) -> None:
-        self.order = order
-        self.length = length
-        self.skip = 0
-        self.rewind: Callable[[], None] | None = None
-        self.latest: Pulls | None = None
-
-    def __iter__(self) -> Pulls:
-        if self.rewind is not None:
-            self.rewind()
-        # Not a generator: a sampler that draws in __iter__ must draw now, as it would without us.
-        self.latest = Pulls(self.order, self.length, self.skip)
-        return self.latest
-
-    def __len__(self) -> int:
-        return len(self.order)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name == "order":
-            raise AttributeError(name)
-        return getattr(self.order, name)
+from lading.loader.pulls import Pulls, RecordedOrder
+from lading.loader.recorded_names import RowNames, StreamPlace, map_names, stream_names
 
 
 class Counted:
@@ -257,10 +195,3 @@ def _refuse(dataloader: Any) -> None:
             "the DataLoader has in_order=False: batches then come in the order in which workers finish, and nobody can "
             "say which samples a batch holds. Pass in_order=True."
         )
-
-
-def _too_short(found: int) -> str:
-    return (
-        f"the sampler ended after {found} batches, before the place the state was taken at. "
-        "The dataset or the sampler has changed: start the epoch anew, or restore them."
-    )
