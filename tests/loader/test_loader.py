@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import gc
 import json
+import pickle
 import random
+import weakref
 
 import numpy as np
 import pytest
@@ -15,7 +18,9 @@ from hypothesis import strategies as st
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset, TensorDataset
 
 from lading.errors import BadSampleError, LoaderError, PlanError, ResumeError, SourceError, WorldError
+from lading.ledger import Ledger
 from lading.loader.loader import Loader
+from lading.report import open_run
 from lading.source.columns import Columns
 from lading.testing import assert_resumable
 from lading.testing.resumable import same
@@ -240,8 +245,9 @@ def test_is_a_dataloader_with_its_arguments_as_attributes():
     assert (loader.drop_last, loader.prefetch_factor, loader.seed, loader.shuffle) == (True, 3, 0, True)
     assert isinstance(Loader({"a": data, "b": data}, 4).dataset, ConcatDataset)
     assert isinstance(loader.sampler, torch.utils.data.DistributedSampler)
-    flat = list(Loader(data, 4).sampler)
-    assert flat == [s.index for batch in run(Loader(data, 4)) for s in batch] and len(Loader(data, 4).sampler) == 10
+    whole = Loader(data, 4)
+    flat, length = list(whole.sampler), len(whole.sampler)
+    assert flat == [s.index for batch in run(whole) for s in batch] and length == 10
 
 
 def test_breaking_off_starts_the_same_epoch_again():
@@ -691,3 +697,38 @@ def test_an_error_in_the_prefetch_thread_reaches_the_caller():
 
     with pytest.raises(BadSampleError, match="sample 7 of dataset 'data'"):
         list(Loader(Broken(x=np.arange(20)), 2, prefetch=2))
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_a_loader_that_is_let_go_ends_its_workers_at_once(persistent):
+    """Nothing keeps it alive in a circle: shutting workers down from the garbage collector takes torch 10 seconds."""
+    loader = Loader(Squares(400), 4, num_workers=2, persistent_workers=persistent)
+    batches = iter(loader)
+    next(batches)
+    reference = weakref.ref(loader)
+    gc.disable()
+    try:
+        del batches, loader
+        assert reference() is None
+    finally:
+        gc.enable()
+
+
+def test_a_sampler_without_its_loader_says_so():
+    """It is a view; it survives pickling with its loader."""
+    loader = Loader(Squares(10), 4)
+    twin = pickle.loads(pickle.dumps(loader))
+
+    assert list(twin.sampler) == list(loader.sampler)
+    with pytest.raises(LoaderError, match="a sampler is a view. Keep the loader"):
+        list(Loader(Squares(10), 4).sampler)
+
+
+def test_workers_fork_beside_a_ledger_in_every_epoch(tmp_path):
+    """A ledger's thread writes while workers start again and again; batches and record are right."""
+    with Ledger(tmp_path / "run") as ledger:
+        loader = Loader(Squares(40), 4, num_workers=2, tracker=ledger)
+        seen = [bill.samples for _ in range(3) for batch, bill in loader.with_bills() if ledger.commit(bill) is None]
+
+    assert seen == [loader.plan.bill(step).samples for step in range(30)]
+    assert open_run(tmp_path / "run").verify()

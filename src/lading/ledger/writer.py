@@ -18,6 +18,7 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from lading.errors import LedgerError
+from lading.identity.forking import Busy
 from lading.ledger.layout import RankFolder
 from lading.ledger.rows import Rows
 from lading.ledger.store import RankStore
@@ -62,7 +63,7 @@ class Writer:
         self._disk_fault: LedgerError | None = None
         self._told = False
         self.lost_rows, self.unsaved_bytes = 0, _UNSAVED_BYTES
-        self._pid = os.getpid()
+        self._pid, self._busy = os.getpid(), Busy()
         self._thread = threading.Thread(target=self._run, name="lading-ledger", daemon=True)
         self._thread.start()
 
@@ -119,7 +120,8 @@ class Writer:
             self._wake.clear()
             asked, closing = self._asked, self._closing
             try:
-                self._turn(flush=asked > self._answered, closing=closing)
+                with self._busy:
+                    self._turn(flush=asked > self._answered, closing=closing)
             except OSError as error:
                 self._disk_fault = _explained(error, self._folder)
                 self._give_up_some()

@@ -9,10 +9,7 @@ All three give the same deliveries in the same order.
 
 from __future__ import annotations
 
-import contextlib
-import queue
 import sys
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, cast
@@ -22,9 +19,9 @@ from torch.utils.data import DataLoader, Dataset
 
 from lading.identity.hashing import key64
 from lading.loader.fetch import Delivery, Fetcher, WorkOrder
+from lading.source.ahead import ahead
 
 Delivered = tuple[WorkOrder, Delivery]
-THREAD_NAME = "lading-prefetch"
 PREFETCH = 2
 PREFETCH_BYTES = 1 << 20  # below this a batch is quicker to gather than to hand over
 
@@ -48,44 +45,11 @@ def in_this_process(
             depth = PREFETCH if fetcher.in_columns and nbytes(delivery.batch) >= PREFETCH_BYTES else 0
         yield order, delivery
         if depth:
-            yield from in_thread(fetch, orders, depth)
+            yield from ahead(((order, fetch(order)) for order in orders), depth)
 
 
 def _pinned(fetcher: Fetcher) -> Callable[[WorkOrder], Delivery]:
     return lambda order: fetcher(order).pin_memory()
-
-
-def in_thread(fetcher: Callable[[WorkOrder], Delivery], orders: Iterator[WorkOrder], depth: int) -> Iterator[Delivered]:
-    """Fetch batches ahead in a thread; at most ``depth`` wait."""
-    ready: queue.Queue[Delivered | BaseException | None] = queue.Queue(maxsize=depth)
-    stopped = threading.Event()
-
-    def put(item: Delivered | BaseException | None) -> None:
-        while not stopped.is_set():
-            with contextlib.suppress(queue.Full):
-                ready.put(item, timeout=0.1)
-                return
-
-    def run() -> None:
-        try:
-            for order in orders:
-                put((order, fetcher(order)))
-                if stopped.is_set():
-                    return
-            put(None)
-        except BaseException as error:
-            put(error)
-
-    thread = threading.Thread(target=run, name=THREAD_NAME, daemon=True)
-    thread.start()
-    try:
-        while (item := ready.get()) is not None:
-            if isinstance(item, BaseException):
-                raise item
-            yield item
-    finally:
-        stopped.set()
-        thread.join()
 
 
 def nbytes(batch: Any) -> int:
@@ -125,8 +89,11 @@ class Workers:
         pending: deque[WorkOrder] = deque()
         self._orders.feed(orders, pending)
         self._generator.manual_seed(key64(self._seed, "workers") >> 1)
-        for delivery in iter(self._loader):
-            yield pending.popleft(), delivery
+        try:
+            for delivery in self._loader:
+                yield pending.popleft(), delivery
+        finally:
+            self._orders.feed(iter(()), pending)  # keep nothing of what was asked for alive
 
 
 class _Worker(Dataset[Any]):
@@ -162,5 +129,5 @@ def _as_it_is(delivery: Any) -> Any:
 
 
 def _fork_is_unsafe() -> bool:
-    """Say whether a forked child could inherit a lock that nobody will release."""
-    return "jax" in sys.modules or any(t.name.startswith("lading-") for t in threading.enumerate())
+    """Say whether a forked child could inherit a lock that nobody will release: JAX has threads that do not wait."""
+    return "jax" in sys.modules

@@ -6,8 +6,8 @@ These are views: the order is the plan's, and there is nothing in them to lose.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sized
+from typing import Any, cast
 
 from torch.utils.data import RandomSampler, SequentialSampler
 
@@ -18,7 +18,7 @@ class PlannedRandomSampler(RandomSampler):
     """Samples in the plan's shuffled order."""
 
     def __init__(self, planned: PlanSampler) -> None:
-        super().__init__(planned.dataset)
+        super().__init__(cast(Sized, planned.dataset))
         self.planned = planned
 
     def __iter__(self) -> Iterator[int]:
@@ -32,7 +32,7 @@ class PlannedSequentialSampler(SequentialSampler):
     """Samples from the first to the last."""
 
     def __init__(self, planned: PlanSampler) -> None:
-        super().__init__(planned.dataset)
+        super().__init__(cast(Sized, planned.dataset))
         self.planned = planned
 
     def __iter__(self) -> Iterator[int]:

@@ -12,6 +12,7 @@ microseconds wherever it lands, on any number of ranks and workers.
 from __future__ import annotations
 
 import contextlib
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -147,7 +148,7 @@ class Loader(DataLoader[Any]):
         self._plan: Plan | None = None
         self._world: World | None = None
         self._workers: engine.Workers | None = None
-        self._iterators: LoaderIterator | None = None
+        self._newest: weakref.ref[LoaderIterator] | None = None  # weak: whoever drops the iterator ends its workers
         self._incidents = Incidents(max_bad)
         self.last_bill: Bill | None = None
         self.rank_batch_size = batch_size
@@ -204,9 +205,10 @@ class Loader(DataLoader[Any]):
         steps = self._cursor.begin(self.plan)
         self._plan = Trackers(self.tracker).begin(steps.start, self.plan, self.world)
         self._fetcher.names = settings.name_keys(self.names, self._named, may_pad=self._may_pad())
-        stream = self._deliveries(self._orders(steps))
-        self._iterators = LoaderIterator(self, stream, steps.stop, with_bills=with_bills)
-        return self._iterators
+        stream = self._deliveries(_orders(weakref.ref(self), steps))
+        iterator = LoaderIterator(self, stream, steps.stop, with_bills=with_bills)
+        self._newest = weakref.ref(iterator)
+        return iterator
 
     def __len__(self) -> int:
         """Return the batches of the whole epoch or chunk that the next iteration is about, also after a resume."""
@@ -232,12 +234,9 @@ class Loader(DataLoader[Any]):
         step = first + batch_idx
         return self._incidents.bill(step) or self.share_of(step)
 
-    def _orders(self, steps: range) -> Iterator[WorkOrder]:
-        for step in steps:
-            yield WorkOrder(self.share_of(step), self._blocked(step))
-
-    def _blocked(self, step: int) -> Mapping[int, frozenset[int]]:
-        return {d: frozenset(table) for d, table in self.plan.blocked_at(step).items()}
+    def _order(self, step: int) -> WorkOrder:
+        blocked = {d: frozenset(table) for d, table in self.plan.blocked_at(step).items()}
+        return WorkOrder(self.share_of(step), blocked)
 
     def _deliveries(self, orders: Iterator[WorkOrder]) -> Iterator[engine.Delivered]:
         if self.num_workers == 0:
@@ -321,7 +320,7 @@ class Loader(DataLoader[Any]):
         try:
             yield
         finally:
-            self._iterators, self._policy.is_paused = None, False
+            self._newest, self._policy.is_paused = None, False
             self.tracker, self.last_bill = kept[1], kept[2]
             self._cursor.restore(kept[0])
 
@@ -355,14 +354,15 @@ class Loader(DataLoader[Any]):
 
     def hand_out(self, bill: Bill, stop: int, iterator: LoaderIterator, batch: Any = None) -> None:
         """Note that a batch leaves the loader. Only the newest iterator moves it."""
-        if iterator is self._iterators:
+        is_newest = self._newest is not None and iterator is self._newest()
+        if is_newest:
             self._cursor.hand_out(bill.step, stop)
             self.last_bill = bill
             injected.note_indices(self, bill)
         if bill.deviations:
             self._incidents.note(bill)
         Trackers(self.tracker).update(bill, batch)
-        if iterator is self._iterators and self._policy.wants(self.step):
+        if is_newest and self._policy.wants(self.step):
             chosen = self._policy.choose(self.plan, self.step)
             if chosen is not None:
                 self.reweight(chosen, type(self.policy).__name__)
@@ -374,3 +374,12 @@ class Loader(DataLoader[Any]):
                 f"this loader began as rank {self.world.rank} of {self.world.world_size} and is now rank {now.rank} of "
                 f"{now.world_size}. Make the loader after the process group, or pass rank= and world_size=."
             )
+
+
+def _orders(reference: weakref.ref[Loader], steps: range) -> Iterator[WorkOrder]:
+    """Yield the work orders of some steps without keeping the loader alive: persistent workers keep this."""
+    for step in steps:
+        order = None if reference() is None else reference()._order(step)  # type: ignore[union-attr]
+        if order is None:
+            return
+        yield order

@@ -6,11 +6,14 @@ tell it the epoch. This one is a view of its loader: it holds nothing.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from torch.utils.data import DistributedSampler
+
+from lading.errors import LoaderError
 
 if TYPE_CHECKING:
     from lading.loader.loader import Loader
@@ -21,11 +24,25 @@ class PlanSampler(DistributedSampler[Any]):
 
     def __init__(self, loader: Loader) -> None:
         # DistributedSampler's own __init__ asks for a process group, which may not exist yet.
-        self.loader = loader
+        self._loader = weakref.ref(loader)  # weak: a loader that nobody holds ends its workers at once
         self.dataset = loader.dataset
         self.seed = loader.seed
         self.shuffle = loader.plan_shuffle != "none"
         self.drop_last = loader.drop_last
+
+    @property
+    def loader(self) -> Loader:
+        """The loader this is a view of."""
+        loader = self._loader()
+        if loader is None:
+            raise LoaderError("the loader of this sampler is gone: a sampler is a view. Keep the loader.")
+        return loader
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_loader": self.loader}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update({**state, "_loader": weakref.ref(state["_loader"])})
 
     @property
     def rank(self) -> int:  # type: ignore[override]

@@ -29,7 +29,7 @@ from lading.loader.state import make_state, restored_plan
 from lading.order import Dataset, Plan
 from lading.order.mixture import MixtureRequest
 from lading.source.reader import reader_of
-from lading.train.ahead import ahead
+from lading.source.ahead import ahead
 from lading.train.host_rows import read_rows
 from lading.train.jax_placement import Placement
 

@@ -1,4 +1,8 @@
-"""Work ahead in a thread: a few items are ready before they are asked for."""
+"""Read ahead in a thread: a few items are ready before they are asked for.
+
+The thread works on one item at a time and can be paused between two of them, so
+that the process may fork (see ``identity.forking``).
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,8 @@ import queue
 import threading
 from collections.abc import Iterator
 from typing import Any, TypeVar
+
+from lading.identity.forking import Busy
 
 T = TypeVar("T")
 THREAD_NAME = "lading-ahead"
@@ -40,6 +46,8 @@ def ahead(items: Iterator[T], depth: int) -> Iterator[T]:
 
 
 def _run(items: Iterator[T], ready: queue.Queue[Any], stopped: threading.Event) -> None:
+    busy, end = Busy(), object()
+
     def put(kind: str, value: Any) -> None:
         while not stopped.is_set():
             with contextlib.suppress(queue.Full):
@@ -47,10 +55,12 @@ def _run(items: Iterator[T], ready: queue.Queue[Any], stopped: threading.Event) 
                 return
 
     try:
-        for item in items:
-            put("item", item)
-            if stopped.is_set():
+        while not stopped.is_set():
+            with busy:
+                item = next(items, end)
+            if item is end:
+                put("end", None)
                 return
-        put("end", None)
+            put("item", item)
     except BaseException as error:
         put("error", error)

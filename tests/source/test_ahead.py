@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from lading.train.ahead import THREAD_NAME, ahead
+from lading.source.ahead import THREAD_NAME, ahead
 
 
 def running():
