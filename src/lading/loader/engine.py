@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any, cast
 
 import torch
@@ -28,7 +28,7 @@ PREFETCH_BYTES = 1 << 20  # below this a batch is quicker to gather than to hand
 
 def in_this_process(
     fetcher: Fetcher, orders: Iterator[WorkOrder], prefetch: int | None, pin: bool
-) -> Iterator[Delivered]:
+) -> Generator[Delivered, None, None]:
     """Fetch without workers: when asked for, or ahead in a thread where batches are large.
 
     Args:
@@ -84,7 +84,7 @@ class Workers:
             **settings,
         )
 
-    def run(self, orders: Iterator[WorkOrder]) -> Iterator[Delivered]:
+    def run(self, orders: Iterator[WorkOrder]) -> Generator[Delivered, None, None]:
         """Fetch batches in the workers, in order."""
         pending: deque[WorkOrder] = deque()
         self._orders.feed(orders, pending)

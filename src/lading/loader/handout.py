@@ -6,7 +6,7 @@ the tracker is told, and only then does the caller get it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 from lading.errors import BadSampleError
@@ -28,12 +28,15 @@ class LoaderIterator(Iterator[Any]):
         with_bills: Whether to give (batch, bill) or the batch alone.
     """
 
-    def __init__(self, loader: Loader, stream: Iterator[Delivered], stop: int, *, with_bills: bool) -> None:
+    def __init__(
+        self, loader: Loader, stream: Generator[Delivered, None, None], stop: int, *, with_bills: bool
+    ) -> None:
         self._loader, self._stream, self._stop, self._with_bills = loader, stream, stop, with_bills
 
     def __next__(self) -> Any:
         order, delivery = next(self._stream)
         if delivery.failure is not None:
+            self._stream.close()  # ends workers and threads now, not when the traceback is forgotten
             raise bad_sample(order.bill, delivery.failure)
         bill = delivery.bill or order.bill
         self._loader.hand_out(bill, self._stop, self, delivery.batch)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -238,7 +238,7 @@ class Loader(DataLoader[Any]):
         blocked = {d: frozenset(table) for d, table in self.plan.blocked_at(step).items()}
         return WorkOrder(self.share_of(step), blocked)
 
-    def _deliveries(self, orders: Iterator[WorkOrder]) -> Iterator[engine.Delivered]:
+    def _deliveries(self, orders: Iterator[WorkOrder]) -> Generator[engine.Delivered, None, None]:
         if self.num_workers == 0:
             prefetch = reweighting.capped_prefetch(self.plan, 0, None, self.prefetch)[1]
             return engine.in_this_process(self._fetcher, orders, prefetch, self._pins())
