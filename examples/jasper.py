@@ -11,7 +11,6 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from torch.nn.functional import cosine_similarity, cross_entropy
-from torch.nn.parallel import DistributedDataParallel
 
 from jasper_texts import docstrings
 from lading import build_jasper_dataset, create_loader, set_epoch, validate_first_batch
@@ -58,7 +57,7 @@ def main(path: Path) -> None:
         dist.barrier()
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(2 * DIM, 256), torch.nn.GELU(), torch.nn.Linear(256, DIM))
-    model = DistributedDataParallel(model) if LAUNCHED else model
+    model = torch.nn.parallel.DistributedDataParallel(model) if LAUNCHED else model
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     loader = create_loader(path, "train", 32 if LAUNCHED else 64, distributed=LAUNCHED)
     validate_first_batch(loader)
@@ -72,6 +71,7 @@ def main(path: Path) -> None:
             optimizer.step()
     print(f"rank {rank}: {EPOCHS} epochs of {len(loader)} steps, accuracy {before:.3f} -> {accuracy(model, path):.3f}")
     if LAUNCHED:
+        dist.barrier()  # gloo may abort a process that leaves while another still talks
         dist.destroy_process_group()
 
 

@@ -565,6 +565,7 @@ def main():
                  for i, pad in zip(b["idx"].tolist(), b["is_padding"].tolist()) if not pad]
     with open(f"{sys.argv[2]}/{rank}.json", "w") as file:
         json.dump({"seen": seen, "evaluated": evaluated, "weight": model.module.weight.tolist()}, file)
+    dist.barrier()  # gloo may abort a process that leaves while another still talks
     dist.destroy_process_group()
 
 if __name__ == "__main__":

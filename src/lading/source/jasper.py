@@ -114,29 +114,30 @@ class JASPERSteeringDataset(Dataset[dict[str, Tensor]]):
         return len(self.split_indices)
 
     def __getitem__(self, index: int) -> dict[str, Tensor]:
-        return self.item_keyed(index, epoch=self.current_epoch)
+        return self.item_keyed(index)
 
-    def item_keyed(self, index: int, *, epoch: int, key: int | None = None) -> dict[str, Tensor]:
-        """Return one sample as it is in an epoch; the pair is key enough."""
-        self._follow_negatives()
-        if not 0 <= index < len(self):
+    def item_keyed(self, index: int, *, epoch: int | None = None, key: int | None = None) -> dict[str, Tensor]:
+        """Return one sample as it is in an epoch (None: the current one); the pair is key enough."""
+        current, forced = self._follow()
+        if not 0 <= index < len(self._numbers):
             raise IndexError(f"Index {index} out of range [0, {len(self)})")
-        pair = int(self._pairs[index])
-        return gather_sample(self, pair, self._shared.variant(pair, epoch))
+        pair = int(self._numbers[index])
+        return gather_sample(self, pair, self._shared.variant(pair, current if epoch is None else epoch, forced))
 
     def take(self, indices: ArrayLike) -> dict[str, Tensor]:
         """Return a whole batch: one gather for each column."""
-        return self.take_keyed(indices, epoch=self.current_epoch)
+        return self.take_keyed(indices)
 
-    def take_keyed(self, indices: ArrayLike, *, epoch: int, keys: Any = None) -> dict[str, Tensor]:
-        """Return a whole batch as it is in an epoch; the pairs are keys enough."""
-        self._follow_negatives()
+    def take_keyed(self, indices: ArrayLike, *, epoch: int | None = None, keys: Any = None) -> dict[str, Tensor]:
+        """Return a whole batch as it is in an epoch (None: the current one); the pairs are keys enough."""
+        current, forced = self._follow()
         wanted = np.asarray(indices, dtype=np.int64)
-        outside = wanted[(wanted < 0) | (wanted >= len(self))]
+        outside = wanted[(wanted < 0) | (wanted >= len(self._numbers))]
         if len(outside):
             raise IndexError(f"Index {outside[0]} out of range [0, {len(self)})")
-        pairs = self._pairs.numpy()[wanted]
-        return gather_batch(self, pairs, self._shared.variants(pairs, epoch), self._buffers)
+        pairs = self._numbers[wanted]
+        variants = self._shared.variants(pairs, current if epoch is None else epoch, forced)
+        return gather_batch(self, pairs, variants, self._buffers)
 
     @property
     def current_epoch(self) -> int:
@@ -164,11 +165,11 @@ class JASPERSteeringDataset(Dataset[dict[str, Tensor]]):
     @property
     def pair_numbers(self) -> Tensor:
         """Pair of each sample of the split: ``dataset.pair_numbers[batch["idx"]]``; always on the CPU."""
-        return self._pairs
+        return torch.from_numpy(self._numbers)
 
     def describe(self, index: int) -> str:
         """Name a sample by its index in the split and by its pair."""
-        return f"sample {index} of '{self.split}' (pair {int(self._pairs[index])})"
+        return f"sample {index} of '{self.split}' (pair {self._numbers[index]})"
 
     def file_of(self, index: int) -> str:
         """Return where a sample came from, for errors."""
@@ -180,7 +181,7 @@ class JASPERSteeringDataset(Dataset[dict[str, Tensor]]):
         files = [file for file in self._storage.files() if file.name not in refreshed]
         return {
             "config": self.config,
-            "split": hashlib.blake2b(self._pairs.numpy().tobytes(), digest_size=8).hexdigest(),
+            "split": hashlib.blake2b(self._numbers.tobytes(), digest_size=8).hexdigest(),
             "files": {file.name: [file.stat().st_size, _beginning(file)] for file in files},
         }
 
@@ -194,7 +195,7 @@ class JASPERSteeringDataset(Dataset[dict[str, Tensor]]):
         count = len(self.centroid_embs)
         if wanted and not 0 <= wanted[0] <= wanted[-1] < count:
             raise SourceError(f"clusters {wanted} were asked for, expected numbers from 0 to {count - 1}.")
-        clusters = self.pair_cluster_id.cpu().numpy()[self._pairs.numpy()]
+        clusters = self.pair_cluster_id.cpu().numpy()[self._numbers]
         return ClusterSubset(self, np.flatnonzero(np.isin(clusters, wanted)).tolist())
 
     @property
@@ -297,18 +298,20 @@ class JASPERSteeringDataset(Dataset[dict[str, Tensor]]):
         vars(self).update(moved)
 
     def _keep_split(self, pairs: Tensor) -> None:
-        self._pairs = pairs
+        self._numbers = pairs.numpy().copy()  # a tensor's memory moves when it is sent to a worker, a view's does not
         self.split_indices = pairs.to(self.device)
 
     def _read_negatives(self) -> None:
         sizes = self.embedding_dim, self.n_neg
         self._keep(load_negatives(self._storage, sizes, len(self.pair_index), len(self.source_embs)))
 
-    def _follow_negatives(self) -> None:
-        """Read the negatives again in a process whose parent did."""
-        if self._negatives_read != self._shared.negatives:
+    def _follow(self) -> tuple[int, int]:
+        """Return the current epoch and forced variant; read the negatives again where the parent process did."""
+        epoch, forced, negatives = self._shared.now()
+        if self._negatives_read != negatives:
             self._read_negatives()
-            self._negatives_read = self._shared.negatives
+            self._negatives_read = negatives
+        return epoch, forced
 
 
 def _beginning(file: Path) -> str:

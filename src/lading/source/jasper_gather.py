@@ -126,7 +126,7 @@ def gather_batch(
 def _columns(tables: Tables, rows: int, n_neg: int, buffers: Buffers) -> dict[str, Tensor]:
     """Return the four large columns, to be filled."""
     dim = tables.question_embs.shape[1]
-    shapes = dict.fromkeys(("question_emb", "target_source_emb", "steering"), (rows, dim))
+    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(("question_emb", "target_source_emb", "steering"), (rows, dim))
     shapes["negative_embs"] = rows, n_neg, dim
     if tables.device.type != "cpu":
         return {key: torch.empty(shape, device=tables.device) for key, shape in shapes.items()}

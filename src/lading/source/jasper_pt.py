@@ -110,10 +110,9 @@ def remap(path: Path, tensor: Tensor) -> Tensor:
         raise SourceError(
             f"{path.name} is not contiguous, so it cannot be mapped. Save tensor.contiguous(), or use_mmap=False."
         )
-    start = _data_offset(path) + tensor.storage_offset() * tensor.element_size()
-    array = np.memmap(
-        path, dtype=str(tensor.dtype).removeprefix("torch."), mode="r", offset=start, shape=tuple(tensor.shape)
-    )
+    start = _data_offset(path) + int(tensor.storage_offset()) * tensor.element_size()
+    dtype = np.dtype(str(tensor.dtype).removeprefix("torch."))
+    array: np.ndarray = np.memmap(path, dtype=dtype, mode="r", offset=start, shape=tuple(tensor.shape))
     return read_only(array)
 
 

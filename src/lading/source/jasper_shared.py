@@ -57,14 +57,17 @@ class SharedSteering:
         """Tell every process that there are new negatives on disk."""
         self._numbers[NEGATIVES] += 1
 
-    def variants(self, pairs: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
+    def now(self) -> tuple[int, int, int]:
+        """Return epoch, forced variant (-1: none) and number of refreshes, read at once."""
+        epoch, forced, negatives = self._numbers.tolist()
+        return epoch, forced, negatives
+
+    def variants(self, pairs: NDArray[np.int64], epoch: int, forced: int) -> NDArray[np.int64]:
         """Return the variant of each pair in an epoch."""
-        forced = int(self._numbers[FORCED])
         return self.steering.variants(pairs, epoch) if forced < 0 else np.full(len(pairs), forced, dtype=np.int64)
 
-    def variant(self, pair: int, epoch: int) -> int:
+    def variant(self, pair: int, epoch: int, forced: int) -> int:
         """Return the variant of one pair in an epoch."""
-        forced = int(self._numbers[FORCED])
         return self.steering.variant(pair, epoch) if forced < 0 else forced
 
     def stats(self) -> dict[str, Any]:

@@ -35,7 +35,7 @@ def steering_tables(
     """
     count, dim = len(keyword_ids), questions.shape[1]
     names = ("steering_centroid", "steering_keyword_weighted", "steering_residual")
-    made = {name: np.empty((count, dim), dtype=np.float32) for name in names}
+    made: dict[str, F32] = {name: np.empty((count, dim), dtype=np.float32) for name in names}
     made["centroid_distances"] = np.empty(count, dtype=np.float32)
     for start in range(0, count, PAIRS_AT_ONCE):
         block = slice(start, start + PAIRS_AT_ONCE)
