@@ -25,6 +25,7 @@ __version__ = "0.1.0"
 _HOMES = {
     # source
     "BatchSpec": "lading.source.spec",
+    "Field": "lading.source.spec",
     "Columns": "lading.source.columns",
     "ChunkedQuantizedAudioDataset": "lading.source.audio",
     "JASPERBuilder": "lading.source.jasper_builder",

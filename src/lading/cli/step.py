@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.console import Group
 
-from lading.cli.decode import Decode, contents, decoded_table
+from lading.cli.decode import Decode, contents
 from lading.cli.output import Json, Run, answer
 from lading.report import open_run, render
 
@@ -26,4 +25,4 @@ def step(
         return
     texts = contents(decode, record.samples.dicts())
     found["samples"] = [{**row, "content": text} for row, text in zip(found["samples"], texts, strict=True)]
-    answer(found, lambda: Group(render.step(record), decoded_table(found["samples"])), as_json=as_json)
+    answer(found, lambda: render.step(record, texts), as_json=as_json)

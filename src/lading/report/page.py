@@ -188,7 +188,7 @@ def _spikes(run: Run, spikes: list[dict[str, Any]]) -> str:
         "step": "",
         "loss": "",
         "usual": "",
-        "deviations": "",
+        "z-score": "",
         "what stands out": "word",
         "first samples": "word",
     }

@@ -6,7 +6,7 @@ green applied    yellow skipped    magenta rolled back    cyan delivered    dim 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rich import box
@@ -151,8 +151,13 @@ def summary(found: Summary) -> RenderableType:
     return Group(*parts)
 
 
-def step(record: StepRecord) -> RenderableType:
-    """Return everything known of a step."""
+def step(record: StepRecord, contents: Sequence[str] | None = None) -> RenderableType:
+    """Return everything known of a step.
+
+    Args:
+        record: The step.
+        contents: What each sample holds, where the sources are at hand.
+    """
     agrees = {None: None, True: "as planned", False: "NOT as planned"}[record.matches]
     parts: list[RenderableType] = [
         fields(
@@ -177,6 +182,9 @@ def step(record: StepRecord) -> RenderableType:
     rows = record.samples.dicts()
     if any(row["note"] for row in rows):
         columns["note"] = "note"
+    if contents is not None:
+        columns["content"] = "content"
+        rows = [{**row, "content": text} for row, text in zip(rows, contents, strict=True)]
     parts.append(table(rows, columns, f"{len(rows)} samples"))
     if record.earlier:
         parts.append(
@@ -243,7 +251,7 @@ def explanation(found: Explanation) -> RenderableType:
         "reason": record.reason,
         "loss": record.loss,
         "usual loss": found.usual_loss,
-        "deviations": found.score,
+        "z-score": found.score,
         "content": {None: None, True: "as planned", False: "NOT as planned"}[record.matches],
     }
     shares = [{**row, "usual_share": row["usual"]} for row in found.shares]

@@ -139,7 +139,7 @@ def _run(step: Callable[[Any], Any], batches: Iterable[Any] | None) -> tuple[flo
     for batch in batches if batches is not None else ():
         loss, count = step(batch), count + 1
         if loss is not None:
-            losses.append(float(loss))
+            losses.append(float(loss.detach() if hasattr(loss, "detach") else loss))
     return (sum(losses) / len(losses) if losses else None), count
 
 

@@ -28,8 +28,8 @@ from lading.loader.planning import location_of, mean_tokens_of, planned_mixture
 from lading.loader.state import make_state, restored_plan
 from lading.order import Dataset, Plan
 from lading.order.mixture import MixtureRequest
-from lading.source.reader import reader_of
 from lading.source.ahead import ahead
+from lading.source.reader import reader_of
 from lading.train.host_rows import read_rows
 from lading.train.jax_placement import Placement
 

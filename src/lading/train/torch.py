@@ -39,6 +39,7 @@ def process_group() -> Iterator[None]:
     distributed.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
     try:
         yield
+        distributed.barrier()  # gloo aborts where one process leaves while another still talks to it
     finally:
         distributed.destroy_process_group()
 
