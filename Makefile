@@ -3,7 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/pip install -q --disable-pip-version-check -c constraints.txt
+PIP := $(BIN)/pip install -qq --disable-pip-version-check -c constraints.txt
 PYTEST := $(BIN)/python -m pytest -p no:cacheprovider
 
 .PHONY: help setup demo test test-unit test-launch test-all check format lint types bench bench-table docs package clean
