@@ -10,6 +10,7 @@ All three give the same deliveries in the same order.
 from __future__ import annotations
 
 import sys
+import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from typing import Any, cast
@@ -29,21 +30,25 @@ PREFETCH_BYTES = 1 << 20  # below this a batch is quicker to gather than to hand
 def in_this_process(
     fetcher: Fetcher, orders: Iterator[WorkOrder], prefetch: int | None, pin: bool
 ) -> Generator[Delivered, None, None]:
-    """Fetch without workers: when asked for, or ahead in a thread where batches are large.
+    """Fetch without workers: when asked for, or ahead in a thread where that hides something.
 
     Args:
         fetcher: Makes the batches.
         orders: What to fetch.
-        prefetch: Batches to fetch ahead; None: ``PREFETCH`` where columns make batches of ``PREFETCH_BYTES`` or more.
+        prefetch: Batches to fetch ahead; None: ``PREFETCH``, as soon as batches are large and whoever uses them takes
+            a while. A consumer that only takes batches is served faster without a thread.
         pin: Whether to pin the batches' memory.
     """
     fetch = _pinned(fetcher) if pin else fetcher
     for order in orders:
+        start = time.perf_counter()
         delivery = fetch(order)
-        depth = prefetch
-        if depth is None:
-            depth = PREFETCH if fetcher.in_columns and nbytes(delivery.batch) >= PREFETCH_BYTES else 0
+        ready = time.perf_counter()
+        is_large = prefetch is None and fetcher.in_columns and nbytes(delivery.batch) >= PREFETCH_BYTES
         yield order, delivery
+        del delivery  # nobody may hold a batch longer than its user
+        is_used_slowly = time.perf_counter() - ready > (ready - start) / 2
+        depth = PREFETCH if is_large and is_used_slowly else prefetch
         if depth:
             yield from ahead(((order, fetch(order)) for order in orders), depth)
 
