@@ -89,12 +89,25 @@ def test_where_without_a_use_exits_1(capsys, tmp_path: Path):
     assert (code, found) == (1, [])
 
 
-def test_verify_exits_1_and_names_file_and_step(capsys, run_dir: Path, tmp_path: Path):
+def flipped(part: Path) -> None:
+    """Change one byte in the middle."""
+    content = bytearray(part.read_bytes())
+    content[len(content) // 2] ^= 0x20
+    part.write_bytes(bytes(content))
+
+
+def cut(part: Path) -> None:
+    """Take the end away."""
+    part.write_bytes(part.read_bytes()[:-100])
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, flipped, cut], ids=["deleted", "flipped", "cut"])
+def test_verify_exits_1_and_names_file_and_step(capsys, run_dir: Path, tmp_path: Path, damage):
     """A damaged part in a copy of the run."""
     copy = tmp_path / "copy"
     shutil.copytree(run_dir, copy)
     part = next(copy.glob("ledger/attempt=0000/rank=00000/part-*.parquet"))
-    part.unlink()
+    damage(part)
 
     code, out, _ = call(capsys, "verify", copy)
 
@@ -102,6 +115,7 @@ def test_verify_exits_1_and_names_file_and_step(capsys, run_dir: Path, tmp_path:
     assert code == 1
     assert part.name in text
     assert "first wrong step 0" in text.replace("  ", " ")
+    assert call(capsys, "show", copy)[0] == 0, "the rest stays readable"
 
 
 def test_diff_exits_by_what_it_finds(capsys, run_dir: Path, tmp_path: Path):
