@@ -64,7 +64,7 @@ class Loader(DataLoader[Any]):
         max_bad: Bad samples after which a run stops all the same.
         fingerprint: Content to look at for the plan: None, ``"sample"`` or ``"full"``.
         rank, world_size: Who this process is; default: the process group, else the environment.
-        prefetch: Batches to gather ahead in a thread, without workers; None: where batches are large.
+        prefetch: Batches to gather ahead in a thread, without workers; None: where batches are large and used slowly.
         allow_rebatch: Whether a state with another global batch size may be loaded.
         num_workers, pin_memory, timeout, worker_init_fn, multiprocessing_context, prefetch_factor,
             persistent_workers, generator: As in torch.
