@@ -28,7 +28,7 @@ $(VENV)/.demo: pyproject.toml constraints.txt
 # Everything, the optional frameworks included; in small groups, because one huge call can backtrack for minutes.
 $(VENV)/.full: $(VENV)/.demo
 	@echo "» installing the test tools and the optional frameworks"
-	@$(PIP) hypothesis pytest pytest-xdist pytest-timeout ruff mypy types-PyYAML pandas polars build hatchling
+	@$(PIP) hypothesis pytest pytest-xdist pytest-timeout pytest-rerunfailures ruff mypy types-PyYAML pandas polars build hatchling
 	@$(PIP) -e '.[torch,lightning,accelerate,jax,audio,hdf5,jasper,report,fast]'
 	@$(PIP) datasets tensorboard grain orbax-checkpoint playwright kaleido mkdocs-material mkdocstrings-python
 	@DS_BUILD_OPS=0 $(PIP) --no-build-isolation deepspeed
@@ -50,13 +50,17 @@ test-unit: setup
 	$(PYTEST) -n 2 --jax=without -m "not launch and not slow" $(UNIT)
 	$(PYTEST) -n 2 --jax=only -m "not launch and not slow" $(UNIT)
 
+# torch 2.13 with gloo aborts about one process in fifty while it exits, after all its work, with or without Lading.
+# Only a launch that failed with exactly that is tried again.
+EXIT_ABORT := --reruns 2 --only-rerun "terminate called without an active exception" --only-rerun "exitcode *: -6" --only-rerun "return code = -6"
+
 test-launch: setup
-	$(PYTEST) -m "launch and not slow" --durations=20 tests
+	$(PYTEST) -m "launch and not slow" $(EXIT_ABORT) --durations=20 tests
 
 test-all: setup
 	$(PYTEST) -n 2 --jax=without -m "not launch" $(UNIT)
 	$(PYTEST) -n 2 --jax=only -m "not launch" $(UNIT)
-	$(PYTEST) -m launch --durations=20 tests
+	$(PYTEST) -m launch $(EXIT_ABORT) --durations=20 tests
 
 check: setup lint types test
 
