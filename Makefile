@@ -76,6 +76,7 @@ types: setup
 	$(BIN)/mypy
 
 bench: setup
+	@$(PIP) --no-deps torchdata==0.11.0
 	$(BIN)/python -m benchmarks.run
 
 bench-table: setup
