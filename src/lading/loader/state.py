@@ -63,8 +63,8 @@ def restored_plan(
             "Pass allow_changed_plan=True to go on anyway."
         )
     events = _events(texts["events"])
-    if order_changes:
-        return _foreign(plan, numbers)
+    if order_changes:  # another order: go on at the same step of it
+        return plan, numbers["step"]
     original = _resized(plan, saved).with_events(events)
     return _rebatched(original, plan, numbers, allow_rebatch), numbers["step"]
 
@@ -124,8 +124,3 @@ def _rebatched(original: Plan, wanted: Plan, numbers: Mapping[str, int], allow_r
         return original
     offset = at.position - at.epoch * original.epoch_samples
     return original.with_event(Rebatch(step, at.epoch, offset, new, wanted.chunk_batches))
-
-
-def _foreign(plan: Plan, numbers: Mapping[str, int]) -> tuple[Plan, int]:
-    """Go on at the same step of another order, as far as it reaches."""
-    return plan, numbers["step"]
