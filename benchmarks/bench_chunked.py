@@ -13,9 +13,9 @@ import torch
 from benchmarks.measure import case, interleaved
 from torch.utils.data import DataLoader, TensorDataset
 
-from lading.loader.chunked import ChunkedDataLoader
+from lading.loader.torch.chunked import ChunkedDataLoader
 from lading.order.chunked_sampler import ChunkedSampler
-from lading.source.audio_soundfile import ClipReader, probe
+from lading.source.audio.soundfile import ClipReader, probe
 
 SAMPLES, BATCH, CHUNK = 20_000, 64, 50
 WINDOWS, WINDOW, RATE = 300, 1600, 16_000

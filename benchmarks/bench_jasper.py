@@ -20,10 +20,10 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from lading.loader import create_loader
-from lading.source.jasper import JASPERSteeringDataset
-from lading.source.jasper_builder import build_jasper_dataset
-from lading.source.jasper_inspect import faults
-from lading.source.jasper_write import write_directory
+from lading.source.jasper.build.builder import build_jasper_dataset
+from lading.source.jasper.build.write import write_directory
+from lading.source.jasper.dataset import JASPERSteeringDataset
+from lading.source.jasper.inspect import faults
 
 PAIRS, QUESTIONS, SOURCES, KEYWORDS, CLUSTERS = 200_000, 60_000, 100_000, 1_000, 64
 DIMENSIONS, NEGATIVES, BATCH = 384, 8, 256

@@ -11,7 +11,7 @@ import torch
 from benchmarks.measure import case, interleaved
 from torch.utils.data import DataLoader, Dataset
 
-from lading.loader.loader import Loader
+from lading.loader.torch.loader import Loader
 from lading.source.columns import Columns
 
 ROWS, WIDTH, NEGATIVES = 100_000, 384, 8

@@ -20,10 +20,10 @@ from benchmarks.measure import interleaved
 
 from lading.order import Plan
 from lading.order.event import Reweight
-from lading.order.mixed import Mixed
-from lading.order.mixture_spec import MixtureSpec
+from lading.order.mixture.order import Mixed
+from lading.order.mixture.spec import MixtureSpec
+from lading.order.mixture.weights import integer_weights
 from lading.order.shuffle import Shuffled
-from lading.order.weights import integer_weights
 
 SIZES = (1, 10, 100, 1000)
 BLOCK = 1024

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from benchmarks.measure import case, interleaved
 
-from lading.identity import compiled
 from lading.order import Plan
 from lading.order.permutation import Permutation
+from lading.runtime import compiled
 
 BLOCK = 1024
 REPEATS = 200

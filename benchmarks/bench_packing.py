@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from lading.order.packing import PackingIndex
-from lading.order.packing_fill import NAMES, empty_columns, fill_rows
+from lading.order.packing.fill import NAMES, empty_columns, fill_rows
+from lading.order.packing.index import PackingIndex
 from lading.source.buffers import Buffers
 
 NUM_DOCUMENTS = 200_000

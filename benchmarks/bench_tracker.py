@@ -25,8 +25,8 @@ import torch
 from benchmarks.measure import case
 from torch.utils.data import DataLoader, Dataset
 
-from lading.ledger.tracker import BatchTracker
-from lading.train.tracking import track
+from lading.ledger.tracker.tracker import BatchTracker
+from lading.observe.tracking import track
 
 BATCH_SIZES = (64, 1024, 4096)
 NUM_DATASETS = 5

@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import ConcatDataset, DataLoader, TensorDataset
 
 import lading
-from lading.train.tracked import TrackedLoader
+from lading.observe.tracking import TrackedLoader
 
 
 def make_loader(*, drop_last: bool = False) -> DataLoader:

@@ -16,10 +16,10 @@ import jax.numpy as jnp
 
 from lading import PackedRows
 from lading.batch import LLMIndexedBatch, llm_batch
-from lading.order.packing import PackingRules
-from lading.source.tokens_build import build_tokens
+from lading.loader.jax.loader import JaxLoader
+from lading.order.packing.index import PackingRules
+from lading.source.tokens.build import build_tokens
 from lading.testing import assert_isolated
-from lading.train.jax import JaxLoader
 
 WIDTH, ROW = 64, 256
 

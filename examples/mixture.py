@@ -10,8 +10,8 @@ import sys
 import numpy as np
 
 from lading.loader import Loader
-from lading.order.forecasting import changes
-from lading.report.mixture_plotly import MixturePicture
+from lading.order.simulation import changes
+from lading.report.render.plotly import MixturePicture
 from lading.source.columns import Columns
 
 BATCH, STEPS, WINDOW = 256, 600, 6

@@ -16,8 +16,8 @@ import torch
 
 from lading import Ledger, Loader, PackedRows, open_run
 from lading.batch import cu_seqlens, llm_batch, max_seqlen
-from lading.order.packing import PackingRules
-from lading.source.tokens_build import build_tokens
+from lading.order.packing.index import PackingRules
+from lading.source.tokens.build import build_tokens
 
 
 class Predictor(torch.nn.Module):

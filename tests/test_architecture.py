@@ -17,11 +17,12 @@ ROOT = Path(lading.__file__).parent
 # Rooms of one level are strangers to each other.
 LEVELS = [
     ["errors"],
+    ["runtime"],
     ["identity"],
     ["order"],
     ["source", "batch", "ledger"],
     ["loader", "report"],
-    ["datamodule"],
+    ["observe", "datamodule"],
     ["train"],
     ["testing", "cli"],
 ]
@@ -42,7 +43,13 @@ FRAMEWORKS = [
     "plotly",
 ]
 # Rooms and files that are a framework's by their nature: which frameworks they may import at the top.
-FREE = {"loader": {"torch"}, "datamodule": {"torch"}, "testing": {"torch", "jax"}}
+FREE = {
+    "loader": {"torch"},
+    "observe": {"torch"},
+    "datamodule": {"torch"},
+    "runtime": {"torch"},
+    "testing": {"torch", "jax"},
+}
 FORBIDDEN_NAMES = {"utils", "common", "helpers", "core", "misc"}
 
 
@@ -91,7 +98,7 @@ def upward(name: str, source: str) -> list[str]:
 def frameworks_at_top(path: Path, source: str) -> list[str]:
     """Return the frameworks a file imports at its top without being named after them."""
     room = path.relative_to(ROOT).parts[0]
-    name = path.stem
+    name = "/".join(path.relative_to(ROOT).with_suffix("").parts)
     allowed = set(FREE.get(room, set()))
     allowed |= {f for f in FRAMEWORKS if f in name}
     allowed |= {"numba"} if "kernels" in name else set()
@@ -115,7 +122,7 @@ def test_imports_point_down():
         ("lading.order.plan", "from lading.loader import Loader"),
         ("lading.order.plan", "def f():\n    import lading.report.run"),
         ("lading.source.tagged", "from lading.batch import pack"),
-        ("lading.loader.loader", "from lading.ledger import Ledger"),
+        ("lading.loader.torch.loader", "from lading.ledger import Ledger"),
     ],
 )
 def test_the_import_test_catches_violations(name, source):
@@ -137,7 +144,7 @@ def test_no_room_for_odds_and_ends():
     long = [
         f"{path.relative_to(ROOT)}: {n} lines"
         for path, _ in modules()
-        if (n := len(path.read_text().splitlines())) > 400
+        if (n := len(path.read_text().splitlines())) > 500
     ]
 
     assert not names & FORBIDDEN_NAMES

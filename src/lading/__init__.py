@@ -17,8 +17,8 @@ file when they are first used.
 from lading import errors
 from lading.errors import LadingError
 from lading.identity import Bill, Deviation, Place, SampleId, World
-from lading.identity.lazy import lazy_names
 from lading.order import Block, Dataset, Permutation, Plan, Rebatch, Reweight
+from lading.runtime.lazy import lazy_names
 
 __version__ = "0.1.0"
 
@@ -27,17 +27,17 @@ _HOMES = {
     "BatchSpec": "lading.source.spec",
     "Field": "lading.source.spec",
     "Columns": "lading.source.columns",
-    "ChunkedQuantizedAudioDataset": "lading.source.audio",
-    "JASPERBuilder": "lading.source.jasper_builder",
-    "JASPERSteeringDataset": "lading.source.jasper",
-    "PackedRows": "lading.source.packed",
-    "QuantizedAudioDataset": "lading.source.audio",
+    "ChunkedQuantizedAudioDataset": "lading.source.audio.torch",
+    "JASPERBuilder": "lading.source.jasper.build.builder",
+    "JASPERSteeringDataset": "lading.source.jasper.dataset",
+    "PackedRows": "lading.source.tokens.packed",
+    "QuantizedAudioDataset": "lading.source.audio.torch",
     "TaggedDataset": "lading.source.tagged",
-    "TaggedIterableDataset": "lading.source.torch_stream",
+    "TaggedIterableDataset": "lading.source.stream.torch",
     "TokenColumn": "lading.source",
-    "TokenStore": "lading.source.tokens",
+    "TokenStore": "lading.source.tokens.store",
     "WeightedConcatDataset": "lading.source.weighted_concat",
-    "build_jasper_dataset": "lading.source.jasper_builder",
+    "build_jasper_dataset": "lading.source.jasper.build.builder",
     "build_tokens": "lading.source",
     "validate_batch": "lading.source.spec",
     # order
@@ -45,8 +45,8 @@ _HOMES = {
     "Cosine": "lading.order",
     "Linear": "lading.order",
     "MixtureSpec": "lading.order",
-    "PackingIndex": "lading.order.packing",
-    "PackingRules": "lading.order.packing",
+    "PackingIndex": "lading.order.packing.index",
+    "PackingRules": "lading.order.packing.index",
     "Stages": "lading.order",
     # batch
     "Batch": "lading.batch",
@@ -65,7 +65,7 @@ _HOMES = {
     "ChunkedDataLoader": "lading.loader",
     "Loader": "lading.loader",
     "StatefulDistributedSampler": "lading.loader",
-    "audit": "lading.loader",
+    "audit": "lading.observe",
     "create_loader": "lading.loader",
     "set_epoch": "lading.loader",
     "validate_first_batch": "lading.loader",
@@ -83,13 +83,13 @@ _HOMES = {
     "DsTrainer": "lading.train",
     "DsTrainingArguments": "lading.train",
     "FollowLosses": "lading.train",
-    "JaxLoader": "lading.train",
+    "JaxLoader": "lading.loader",
     "MixtureScheduler": "lading.train",
     "RepeatingLoader": "lading.train",
     "SteerToShares": "lading.train",
     "per_dataset_mean": "lading.train",
     "per_dataset_token_mean": "lading.train",
-    "track": "lading.train",
+    "track": "lading.observe",
 }
 
 __all__ = [

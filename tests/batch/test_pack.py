@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lading.batch import pack
 from lading.errors import PackingError, SourceError
-from lading.order.packing import ALGORITHMS, OVERFLOWS
+from lading.order.packing.index import ALGORITHMS, OVERFLOWS
 
 E = 9
 

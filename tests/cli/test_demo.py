@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from lading.cli import main
-from lading.cli.demo import MARKER, _between_checkpoints
-from lading.cli.demo_process import DemoError, TrainingProcess
-from lading.cli.demo_text import WEIGHTS, WINDOW, collect, texts
+from lading.cli.demo.command import MARKER, _between_checkpoints
+from lading.cli.demo.process import DemoError, TrainingProcess
+from lading.cli.demo.text import WEIGHTS, WINDOW, collect, texts
 from lading.report import open_run
 
 FORBIDDEN = ("lightning", "jax", "sklearn", "pandas", "deepspeed", "polars")
@@ -67,7 +67,7 @@ def test_a_folder_that_is_no_demo_is_left_alone(tmp_path, capsys):
 
 def test_an_older_demo_is_replaced(tmp_path, monkeypatch):
     """What a stopped demo left behind does not stand in the way."""
-    from lading.cli import demo as module
+    from lading.cli.demo import command as module
 
     (tmp_path / MARKER).write_text("{}")
     (tmp_path / "checkpoint.pt").write_text("of yesterday")
@@ -127,7 +127,7 @@ def test_ctrl_c_ends_everything(tmp_path):
 def test_the_demo_needs_little():
     """Its modules load no framework but torch."""
     code = (
-        "import sys, lading.cli.demo, lading.cli.demo_torch; "
+        "import sys, lading.cli.demo.command, lading.cli.demo.torch; "
         f"print(sorted({{m.split('.')[0] for m in sys.modules}} & {set(FORBIDDEN)!r}))"
     )
 

@@ -9,7 +9,7 @@ import torch
 
 from lading.datamodule import ChunkedQuantizedAutoregressiveAudio, QuantizedAutoregressiveAudio
 from lading.errors import SourceError
-from lading.loader.chunked import ChunkedDataLoader
+from lading.loader.torch.chunked import ChunkedDataLoader
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from lading.datamodule import ChunkedSequenceDataset, SequenceDataset
 from lading.errors import ConfigError
-from lading.loader.chunked import ChunkedDataLoader
+from lading.loader.torch.chunked import ChunkedDataLoader
 
 
 def pairs(size: int) -> TensorDataset:

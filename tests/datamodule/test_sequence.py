@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader, IterableDataset, SequentialSampler, Ten
 from lading.datamodule import ChunkedSequenceDataset, SequenceDataset
 from lading.datamodule.sequence import collate_sequences
 from lading.errors import SourceError
-from lading.loader.loader import Loader
+from lading.loader.torch.loader import Loader
 
 
 def pairs(size: int) -> TensorDataset:

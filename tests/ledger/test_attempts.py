@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lading.errors import CorruptLedgerError
 from lading.ledger.attempts import lineage, read_launch
-from lading.ledger.layout import RunFolder
+from lading.ledger.run_folder import RunFolder
 
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=12))

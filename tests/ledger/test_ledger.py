@@ -17,7 +17,7 @@ from lading.errors import ConfigError, LedgerError, ResumeError
 from lading.identity import Bill, Deviation, World
 from lading.ledger import Ledger
 from lading.order import Dataset, Plan, Reweight
-from lading.order.mixture_spec import MixtureSpec
+from lading.order.mixture.spec import MixtureSpec
 from lading.report import open_run
 
 PLAN = Plan.make({"code": 70, "prose": 31}, batch_size=8, seed=3)

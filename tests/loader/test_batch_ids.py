@@ -7,8 +7,8 @@ import torch
 from torch.utils.data import TensorDataset
 
 from lading.identity import World
-from lading.ledger.tracker import BatchTracker
-from lading.loader.loader import Loader
+from lading.ledger.tracker.tracker import BatchTracker
+from lading.loader.torch.loader import Loader
 from lading.order import Plan
 from lading.source.tagged import TaggedDataset
 from lading.source.weighted_concat import WeightedConcatDataset

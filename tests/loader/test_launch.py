@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tests.launching import read_jsonl, torchrun
 
-from lading.loader.loader import Loader
+from lading.loader.torch.loader import Loader
 
 pytestmark = pytest.mark.launch
 SCRIPTS = Path(__file__).parent / "scripts"

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lading.errors import PlanError
-from lading.identity import compiled
 from lading.order import permutation
 from lading.order.permutation import Permutation, permute, side, unpermute
+from lading.runtime import compiled
 
 sizes = st.integers(1, 3000)
 keys = st.integers(0, 2**64 - 1)

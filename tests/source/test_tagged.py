@@ -11,9 +11,9 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from lading.errors import SourceError
-from lading.ledger.tracker import BatchTracker
-from lading.loader.distributed_sampler import StatefulDistributedSampler
-from lading.source.content import content_hash
+from lading.identity.content import content_hash
+from lading.ledger.tracker.tracker import BatchTracker
+from lading.loader.torch.distributed_sampler import StatefulDistributedSampler
 from lading.source.tagged import TaggedDataset
 
 
@@ -131,7 +131,7 @@ def test_hash_is_the_same_in_another_process():
     """Ids survive restarts: no hash seed, no address goes in."""
     sample = {"b": [1, 2.5, None], "a": ("text", b"bytes")}
     code = (
-        "from lading.source.content import content_hash; import numpy, torch;"
+        "from lading.identity.content import content_hash; import numpy, torch;"
         "print(content_hash({'b': [1, 2.5, None], 'a': ('text', b'bytes')}))"
     )
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
 from lading.errors import SourceError
-from lading.ledger.tracker import BatchTracker
+from lading.ledger.tracker.tracker import BatchTracker
 from lading.source.tagged import TaggedDataset
 from lading.source.weighted_concat import WeightedConcatDataset
 

@@ -10,7 +10,7 @@ from torch.utils.data import TensorDataset
 
 from lading.datamodule import Config, SequenceDataset
 from lading.errors import ConfigError
-from lading.train.chunked import ChunkedTrainingMixin
+from lading.train.chunked_mixin import ChunkedTrainingMixin
 
 
 def pairs(size: int) -> TensorDataset:

@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 
 from lading.errors import MixtureError
 from lading.ledger import BatchTracker
-from lading.loader.loader import Loader
 from lading.loader.reweighting import Mix, Policy
-from lading.order.weights import integer_weights
+from lading.loader.torch.loader import Loader
+from lading.order.mixture.weights import integer_weights
 from lading.source.columns import Columns
-from lading.train.mixture_scheduler import MixtureScheduler
-from lading.train.policy import FollowLosses, SteerToShares, steered
+from lading.train.policy import FollowLosses, MixtureScheduler, SteerToShares, steered
 
 NAMES = ("code", "prose", "web")
 

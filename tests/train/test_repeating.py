@@ -8,9 +8,9 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, TensorDataset
 
 from lading.errors import LoaderError
-from lading.ledger.tracker import BatchTracker
-from lading.loader.distributed_sampler import StatefulDistributedSampler
-from lading.loader.loader import Loader
+from lading.ledger.tracker.tracker import BatchTracker
+from lading.loader.torch.distributed_sampler import StatefulDistributedSampler
+from lading.loader.torch.loader import Loader
 from lading.source.tagged import TaggedDataset
 from lading.train.repeating import RepeatingLoader
 

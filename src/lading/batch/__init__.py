@@ -10,12 +10,11 @@ The classes need NumPy only. They are JAX pytrees as soon as JAX is loaded, befo
 from lading.batch.batch import Batch
 from lading.batch.collate import collate_llm, llm_batch
 from lading.batch.convert import to_numpy
-from lading.batch.llm import LLMBatch, LLMIndexedBatch
+from lading.batch.llm import LLMBatch, LLMIndexedBatch, cu_seqlens, max_seqlen, segment_by_eod
 from lading.batch.pack import pack
 from lading.batch.pytree import dataclass_kwonly
 from lading.batch.rolling import rolling_windows
-from lading.batch.segments import cu_seqlens, max_seqlen, segment_by_eod
-from lading.identity.lazy import lazy_names
+from lading.runtime.lazy import lazy_names
 
 __all__ = [
     "Batch",

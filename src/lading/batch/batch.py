@@ -14,9 +14,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from lading.batch.arrays import framework, host
 from lading.batch.pytree import batch_class
 from lading.errors import SourceError
+from lading.runtime.arrays import framework, host
 
 
 @batch_class

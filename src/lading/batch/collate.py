@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from lading.batch.arrays import framework, namespace
 from lading.batch.llm import TOKEN_FIELDS, LLMBatch, LLMIndexedBatch
 from lading.errors import SourceError
+from lading.runtime.arrays import framework, namespace
 
 INDEX_FIELDS = ("document_idx", "sequence_idx")
 _UNLEARNT = ("inputs_segmentation", "targets_segmentation", "document_idx")

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from lading.batch.arrays import framework, host
 from lading.batch.batch import Batch
+from lading.runtime.arrays import framework, host
 
 
 def converted(batch: Any, convert: Callable[[Any], Any]) -> Any:

@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lading.batch.arrays import framework, host
 from lading.batch.convert import converted
 from lading.batch.llm import TOKEN_FIELDS
 from lading.errors import SourceError
+from lading.runtime.arrays import framework, host
 
 
 def to_jax(batch: Any, device: Any = None) -> Any:

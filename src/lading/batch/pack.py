@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lading.batch.arrays import framework, host
 from lading.batch.llm import LLMIndexedBatch
 from lading.errors import PackingError, SourceError
-from lading.order.packing import PackingIndex
-from lading.order.packing_fill import fill_rows
+from lading.order.packing.fill import fill_rows
+from lading.order.packing.index import PackingIndex
+from lading.runtime.arrays import framework, host
 
 
 def pack(

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lading.batch.arrays import as_int32, host
 from lading.batch.llm import TOKEN_FIELDS, LLMIndexedBatch
 from lading.errors import PackingError
+from lading.runtime.arrays import as_int32, host
 
 
 def rolling_windows(

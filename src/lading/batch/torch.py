@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from lading.batch.arrays import framework, host
 from lading.batch.convert import converted
+from lading.runtime.arrays import framework, host
 
 
 def to_torch(batch: Any, device: Any = None) -> Any:

@@ -1,4 +1,4 @@
-"""The ``lading`` command: one file per verb, opened when the verb is used.
+"""The ``lading`` command: a verb's file is opened when the verb is used.
 
     lading show RUN        lading step RUN 48213        lading where RUN code 93412        lading verify RUN
 
@@ -11,7 +11,7 @@ import importlib
 import sys
 from collections.abc import Sequence
 
-# The verb, and what it does in one line; the verb's file holds a function of its name, or ``app`` for a group of verbs.
+# The verb, and what it does in one line; its file holds a function of its name, or ``app`` for a group of verbs.
 VERBS = {
     "show": "What a run is and how far it got.",
     "step": "What was in a step, and what became of it.",
@@ -29,6 +29,16 @@ VERBS = {
     "jasper": "Build, describe and check JASPER directories.",
     "train": "Train what a configuration describes.",
     "demo": "Train on real text, crash, resume, and ask what was in it.",
+}
+
+# The file of each verb that does not ask a run.
+_FILES = {
+    "plan": "plan",
+    "audit": "audit",
+    "tokens": "tokens",
+    "jasper": "jasper",
+    "train": "train",
+    "demo": "demo.command",
 }
 
 
@@ -73,7 +83,7 @@ def _app(given: Sequence[str]):  # type: ignore[no-untyped-def]
     wanted = next((word for word in given if not word.startswith("-")), None)
     for verb, text in VERBS.items():
         if verb == wanted:
-            module = importlib.import_module(f"lading.cli.{verb.replace('-', '_')}")
+            module = importlib.import_module(f"lading.cli.{_FILES.get(verb, 'ask')}")
             group = getattr(module, "app", None)
             if group is not None:
                 app.add_typer(group, name=verb, help=text)

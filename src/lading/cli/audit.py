@@ -35,7 +35,7 @@ def audit(
     make = _found(loader)
     if world_size < 1:
         raise ConfigError(f"--world-size is {world_size}: expected at least 1.")
-    from lading.loader.auditing import audit as watch  # torch is optional and slow to import
+    from lading.observe.auditing.command import audit as watch  # torch is optional and slow to import
 
     loaders = [_made(make, rank, world_size) for rank in range(world_size)]
     findings = watch(

@@ -40,9 +40,9 @@ def build(
     as_json: Json = False,
 ) -> None:
     """Build a directory from pairs (question, source, relevance, keywords) and embeddings."""
-    from lading.source.jasper_builder import JASPERBuilder
-    from lading.source.jasper_inputs import read_pairs
-    from lading.source.jasper_inspect import summary
+    from lading.source.jasper.build.builder import JASPERBuilder
+    from lading.source.jasper.build.inputs import read_pairs
+    from lading.source.jasper.inspect import summary
 
     train, val, test = _floats("--splits", splits, 3)
     zero = dict(
@@ -68,7 +68,7 @@ def build(
 @app.command()
 def info(directory: Directory, as_json: Json = False) -> None:
     """Say what is in a directory."""
-    from lading.source.jasper_inspect import summary
+    from lading.source.jasper.inspect import summary
 
     found = summary(directory)
     answer(found, lambda: _table(found), as_json=as_json)
@@ -77,7 +77,7 @@ def info(directory: Directory, as_json: Json = False) -> None:
 @app.command()
 def validate(directory: Directory, as_json: Json = False) -> None:
     """Check every value of a directory. Exit code 1: something is wrong."""
-    from lading.source.jasper_inspect import faults
+    from lading.source.jasper.inspect import faults
 
     found = faults(directory)
     verdict = {"directory": str(directory), "holds": not found, "faults": found}
@@ -103,7 +103,7 @@ def _embedding(name: str | None, texts: Mapping[str, list[str] | None], dimensio
     if name is None:
         return None
     if name == "tfidf":
-        from lading.source.jasper_sklearn import TfidfEmbedding
+        from lading.source.jasper.build.sklearn import TfidfEmbedding
 
         return TfidfEmbedding([text for some in texts.values() for text in some or ()], dimensions, seed)
     module, _, function = name.partition(":")

@@ -1,17 +1,118 @@
-"""``lading plan CONFIG``: passes per source, exhaustion and shares over time, before anything runs."""
+"""``lading plan CONFIG``: passes per source, exhaustion and shares over time, before anything runs.
+
+Read a plan from a configuration: what will be mixed, how, and for how long.
+
+    datasets:
+      code: 1_000_000                               # samples
+      prose: {length: 200_000, mean_tokens: 850}
+    batch_size: 1024                                # all ranks together
+    seed: 0
+    weights: {code: .7, prose: .3}                  # or schedule:, or temperature:
+    until: 20000ba                                  # ba steps, sp samples, ep epochs, tok tokens
+
+YAML or JSON; it may stand under the key ``plan`` of a larger file. The JSON of
+``plan.to_json()`` is read as well.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
+import json
+from dataclasses import fields
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
+import yaml
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from lading.cli.output import Json, answer
-from lading.cli.plan_config import read_plan, steps_until
-from lading.order.forecasting import Forecast, forecast
-from lading.report import render
+from lading.errors import ConfigError
+from lading.order import Dataset, Plan
+from lading.order.mixture.request import MixtureRequest, mixture
+from lading.order.mixture.schedule import Duration
+from lading.order.simulation import Forecast, forecast
+from lading.report.render import text as render
+
+_PLAN = ("seed", "shuffle", "block_samples", "drop_last", "chunk_batches")
+_MIXTURE = tuple(f.name for f in fields(MixtureRequest))
+_KEYS = ("datasets", "batch_size", "until", *_PLAN, *_MIXTURE)
+
+
+def read_plan(path: str) -> tuple[Plan, str | None]:
+    """Return the plan of a configuration, and how long it is to be followed if it says so."""
+    text = _file_text(path)
+    try:
+        found = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path} is neither YAML nor JSON: {error}") from error
+    if isinstance(found, dict) and "lading_plan" in found:
+        return Plan.from_json(text), None
+    if isinstance(found, dict) and isinstance(found.get("plan"), dict):
+        found = found["plan"]
+    if not isinstance(found, dict) or "datasets" not in found or "batch_size" not in found:
+        raise ConfigError(f"{path}: expected the keys datasets and batch_size, at the top or under plan.")
+    unknown = sorted(map(str, set(found) - set(_KEYS)))
+    if unknown:
+        raise ConfigError(f"{path}: unknown key {', '.join(unknown)}; expected {', '.join(_KEYS)}.")
+    until = found.get("until")
+    return _plan(path, found), None if until is None else str(until)
+
+
+def steps_until(plan: Plan, until: str | None) -> int:
+    """Return the steps of a plan until a point; one epoch by default."""
+    if until is None:
+        return plan.epoch_start(1)
+    point = Duration.parse(int(until) if until.isdigit() else until)
+    if point.unit == "ba":
+        return int(point.value)
+    if point.unit == "ep" and float(point.value).is_integer():
+        return plan.epoch_start(int(point.value))
+    if point.unit == "tok":
+        raise ConfigError(
+            f"until {until}: expected steps, samples or epochs (ba, sp, ep); tokens depend on the mixture."
+        )
+    low, high = 0, 1
+    while plan.locate(high).position < point.position(plan.clock):
+        high *= 2
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (middle + 1, high) if plan.locate(middle).position < point.position(plan.clock) else (low, middle)
+    return low
+
+
+def _plan(path: str, found: dict[str, Any]) -> Plan:
+    datasets, batch = _datasets(path, found["datasets"]), found["batch_size"]
+    if not isinstance(batch, int) or batch < 1:
+        raise ConfigError(f"{path}: batch_size: expected a whole number of at least 1, found {batch!r}.")
+    request = MixtureRequest(**{key: found[key] for key in _MIXTURE if key in found})
+    simple = {key: found[key] for key in _PLAN if key in found}
+    drop_last = bool(simple.get("drop_last", False))
+    spec = mixture(datasets, request, batch, drop_last) if request.is_mixture else None
+    return Plan(datasets, batch, mixture=spec, **simple)
+
+
+def _datasets(path: str, found: Any) -> tuple[Dataset, ...]:
+    if not isinstance(found, dict) or not found:
+        raise ConfigError(f"{path}: datasets: expected names and lengths, found {json.dumps(found, default=str)}.")
+    datasets = []
+    for name, value in found.items():
+        about = value if isinstance(value, dict) else {"length": value}
+        length, tokens = about.get("length"), about.get("mean_tokens")
+        if not isinstance(length, int) or not set(about) <= {"length", "mean_tokens"}:
+            raise ConfigError(
+                f"{path}: datasets.{name}: expected a number of samples, or length and mean_tokens, found {value!r}."
+            )
+        datasets.append(Dataset(str(name), length, mean_tokens=None if tokens is None else float(tokens)))
+    return tuple(datasets)
+
+
+def _file_text(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}. Expected a YAML or JSON file.") from error
+
 
 _COLUMNS = {
     "dataset": "dataset",
@@ -56,7 +157,7 @@ def _text(found: Forecast, worn: list[str], max_passes: float | None) -> Rendera
 
 
 def _draw(found: Forecast, path: str) -> None:
-    from lading.report.mixture_plotly import MixturePicture  # plotly is optional and slow to import
+    from lading.report.render.plotly import MixturePicture  # plotly is optional and slow to import
 
     marks = [(step, "new weights") for step in found.changes] if len(found.changes) <= 8 else []
     marks += [(d.used_up, f"{d.dataset} used up") for d in found.datasets if d.used_up is not None][:8]

@@ -14,11 +14,11 @@ from rich.table import Table
 
 from lading.cli.output import Json, answer
 from lading.errors import SourceError
-from lading.order.packing import PackingIndex, PackingRules
-from lading.order.packing_file import index_for, open_index
-from lading.source.tokenizer import load_tokenizer
-from lading.source.tokens import TokenStore
-from lading.source.tokens_build import build_tokens
+from lading.order.packing.file import index_for, open_index
+from lading.order.packing.index import PackingIndex, PackingRules
+from lading.source.tokens.build import build_tokens
+from lading.source.tokens.store import TokenStore
+from lading.source.tokens.tokenizer import load_tokenizer
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
 

@@ -41,7 +41,7 @@ def train(
         return
     _find_classes_beside(config)
     try:
-        from lading.train.lightning_run import run  # here: Lightning is optional and slow to import
+        from lading.train.lightning.run import run  # here: Lightning is optional and slow to import
     except ImportError as error:
         raise missing_extra("lightning", "lightning", "lading train") from error
     outcome = run(read, resume=resume, checkpoint=checkpoint)
@@ -57,7 +57,7 @@ def _find_classes_beside(config: str) -> None:
 
 
 def _told(outcome) -> Text:  # type: ignore[no-untyped-def]
-    from lading.loader.chunked import progress_line  # here: it opens torch, which --print-config does not need
+    from lading.loader.torch.chunked import progress_line  # here: it opens torch, which --print-config does not need
 
     lines = [f"{outcome.updates} updates in {outcome.epochs} epochs of the trainer"]
     if outcome.data:

@@ -1,8 +1,8 @@
 """Partitions and their loaders, no trainer's framework: data modules, the sizes rule, the configuration."""
 
-from lading.datamodule.component import Component
+from lading.datamodule.config import Component
 from lading.datamodule.sizes import ChunkSizes, chunk_sizes
-from lading.identity.lazy import lazy_names
+from lading.runtime.lazy import lazy_names
 
 __all__ = [
     "ChunkSizes",

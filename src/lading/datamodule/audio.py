@@ -13,7 +13,7 @@ from typing import Any
 from lading.datamodule.chunked import ChunkedSequenceDataset
 from lading.datamodule.sequence import SequenceDataset
 from lading.errors import SourceError
-from lading.source.audio_torch import ChunkedQuantizedAudioDataset, QuantizedAudioDataset, collate_audio
+from lading.source.audio.torch import ChunkedQuantizedAudioDataset, QuantizedAudioDataset, collate_audio
 
 
 class QuantizedAutoregressiveAudio(SequenceDataset):

@@ -15,7 +15,7 @@ from typing import Any
 from lading.datamodule.loaders import global_batch, partition_size
 from lading.datamodule.sequence import SequenceDataset
 from lading.datamodule.sizes import ChunkSizes, checked_size, chunk_sizes, num_batches
-from lading.loader.chunked import ChunkedDataLoader
+from lading.loader.torch.chunked import ChunkedDataLoader
 
 
 class ChunkedSequenceDataset(SequenceDataset):

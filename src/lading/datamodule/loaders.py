@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 
 from lading.errors import SourceError
 from lading.identity import World
-from lading.loader.loader import Loader
+from lading.loader.torch.loader import Loader
 
 # Arguments that only Lading's loader understands; any of them asks for it.
 LADING_ARGUMENTS = (

@@ -26,13 +26,11 @@ from typing import Any
 
 from lading.errors import ConfigError, LedgerError
 from lading.identity import Bill, World
-from lading.ledger.attempts import Launch
+from lading.ledger.attempts import Launch, launch_token, open_attempt, process_identity
 from lading.ledger.content import content_hashes
-from lading.ledger.description import Description, describe, enter_attempt
-from lading.ledger.events import blocks_to_honour, read_events, record_event
-from lading.ledger.launch import launch_token, open_attempt, process_identity
-from lading.ledger.layout import LEDGER_VERSION, RunFolder
+from lading.ledger.description import Description, blocks_to_honour, describe, enter_attempt, read_events, record_event
 from lading.ledger.rows import MOST_OPEN, Fate, Rows, warm_up
+from lading.ledger.run_folder import LEDGER_VERSION, RunFolder
 from lading.ledger.schema import APPLIED, SKIPPED
 from lading.ledger.writer import Writer
 from lading.order.event import Event, event_from_dict, event_to_dict

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from lading.ledger.durable import sync_folder
+from lading.runtime.files import sync_folder
 
 MAGIC = b"LADTAIL1"
 HEADER_BYTES = 64

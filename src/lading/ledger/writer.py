@@ -18,10 +18,10 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from lading.errors import LedgerError
-from lading.identity.forking import Busy
-from lading.ledger.layout import RankFolder
+from lading.ledger.parts import RankStore
 from lading.ledger.rows import Rows
-from lading.ledger.store import RankStore
+from lading.ledger.run_folder import RankFolder
+from lading.runtime.threads import Busy
 
 _TURN_SECONDS = 0.2
 _QUEUE_ITEMS, _QUEUE_SAMPLES = 1 << 14, 1 << 21

@@ -1,15 +1,15 @@
-"""Where source, order and batch meet: the loaders. This room is torch's."""
+"""Where source, order and batch meet: the loaders."""
 
-from lading.identity.lazy import lazy_names
+from lading.runtime.lazy import lazy_names
 
 _HOMES = {
-    "ChunkedDataLoader": "lading.loader.chunked",
-    "Loader": "lading.loader.loader",
-    "StatefulDistributedSampler": "lading.loader.distributed_sampler",
-    "audit": "lading.loader.auditing",
-    "create_loader": "lading.loader.jasper",
-    "set_epoch": "lading.loader.jasper",
-    "validate_first_batch": "lading.loader.jasper",
+    "ChunkedDataLoader": "lading.loader.torch.chunked",
+    "JaxLoader": "lading.loader.jax.loader",
+    "Loader": "lading.loader.torch.loader",
+    "StatefulDistributedSampler": "lading.loader.torch.distributed_sampler",
+    "create_loader": "lading.loader.torch.jasper",
+    "set_epoch": "lading.loader.torch.jasper",
+    "validate_first_batch": "lading.loader.torch.jasper",
 }
 
 __all__ = list(_HOMES)

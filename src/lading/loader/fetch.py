@@ -23,10 +23,10 @@ from torch.utils.data._utils.pin_memory import pin_memory
 from lading.errors import LadingError, SourceError
 from lading.identity import Bill, Deviation
 from lading.identity.hashing import key64
-from lading.loader.collate import add_names, collate
-from lading.loader.gather import gather_columns, gather_samples, sample_keys
-from lading.loader.randomness import isolated_rng
+from lading.loader.torch.collate import add_names, collate
+from lading.loader.torch.gather import gather_columns, gather_samples, sample_keys
 from lading.order.substitute import substitutes
+from lading.runtime.random_state import isolated_rng
 from lading.source.reader import Reader, reader_of
 
 POLICIES = ("raise", "skip", "substitute")

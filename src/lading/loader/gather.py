@@ -1,7 +1,7 @@
-"""Read the rows of a bill, one gather per source and column.
+"""Read the rows of a bill as NumPy columns, from any sources, without a framework.
 
-bill    dataset_idx  0 1 1 0        source 0 rows ─▶ slots 0, 3
-        idx          7 2 9 4        source 1 rows ─▶ slots 1, 2
+dataset_idx  0 1 1 0        source 0 ─▶ rows 0, 3
+idx          7 2 9 4        source 1 ─▶ rows 1, 2        interleaved into one batch
 """
 
 from __future__ import annotations
@@ -10,93 +10,82 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from lading.errors import SourceError
-from lading.identity import Bill
 from lading.identity.hashing import key64, keys64
-from lading.loader.collate import as_tensors
 from lading.source.reader import Reader, split_by_source
+from lading.source.spec import as_array
 
-U64 = NDArray[np.uint64]
-
-
-def sample_keys(seed: int, bill: Bill) -> U64:
-    """Return a key for each row: a hash of (seed, epoch, dataset, index)."""
-    return keys64(key64(seed, bill.epoch), bill.dataset_idx, bill.idx)
+I64 = NDArray[np.int64]
 
 
-def gather_columns(readers: Sequence[Reader], bill: Bill, keys: U64 | None) -> Any:
-    """Return the batch of a bill whose sources all give columns."""
-    if len(readers) == 1:
-        return as_tensors(_columns(readers[0], bill.idx, bill.epoch, keys))
+def read_columns(
+    readers: Sequence[Reader], dataset_idx: NDArray[Any], idx: I64, *, seed: int, epoch: int, names: Sequence[str] = ()
+) -> Any:
+    """Return the columns of some samples: a dict, a tuple or one array, a row for each sample.
+
+    Args:
+        readers: How each source is read, by dataset number.
+        dataset_idx: Dataset of each row.
+        idx: Index of each row in its dataset.
+        seed: Seed of the plan, for sources that want randomness.
+        epoch: Epoch of the rows, for the same.
+        names: Names of the datasets, for errors.
+    """
+    keyed = any(reader.keyed for reader in readers)
+    keys = keys64(key64(seed, epoch), dataset_idx, idx) if keyed else None
     parts = []
-    for number, rows in split_by_source(bill.dataset_idx, len(readers)):
+    for number, rows in split_by_source(dataset_idx, len(readers)):
         part_keys = None if keys is None else keys[rows]
-        parts.append((number, rows, as_tensors(_columns(readers[number], bill.idx[rows], bill.epoch, part_keys))))
-    if len(parts) == 1:
-        return parts[0][2]
-    return _interleave(parts, bill)
+        parts.append((number, rows, _part(readers[number], idx[rows], epoch, part_keys)))
+    return parts[0][2] if len(parts) == 1 else _interleaved(parts, len(idx), names)
 
 
-def gather_samples(readers: Sequence[Reader], bill: Bill, keys: U64 | None) -> list[Any]:
-    """Return the samples of a bill in row order."""
-    samples: list[Any] = [None] * len(bill)
-    for number, rows in split_by_source(bill.dataset_idx, len(readers)):
-        part_keys = None if keys is None else keys[rows]
-        part = readers[number].samples(bill.idx[rows], bill.epoch, part_keys)
-        for row, sample in zip(rows.tolist(), part, strict=True):
-            samples[row] = sample
-    return samples
+def _part(reader: Reader, indices: I64, epoch: int, keys: Any) -> Any:
+    if reader.columns is not None:
+        return _as_arrays(reader.columns(indices, epoch, keys))
+    return _stacked(reader.samples(indices, epoch, keys))
 
 
-def _columns(reader: Reader, indices: NDArray[np.int64], epoch: int, keys: U64 | None) -> Any:
-    assert reader.columns is not None
-    return reader.columns(indices, epoch, keys)
+def _as_arrays(columns: Any) -> Any:
+    if isinstance(columns, Mapping):
+        return {name: _as_arrays(column) for name, column in columns.items()}
+    if isinstance(columns, tuple | list):
+        return tuple(map(_as_arrays, columns))
+    return as_array(columns)
 
 
-def _interleave(parts: Sequence[tuple[int, NDArray[Any], Any]], bill: Bill) -> Any:
+def _stacked(samples: list[Any]) -> Any:
+    first = samples[0]
+    if isinstance(first, Mapping):
+        return {name: _stacked([sample[name] for sample in samples]) for name in first}
+    if isinstance(first, tuple | list):
+        return tuple(_stacked(list(values)) for values in zip(*samples, strict=True))
+    return np.stack([as_array(sample) for sample in samples])
+
+
+def _interleaved(parts: Sequence[tuple[int, I64, Any]], size: int, names: Sequence[str]) -> Any:
     """Put the rows of several sources into one batch, in slot order."""
     structure = parts[0][2]
-    if isinstance(structure, Mapping):
-        for number, _, part in parts[1:]:
-            if not isinstance(part, Mapping) or part.keys() != structure.keys():
-                raise _mismatch(bill, parts[0][0], sorted(structure), number, _shape_of(part))
-        return {name: _interleave([(n, r, p[name]) for n, r, p in parts], bill) for name in structure}
-    if isinstance(structure, list):
-        for number, _, part in parts[1:]:
-            if not isinstance(part, list) or len(part) != len(structure):
-                raise _mismatch(bill, parts[0][0], f"{len(structure)} columns", number, _shape_of(part))
-        return [_interleave([(n, r, p[i]) for n, r, p in parts], bill) for i in range(len(structure))]
-    if not isinstance(structure, torch.Tensor):
-        mixed: list[Any] = [None] * len(bill)
-        for _, rows, part in parts:
-            for row, value in zip(rows.tolist(), part, strict=True):
-                mixed[row] = value
-        return mixed
-    return _scatter(parts, structure, bill)
-
-
-def _scatter(parts: Sequence[tuple[int, NDArray[Any], Any]], first: torch.Tensor, bill: Bill) -> torch.Tensor:
-    out = first.new_empty((len(bill), *first.shape[1:]))
-    for number, rows, part in parts:
-        if part.shape[1:] != first.shape[1:] or part.dtype != first.dtype:
-            raise _mismatch(bill, parts[0][0], _shape_of(first), number, _shape_of(part))
-        out.index_copy_(0, torch.from_numpy(np.ascontiguousarray(rows)), part)
+    for number, _, part in parts[1:]:
+        if _shape(part) != _shape(structure):
+            mine, theirs = (names[n] if n < len(names) else str(n) for n in (parts[0][0], number))
+            raise SourceError(
+                f"datasets {mine!r} and {theirs!r} do not fit into one batch: {_shape(structure)} and {_shape(part)}. "
+                "Give them the same keys, dtypes and shapes."
+            )
+    if isinstance(structure, dict):
+        return {name: _interleaved([(n, r, p[name]) for n, r, p in parts], size, names) for name in structure}
+    if isinstance(structure, tuple):
+        return tuple(_interleaved([(n, r, p[i]) for n, r, p in parts], size, names) for i in range(len(structure)))
+    out = np.empty((size, *structure.shape[1:]), structure.dtype)
+    for _, rows, part in parts:
+        out[rows] = part
     return out
 
 
-def _shape_of(part: Any) -> str:
-    if isinstance(part, Mapping):
-        return str(sorted(part))
-    if isinstance(part, torch.Tensor):
-        return f"{part.dtype} rows of shape {tuple(part.shape[1:])}"
-    return f"{len(part)} columns" if isinstance(part, list) else type(part).__name__
-
-
-def _mismatch(bill: Bill, first: int, expected: Any, number: int, found: Any) -> SourceError:
-    return SourceError(
-        f"datasets {bill.names[first]!r} and {bill.names[number]!r} do not fit into one batch: {expected} and {found}. "
-        "Give them the same keys, dtypes and shapes, or pass a collate_fn."
-    )
+def _shape(part: Any) -> str:
+    if isinstance(part, dict):
+        return f"keys {', '.join(sorted(part))}"
+    return f"{len(part)} columns" if isinstance(part, tuple) else f"{part.dtype} rows of shape {part.shape[1:]}"

@@ -21,14 +21,14 @@ from lading.errors import LadingError, MixtureError, ResumeError, WorldError
 from lading.identity import World
 from lading.identity.hashing import key64
 from lading.loader.agreement import check_agreement
-from lading.loader.engine import PREFETCH
-from lading.order.block_places import next_block
+from lading.loader.workers import PREFETCH
 from lading.order.event import Reweight
-from lading.order.mixed import Mixed
-from lading.order.mixture import as_integers
-from lading.order.mixture_spec import MixtureSpec, finite_error
+from lading.order.mixture.order import Mixed
+from lading.order.mixture.request import as_integers
+from lading.order.mixture.rounds import next_block
+from lading.order.mixture.spec import MixtureSpec, finite_error
+from lading.order.mixture.weights import Weights, shares
 from lading.order.plan import Plan
-from lading.order.weights import Weights, shares
 
 _TORCH_PREFETCH_FACTOR = 2
 

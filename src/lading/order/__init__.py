@@ -1,6 +1,5 @@
 """Which sample comes when: pure functions of a plan and a position, arithmetic on NumPy."""
 
-from lading.identity.lazy import lazy_names
 from lading.order.chunked_sampler import ChunkedSampler
 from lading.order.clock import Clock, Location
 from lading.order.dataset import Dataset
@@ -9,6 +8,7 @@ from lading.order.permutation import ORDER_VERSION, Permutation
 from lading.order.plan import Plan
 from lading.order.shuffle import Order, Shuffled
 from lading.order.simulation import Simulation
+from lading.runtime.lazy import lazy_names
 
 __all__ = [
     "ORDER_VERSION",
@@ -29,17 +29,17 @@ __all__ = [
 
 # Mixtures: opened by those who mix.
 _HOMES = {
-    "Cosine": "lading.order.schedule",
-    "Forecast": "lading.order.forecasting",
-    "Function": "lading.order.schedule",
-    "Linear": "lading.order.schedule",
-    "Mixed": "lading.order.mixed",
-    "MixtureRequest": "lading.order.mixture",
-    "MixtureSpec": "lading.order.mixture_spec",
-    "Stages": "lading.order.schedule",
-    "Temperature": "lading.order.schedule",
-    "forecast": "lading.order.forecasting",
-    "integer_weights": "lading.order.weights",
+    "Cosine": "lading.order.mixture.schedule",
+    "Forecast": "lading.order.simulation",
+    "Function": "lading.order.mixture.schedule",
+    "Linear": "lading.order.mixture.schedule",
+    "Mixed": "lading.order.mixture.order",
+    "MixtureRequest": "lading.order.mixture.request",
+    "MixtureSpec": "lading.order.mixture.spec",
+    "Stages": "lading.order.mixture.schedule",
+    "Temperature": "lading.order.mixture.schedule",
+    "forecast": "lading.order.simulation",
+    "integer_weights": "lading.order.mixture.weights",
 }
 
 __all__ += list(_HOMES)

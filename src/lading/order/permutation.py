@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from lading.errors import PlanError
-from lading.identity import compiled
 from lading.identity.hashing import GOLDEN, MASK, MULTIPLY_1, MULTIPLY_2, as_u64, key64
+from lading.runtime import compiled
 
 ORDER_VERSION = 1
 ROUNDS = 8

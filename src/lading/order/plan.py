@@ -27,8 +27,8 @@ from lading.order import plan_json
 from lading.order.clock import Clock, Location
 from lading.order.dataset import Dataset
 from lading.order.event import Block, Event, Rebatch, Reweight
-from lading.order.mixed import Mixed
-from lading.order.mixture_spec import MixtureSpec
+from lading.order.mixture.order import Mixed
+from lading.order.mixture.spec import MixtureSpec
 from lading.order.permutation import MAX_SAMPLES
 from lading.order.shuffle import SHUFFLES, Order, Shuffled
 from lading.order.simulation import Simulation, simulate

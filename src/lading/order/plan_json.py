@@ -15,7 +15,7 @@ from lading.errors import PlanError
 from lading.identity import fingerprint
 from lading.order.dataset import Dataset
 from lading.order.event import event_from_dict, event_to_dict
-from lading.order.mixture_spec import MixtureSpec
+from lading.order.mixture.spec import MixtureSpec
 from lading.order.permutation import ORDER_VERSION
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """What the ledger tells: queries, comparison, verification, and pages to read."""
 
-from lading.identity.lazy import lazy_names
+from lading.runtime.lazy import lazy_names
 
 __all__ = ["Run", "Table", "open_run"]
 

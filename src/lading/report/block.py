@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from lading.errors import ConfigError
 from lading.identity import SampleId
-from lading.ledger.events import blocked_by_hand, record_event
+from lading.ledger.description import blocked_by_hand, record_event
 from lading.order.substitute import substitute
 
 if TYPE_CHECKING:

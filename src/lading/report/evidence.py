@@ -20,15 +20,14 @@ import pyarrow.parquet as pq
 
 from lading.errors import CorruptLedgerError
 from lading.ledger.attempts import Launch, Span, lineage, read_launch
-from lading.ledger.description import Description, read_description
-from lading.ledger.durable import Journal
-from lading.ledger.events import plan_events_of, read_events
-from lading.ledger.layout import RankFolder, RunFolder
-from lading.ledger.part import PartFile, read_manifest
+from lading.ledger.description import Description, plan_events_of, read_description, read_events
+from lading.ledger.parts import PartFile, read_manifest
+from lading.ledger.run_folder import RankFolder, RunFolder
 from lading.ledger.schema import DELIVERED, SCHEMAS
 from lading.ledger.tail import Tail, read_tail
 from lading.order.event import event_from_dict
 from lading.order.plan import Plan
+from lading.runtime.files import Journal
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from lading.report.losses import SPIKE_WINDOW, spike_scores
-from lading.report.sightings import fates_of
-from lading.report.steps import StepRecord
+from lading.report.step import StepRecord
 from lading.report.table import Table
+from lading.report.where import fates_of
 
 if TYPE_CHECKING:
     from lading.report.run import Run

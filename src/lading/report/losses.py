@@ -11,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.report.evidence import Evidence
-from lading.report.planned_counts import counts_of_steps
+from lading.report.planned import counts_of_steps
 from lading.report.table import Table
 from lading.report.views import Views
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from lading.errors import ConfigError
 from lading.order.event import Block
 from lading.report.evidence import Evidence
-from lading.report.planned_counts import counts_of_steps, seen_flags
+from lading.report.planned import counts_of_steps, seen_flags
 from lading.report.table import Table
 from lading.report.views import Views
 

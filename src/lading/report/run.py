@@ -24,12 +24,12 @@ from lading.report.evidence import Evidence, read_evidence
 from lading.report.explain import Explanation, explain
 from lading.report.losses import SPIKE_WINDOW, has_own_losses, losses, losses_by_dataset, spikes
 from lading.report.mix import mix, passes
-from lading.report.planned_samples import planned_samples
-from lading.report.sightings import dataset_number, newest_plan, next_step, where
-from lading.report.steps import StepRecord, step_record
+from lading.report.planned import planned_samples
+from lading.report.step import StepRecord, step_record
 from lading.report.table import Table
-from lading.report.verify import Progress, Verdict, silent, verify
+from lading.report.verify.verdict import Progress, Verdict, silent, verify
 from lading.report.views import Views
+from lading.report.where import dataset_number, newest_plan, next_step, where
 
 
 class Run:

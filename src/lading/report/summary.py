@@ -8,9 +8,9 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lading.ledger.launch import process_identity
+from lading.ledger.attempts import process_identity
 from lading.report.evidence import AttemptEvidence, Evidence
-from lading.report.sightings import newest_plan
+from lading.report.where import newest_plan
 
 if TYPE_CHECKING:
     from lading.report.run import Run

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lading.errors import SourceError
-from lading.source.naming import name_keys, named, provides_names
+from lading.source.tagged import name_keys, named, provides_names
 
 
 class WeightedConcatDataset:

@@ -1,6 +1,6 @@
 """Public helpers to test sources, orders, loaders and models."""
 
-from lading.identity.lazy import lazy_names
+from lading.runtime.lazy import lazy_names
 
 _HOMES = {
     "OrderContract": "lading.testing.contracts",

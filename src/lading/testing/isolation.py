@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lading.batch.arrays import as_int32, framework, host, namespace
 from lading.batch.llm import LLMBatch
+from lading.runtime.arrays import as_int32, framework, host, namespace
 
 
 def assert_isolated(

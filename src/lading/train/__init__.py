@@ -1,21 +1,19 @@
 """The edge, where loaders and ledgers meet training: any loop, and one file per framework."""
 
-from lading.identity.lazy import lazy_names
+from lading.runtime.lazy import lazy_names
 
 _HOMES = {
-    "ChunkedTrainingMixin": "lading.train.chunked",
-    "DsCallback": "lading.train.deepspeed_callback",
-    "DsTrainer": "lading.train.deepspeed",
-    "DsTrainingArguments": "lading.train.deepspeed_arguments",
+    "ChunkedTrainingMixin": "lading.train.chunked_mixin",
+    "DsCallback": "lading.train.deepspeed.callback",
+    "DsTrainer": "lading.train.deepspeed.trainer",
+    "DsTrainingArguments": "lading.train.deepspeed.arguments",
     "FollowLosses": "lading.train.policy",
-    "JaxLoader": "lading.train.jax",
-    "MixtureScheduler": "lading.train.mixture_scheduler",
+    "MixtureScheduler": "lading.train.policy",
     "RepeatingLoader": "lading.train.repeating",
     "SteerToShares": "lading.train.policy",
     "per_dataset_mean": "lading.train.metrics",
     "per_dataset_token_mean": "lading.train.metrics",
     "token_owners": "lading.train.metrics",
-    "track": "lading.train.tracking",
 }
 
 __all__ = list(_HOMES)

@@ -20,7 +20,7 @@ try:
     from accelerate.state import AcceleratorState, GradientState
     from accelerate.utils import send_to_device
 
-    from lading.loader.loader import Loader
+    from lading.loader.torch.loader import Loader
 except ModuleNotFoundError as error:
     raise missing_extra("accelerate", "accelerate", "lading.train.accelerate") from error
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from lading.errors import LoaderError
 from lading.identity import Bill
-from lading.ledger.tracker import BatchTracker
+from lading.ledger.tracker.tracker import BatchTracker
 
 
 class RepeatingLoader:

@@ -22,9 +22,9 @@ from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from lading.identity import Bill
-from lading.ledger.durable import written_aside
 from lading.ledger.ledger import Ledger
-from lading.loader.loader import Loader
+from lading.loader.torch.loader import Loader
+from lading.runtime.files import written_aside
 from lading.train.repeating import RepeatingLoader
 
 CHECKPOINT = "checkpoint.pt"

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from lading.loader.loader import Loader
+from lading.loader.torch.loader import Loader
 
 
 class Squares(torch.utils.data.Dataset):

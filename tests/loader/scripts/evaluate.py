@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 
-from lading.loader.loader import Loader
+from lading.loader.torch.loader import Loader
 from lading.source.columns import Columns
 
 

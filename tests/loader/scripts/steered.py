@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from lading.loader.loader import Loader
+from lading.loader.torch.loader import Loader
 from lading.train.policy import SteerToShares
 
 LENGTHS = {"code": 900, "prose": 300, "web": 5000}

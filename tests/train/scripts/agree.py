@@ -15,12 +15,11 @@ from lading.errors import MixtureError, WorldError
 from lading.identity import World
 from lading.ledger import BatchTracker
 from lading.loader import agreement
-from lading.loader.loader import Loader
+from lading.loader.torch.loader import Loader
 from lading.order import Plan
 from lading.source.columns import Columns
 from lading.train.metrics import per_dataset_mean
-from lading.train.mixture_scheduler import MixtureScheduler
-from lading.train.policy import SteerToShares
+from lading.train.policy import MixtureScheduler, SteerToShares
 
 
 def means(rank: int) -> dict[str, list]:

@@ -1,0 +1,220 @@
+"""The verbs that ask a run: show, step, where, mix, verify, diff, explain, block, sql, report.
+
+lading show RUN      lading step RUN 48213      lading where RUN code 93412      lading verify RUN
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Group
+from rich.text import Text
+
+from lading.cli.output import Decode, Json, Run, answer, contents, decoded_table, progress_bar
+from lading.errors import ConfigError
+from lading.order.packing.file import open_index
+from lading.order.packing.index import PackingIndex
+from lading.report import Run as OpenedRun
+from lading.report import open_run
+from lading.report.render import text as render
+from lading.report.summary import summarise
+
+
+def show(run: Run, as_json: Json = False) -> None:
+    """What a run is and how far it got."""
+    found = summarise(open_run(run))
+    answer(found.to_dict(), lambda: render.summary(found), as_json=as_json)
+
+
+def step(
+    run: Run,
+    number: Annotated[int, typer.Argument(help="The step, from 0.", metavar="STEP", show_default=False)],
+    decode: Decode = None,
+    as_json: Json = False,
+) -> None:
+    """What was in a step, and what became of it."""
+    record = open_run(run).step(number)
+    found = record.to_dict()
+    if decode is None:
+        answer(found, lambda: render.step(record), as_json=as_json)
+        return
+    texts = contents(decode, record.samples.dicts())
+    found["samples"] = [{**row, "content": text} for row, text in zip(found["samples"], texts, strict=True)]
+    answer(found, lambda: render.step(record, texts), as_json=as_json)
+
+
+def rows_of_document(run: OpenedRun, dataset: str, packing: str | None, document: int) -> list[dict[str, Any]]:
+    """Return the rows that hold any part of a document: ``index`` (the row), ``tokens`` (the span), ``column``.
+
+    Args:
+        run: The run that is asked about.
+        dataset: Name or number of the packed dataset.
+        packing: Directory of its packing index; None: where the run's plan says it lies.
+        document: Number of the document, from 0.
+    """
+    index = _index(run, dataset, packing)
+    return [
+        {"index": piece.row, "column": piece.column, "tokens": f"{piece.start}–{piece.start + piece.size - 1}"}
+        for piece in index.rows_of_document(document)
+    ]
+
+
+def _index(run: OpenedRun, dataset: str, packing: str | None) -> PackingIndex:
+    if run.plan is None:
+        raise ConfigError("the run has no plan, so its rows cannot be predicted. Ask for the document's index instead.")
+    known = run.plan.datasets[run.number_of(dataset)]
+    place = packing or known.location
+    if place is None or not Path(place).exists():
+        found = "was not packed, or its index was not saved" if place is None else f"had its packing index at {place}"
+        raise ConfigError(
+            f"dataset {known.name!r} {found}: expected a packing index. Pass --packing with the directory "
+            "packing-… beside its tokens."
+        )
+    index = open_index(place)
+    if len(index) != known.length:
+        raise ConfigError(
+            f"the packing index at {place} has {len(index)} rows, the run's dataset {known.name!r} has {known.length}. "
+            "Pass the index that the run was made with."
+        )
+    return index
+
+
+_WHERE_COLUMNS = {
+    "step": "step",
+    "epoch": "epoch",
+    "slot": "slot",
+    "rank": "rank",
+    "attempt": "attempt",
+    "fate": "fate",
+    "note": "note",
+}
+
+
+def where(
+    run: Run,
+    dataset: Annotated[str, typer.Argument(help="Name or number of the dataset.", show_default=False)],
+    index: Annotated[int | None, typer.Argument(help="Index of the sample.", show_default=False)] = None,
+    document: Annotated[int | None, typer.Option(help="A document of a packed dataset instead of a row.")] = None,
+    packing: Annotated[str | None, typer.Option(help="Packing index of that dataset, for --document.")] = None,
+    until: Annotated[int | None, typer.Option(help="Also where the plan will use it, up to this step.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Every step that used a sample. Exit code 1: none did."""
+    opened = open_run(run)
+    if document is not None:
+        # only packed datasets need it
+
+        spans = rows_of_document(opened, dataset, packing, document)
+        found = [{**row, **span} for span in spans for row in opened.where(dataset, span["index"], until=until)]
+        columns = {"index": "row", "tokens": "tokens", **_WHERE_COLUMNS}
+    elif index is not None:
+        found, columns = opened.where(dataset, index, until=until).dicts(), _WHERE_COLUMNS
+    else:
+        raise ConfigError("which sample? Expected an INDEX, or --document with --packing.")
+    if not any(row["note"] for row in found):
+        columns = {key: heading for key, heading in columns.items() if key != "note"}
+    what = f"{dataset}:{index}" if document is None else f"document {document} of {dataset}"
+    title = f"{what}: {sum(row['fate'] == 'applied' for row in found)} times used"
+    answer(found, lambda: render.table(found, columns, title), as_json=as_json, holds=bool(found))
+
+
+_MIX_COLUMNS = {"group": "", "dataset": "dataset", "samples": "samples", "share": "share", "planned": "planned"}
+
+
+def mix(
+    run: Run,
+    by: Annotated[str, typer.Option(help="run, epoch, chunk, attempt, or a number of steps.")] = "run",
+    as_json: Json = False,
+) -> None:
+    """What the model got of each dataset, against the plan."""
+    found = open_run(run).mix(int(by) if by.isdigit() else by).dicts()
+    columns = _MIX_COLUMNS if by != "run" else {k: v for k, v in _MIX_COLUMNS.items() if k != "group"}
+    answer(found, lambda: render.table(found, columns), as_json=as_json)
+
+
+def verify(run: Run, as_json: Json = False) -> None:
+    """Whether the record is what the plan says, byte for byte. Exit code 1: it is not."""
+    with progress_bar(quiet=as_json) as progress:
+        verdict = open_run(run).verify(progress)
+    answer(verdict.to_dict(), lambda: render.verdict(verdict), as_json=as_json, holds=verdict.holds)
+
+
+def diff(
+    run: Run,
+    other: Annotated[str, typer.Argument(help="Folder of the other run.", metavar="OTHER", show_default=False)],
+    as_json: Json = False,
+) -> None:
+    """Whether two runs hold the same, and if not, from which step on. Exit code 1: they do not."""
+    found = open_run(run).compare(other)
+    answer(found.to_dict(), lambda: render.comparison(found), as_json=as_json, holds=found.equal)
+
+
+def explain(
+    run: Run,
+    number: Annotated[int, typer.Argument(help="The step, from 0.", metavar="STEP", show_default=False)],
+    around: Annotated[int, typer.Option(help="Steps before and after it to show.")] = 5,
+    decode: Decode = None,
+    as_json: Json = False,
+) -> None:
+    """Everything around a step: samples, shares, exposures, losses."""
+    found = open_run(run).explain(number, around=around)
+    values = found.to_dict()
+    if decode is None:
+        answer(values, lambda: render.explanation(found), as_json=as_json)
+        return
+    texts = contents(decode, found.record.samples.dicts())
+    values["samples"] = [{**row, "content": text} for row, text in zip(values["samples"], texts, strict=True)]
+    answer(values, lambda: Group(render.explanation(found), decoded_table(values["samples"])), as_json=as_json)
+
+
+def block(
+    run: Run,
+    specs: Annotated[
+        list[str],
+        typer.Argument(
+            help="dataset:index, dataset:first-last or step:number.", metavar="SAMPLE...", show_default=False
+        ),
+    ],
+    reason: Annotated[str, typer.Option(help="Why, for the record.")] = "",
+    as_json: Json = False,
+) -> None:
+    """Use samples no more, from the next attempt's first step on; deterministic substitutes take their places."""
+    opened = open_run(run)
+    new = [f"{opened.datasets[sample.dataset]}:{sample.index}" for sample in opened.block(*specs, reason=reason)]
+    text = f"{len(new)} samples are blocked from the next attempt on" if new else "all of them were blocked already"
+    answer({"blocked": new}, lambda: Text(text), as_json=as_json)
+
+
+def sql(
+    run: Run,
+    query: Annotated[str, typer.Argument(help="SQL over batches, history and samples.", show_default=False)],
+    steps: Annotated[str | None, typer.Option(help="FIRST:STOP, the steps whose samples are worked out.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Ask DuckDB over batches, history and samples."""
+    found = open_run(run).sql(query, steps=_bounds(steps))
+    answer(found.dicts(), lambda: render.table(found, {c: c for c in found.columns}), as_json=as_json)
+
+
+def _bounds(steps: str | None) -> tuple[int, int] | None:
+    if steps is None:
+        return None
+    first, colon, stop = steps.partition(":")
+    if not colon or not first.isdigit() or not stop.isdigit():
+        raise ConfigError(f"--steps {steps!r}: expected FIRST:STOP, for instance 100:200.")
+    return int(first), int(stop)
+
+
+def report(
+    run: Run,
+    output: Annotated[str, typer.Option("--output", "-o", help="File to write.")] = "report.html",
+    as_json: Json = False,
+) -> None:
+    """Write one page that tells the whole run; it needs no network and no other file."""
+    from lading.report.render.page import write_page  # plotly is optional and slow to import
+
+    with progress_bar(quiet=as_json) as progress:
+        size = write_page(open_run(run), Path(output), progress)
+    answer({"file": output, "bytes": size}, lambda: Text(f"{output}: {size / 1e6:.1f} MB"), as_json=as_json)

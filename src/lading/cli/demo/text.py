@@ -1,0 +1,112 @@
+"""Real text for the demo, from the machine it runs on: Python's own library, cut into windows of bytes.
+
+    code          the library's modules, as they are
+    docstrings    what they say about themselves
+    comments      what their authors say to each other
+    manual        the language reference that comes with ``help()``; small, so that it comes round again
+
+Nothing is downloaded, and the same Python gives the same text, so ``--decode
+lading.cli.demo.text:texts`` can show tomorrow what a sample held today.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+Windows = NDArray[np.uint8]
+
+WINDOW = 128
+WEIGHTS = {"code": 0.4, "docstrings": 0.25, "comments": 0.1, "manual": 0.25}
+_BYTES = {"code": 1_600_000, "docstrings": 800_000, "comments": 400_000, "manual": 128_000}
+_LEAST_WINDOWS = 200
+_HELD_OUT = 20  # one window in so many is kept for validation
+_SHOWN = 44
+_DEFINITIONS = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+class Texts:
+    """Windows of bytes, read as text: what ``--decode`` shows, short enough for a terminal of 80 columns.
+
+    Args:
+        windows: Bytes [n, WINDOW + 1].
+    """
+
+    def __init__(self, windows: Windows) -> None:
+        self.windows = windows
+
+    def __len__(self) -> int:
+        return len(self.windows)
+
+    def __getitem__(self, index: int) -> str:
+        words = " ".join(self.windows[index].tobytes().decode("utf-8", errors="ignore").split())
+        return words if len(words) <= _SHOWN else words[: _SHOWN - 1] + "…"
+
+
+def texts() -> dict[str, Texts]:
+    """Return the training text of the demo by source, readable."""
+    return {name: Texts(train) for name, (train, _) in collect().items()}
+
+
+def collect() -> dict[str, tuple[Windows, Windows]]:
+    """Return (training, validation) windows by source; sources this Python does not have are left out."""
+    parts: dict[str, list[str]] = {name: [] for name in WEIGHTS}
+    for text in _modules():
+        parts["code"].append(text)
+        parts["docstrings"] += _docstrings(text)
+        parts["comments"] += _comments(text)
+    parts["manual"] = _manual()
+    whole = {name: _windows("\n\n".join(found), _BYTES[name]) for name, found in parts.items()}
+    return {name: _split(windows) for name, windows in whole.items() if len(windows) >= _LEAST_WINDOWS}
+
+
+def _modules() -> Iterator[str]:
+    """Yield modules of the standard library, by name, until there is enough code."""
+    size = 0
+    for path in sorted(Path(sysconfig.get_path("stdlib")).glob("*.py")):
+        text = path.read_text(encoding="utf-8", errors="replace")
+        yield text
+        size += len(text)
+        if size > 2 * _BYTES["code"]:
+            return
+
+
+def _docstrings(text: str) -> list[str]:
+    try:
+        tree = ast.parse(text)
+    except SyntaxError:
+        return []
+    found = (ast.get_docstring(node) for node in ast.walk(tree) if isinstance(node, _DEFINITIONS))
+    return [docstring for docstring in found if docstring]
+
+
+def _comments(text: str) -> list[str]:
+    stripped = (line.strip() for line in text.splitlines())
+    return ["\n".join(line[1:].strip() for line in stripped if line.startswith("# "))]
+
+
+def _manual() -> list[str]:
+    try:
+        topics = importlib.import_module("pydoc_data.topics").topics
+    except ImportError:
+        return []  # some distributions leave it out
+    return [topics[name] for name in sorted(topics)]
+
+
+def _windows(text: str, most: int) -> Windows:
+    """Return the text as overlapping windows: the last byte of one is the first of the next."""
+    data = np.frombuffer(text.encode("utf-8")[:most], dtype=np.uint8)
+    rows = max((len(data) - 1) // WINDOW, 0)
+    starts = np.arange(rows, dtype=np.int64)[:, None] * WINDOW
+    return data[starts + np.arange(WINDOW + 1)] if rows else np.empty((0, WINDOW + 1), dtype=np.uint8)
+
+
+def _split(windows: Windows) -> tuple[Windows, Windows]:
+    held_out = np.arange(len(windows)) % _HELD_OUT == 0
+    return windows[~held_out], windows[held_out]

@@ -1,0 +1,155 @@
+"""Record which samples of which datasets went by.
+
+    batch {"idx": [0, 1, 2], "dataset_idx": [1, 1, 2]}
+      │ update
+      ▼
+    samples_idx_per_dataset  {1: [0, 1], 2: [2]}
+    n_samples_per_dataset    {1: 2, 2: 1}
+
+About 4 bytes a sample and some nanoseconds each, so a tracker can run along
+for a whole epoch. What must survive the process belongs in a ``Ledger``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lading.ledger.tracker.log import SampleLog
+from lading.ledger.tracker.names import names_in
+
+
+class BatchTracker:
+    """Samples seen so far, by dataset, in arrival order, duplicates kept.
+
+    >>> tracker = BatchTracker()
+    >>> tracker.update({"idx": [0, 1, 2], "dataset_idx": [1, 1, 2]})
+    >>> tracker.samples_idx_per_dataset, tracker.n_samples_per_dataset
+    ({1: [0, 1], 2: [2]}, {1: 2, 2: 1})
+
+    Attributes:
+        n_untracked_batches: Batches since the last reset that carried no names.
+        n_resets: How often everything was forgotten, for those who follow the counts.
+    """
+
+    def __init__(self) -> None:
+        self._log = SampleLog()
+        self._has_warned = False
+        self.n_untracked_batches = 0
+        self.n_resets = 0
+
+    def update(self, batch: Any) -> None:
+        """Record the samples of a batch.
+
+        Args:
+            batch: A dict with ``idx`` and ``dataset_idx`` (rows marked ``is_padding`` are left out), a ``Bill``, or an
+                ``LLMIndexedBatch``, whose ``document_idx`` are the samples of dataset 0. Anything else is counted in
+                ``n_untracked_batches`` and warned about once.
+
+        Raises:
+            SourceError: The columns have different lengths. Nothing of the batch is recorded then.
+        """
+        names = names_in(batch)
+        if names is None:
+            self._pass_over(batch)
+        else:
+            self._log.append(*names)
+
+    @property
+    def samples_idx_per_dataset(self) -> dict[int, list[int]]:
+        """The indices seen of each dataset. The caller's to keep and to change."""
+        return {dataset: indices.tolist() for dataset, indices in self._log.arrays().items()}
+
+    @property
+    def n_samples_per_dataset(self) -> dict[int, int]:
+        """The number of samples seen of each dataset, in time that does not grow with them."""
+        return self._log.counts()
+
+    def arrays_per_dataset(self) -> dict[int, NDArray[np.integer]]:
+        """Return the indices seen of each dataset as arrays: a tenth of the memory of lists."""
+        return self._log.arrays()
+
+    @property
+    def tracker(self) -> dict[int, list[int]]:
+        """The mapping itself: empty when new and after a reset."""
+        return self.samples_idx_per_dataset
+
+    @property
+    def _tracker(self) -> dict[int, list[int]]:
+        # The name by which users of the original look inside.
+        return self.samples_idx_per_dataset
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory held by the names."""
+        return self._log.num_bytes
+
+    def reset(self) -> None:
+        """Forget everything seen so far."""
+        self._log.clear()
+        self.n_untracked_batches = 0
+        self.n_resets += 1
+
+    def flush(self) -> None:
+        """Do nothing: the names are in memory. Part of what a loader asks of a tracker."""
+
+    def dump(self, path: str | Path, **fields: Any) -> None:
+        """Append one line of JSON: the fields given and ``n_samples_per_dataset``.
+
+        Args:
+            path: File to append to.
+            **fields: What else belongs on the line: a step, a loss. Scalars of any framework will do; what is not
+                finite is written as null, as JSON has no word for it.
+        """
+        counts = {str(dataset): count for dataset, count in self.n_samples_per_dataset.items()}
+        line = json.dumps(_plain({**fields, "n_samples_per_dataset": counts}), allow_nan=False)
+        with Path(path).open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+
+    def __len__(self) -> int:
+        """Return the number of samples seen."""
+        return sum(self.n_samples_per_dataset.values())
+
+    def __bool__(self) -> bool:
+        """Say yes: an empty tracker is a tracker."""
+        return True
+
+    def __repr__(self) -> str:
+        return f"BatchTracker(n_samples_per_dataset={self.n_samples_per_dataset})"
+
+    def _pass_over(self, batch: Any) -> None:
+        self.n_untracked_batches += 1
+        if self._has_warned:
+            return
+        self._has_warned = True
+        found = f"it has {', '.join(map(str, batch)) or 'no keys'}" if isinstance(batch, Mapping) else _kind(batch)
+        warnings.warn(
+            f"a batch carries no 'idx' and 'dataset_idx', so its samples are not tracked; {found}. Wrap the dataset in "
+            "lading.TaggedDataset so that samples keep their names, or pass the bill of a lading.Loader or of "
+            "lading.track(). This is said once; n_untracked_batches counts.",
+            stacklevel=3,
+        )
+
+
+def _kind(batch: Any) -> str:
+    return f"it is a {type(batch).__name__}, not a dict"
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as JSON knows it."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if hasattr(value, "tolist"):
+        return _plain(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

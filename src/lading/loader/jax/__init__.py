@@ -1,0 +1,1 @@
+"""The JAX face: global arrays on a mesh."""

@@ -1,0 +1,1 @@
+"""The torch face: a ``DataLoader`` over the engine, its samplers and its relatives."""

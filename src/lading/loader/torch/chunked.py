@@ -1,0 +1,265 @@
+"""A DataLoader that hands out one chunk of batches per iteration, and the next chunk the next time.
+
+    for epoch in range(4):                # chunk_size=30 of 112 batches
+        for batch in loader: ...          # 30, 30, 30, 22: all the data; then the next pass
+        validate()
+
+A chunk is finished when its last batch was handed out: frameworks never ask
+for more. One that was broken off comes again. Without ``chunk_size`` this is
+torch's DataLoader and nothing else.
+
+What a user's sampler, generator and shuffle mean for the order of chunks.
+
+    nothing, RandomSampler          shuffled, differently in each pass
+    SequentialSampler               in order
+    ChunkedSampler                  its seed and shuffle
+    DistributedSampler              its seed and shuffle; the ranks share each batch
+    any other                       drawn once: every pass goes through what it drew, in that order
+
+A sampler yields an order from a state that is lost with the process; chunks
+need one that can be asked for any chunk at any time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, RandomSampler, SequentialSampler
+
+from lading.errors import LoaderError, PlanError
+from lading.identity import Bill, fingerprint
+from lading.loader.state import make_state
+from lading.loader.torch.loader import Loader
+from lading.order import Plan
+from lading.order.chunked_sampler import ChunkedSampler
+
+DEFAULT_SEED = 42
+
+
+@dataclass(frozen=True)
+class ChunkOrder:
+    """A dataset and the arguments that give ``Loader`` the meant order."""
+
+    dataset: Any
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, dataset: Any, *, seed: int | None, shuffle: Any, sampler: Any, generator: Any) -> ChunkOrder:
+        """Read the order from what a user would pass to torch's DataLoader."""
+        if seed is None:
+            seed = DEFAULT_SEED if generator is None else generator.initial_seed() & (2**63 - 1)
+        if sampler is None:
+            return cls(dataset, {"seed": seed, "shuffle": True if shuffle is None else shuffle})
+        if isinstance(sampler, ChunkedSampler):
+            return cls(dataset, {"seed": sampler.seed, "shuffle": sampler.shuffle})
+        if isinstance(sampler, DistributedSampler):
+            ranks = {"rank": sampler.rank, "world_size": sampler.num_replicas}
+            return cls(dataset, {"seed": sampler.seed, "shuffle": sampler.shuffle, **ranks})
+        if isinstance(sampler, SequentialSampler):
+            return cls(dataset, {"seed": seed, "shuffle": False})
+        if isinstance(sampler, RandomSampler) and not sampler.replacement and sampler.num_samples == len(dataset):
+            if sampler.generator is not None:
+                seed = sampler.generator.initial_seed() & (2**63 - 1)
+            return cls(dataset, {"seed": seed, "shuffle": True})
+        return cls(Drawn(dataset, list(sampler)), {"seed": seed, "shuffle": False})
+
+
+class Drawn(Dataset[Any]):
+    """The samples a sampler drew, in its order; ``idx`` counts in what was drawn."""
+
+    def __init__(self, dataset: Any, indices: Sequence[int]) -> None:
+        if not indices:
+            raise LoaderError("the sampler drew nothing: expected at least one index. Pass one that is not used up.")
+        self.dataset, self.indices = dataset, [int(i) for i in indices]
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.dataset[self.indices[index]]
+
+    def fingerprint(self) -> str:
+        """Return what was drawn, so that a resume with other draws is refused."""
+        return fingerprint(self.indices)
+
+
+class ChunkedDataLoader:
+    """Yield the batches of one chunk per iteration; ``chunk_size`` counts batches, not samples.
+
+    Args:
+        dataset: A dataset, or ``{name: dataset}``.
+        batch_size: Samples of a batch on each rank; 1 unless ``global_batch_size=`` says it for all ranks together.
+        chunk_size: Batches of a chunk; None: the standard DataLoader, same batches. The last chunk of a pass may be
+            shorter; above the data it is one chunk.
+        limit_batches: Accepted and kept; it never switches chunking on, and the chunk size takes precedence.
+        seed: Seed of the chunks; the order equals that of a ``ChunkedSampler`` with this seed. Default 42, or the
+            generator's.
+        shuffle: Whether each pass is shuffled. Default: chunks are, the standard DataLoader is not.
+        sampler: Its kind says the order of chunks, see ``ChunkOrder``.
+        generator: Its seed becomes the seed of the chunks.
+        dataloader_kwargs: Further arguments of torch's DataLoader (or, in chunks, of ``Loader``). ``drop_last`` drops
+            at the end of a pass, not of every chunk.
+
+    Attributes:
+        use_chunked: Whether a chunk size was given.
+        standard_dataloader: Torch's DataLoader without chunks, None with them.
+
+    Example:
+        >>> loader = ChunkedDataLoader(range(10), batch_size=2, chunk_size=3, shuffle=False)
+        >>> [[batch.tolist() for batch in loader] for _ in range(3)]
+        [[[0, 1], [2, 3], [4, 5]], [[6, 7], [8, 9]], [[0, 1], [2, 3], [4, 5]]]
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        batch_size: int | None = None,
+        chunk_size: int | None = None,
+        *,
+        limit_batches: int | float | None = None,
+        seed: int | None = None,
+        shuffle: bool | str | None = None,
+        sampler: Any = None,
+        generator: Any = None,
+        **dataloader_kwargs: Any,
+    ) -> None:
+        if batch_size is None and dataloader_kwargs.get("global_batch_size") is None:
+            batch_size = 1
+        self.dataset, self.batch_size, self.chunk_size = dataset, batch_size, chunk_size
+        self.limit_batches, self.dataloader_kwargs = limit_batches, dataloader_kwargs
+        self.use_chunked = chunk_size is not None
+        self.standard_dataloader: DataLoader[Any] | None = None
+        if chunk_size is None:
+            order = {"shuffle": None if shuffle is None else bool(shuffle), "sampler": sampler, "generator": generator}
+            self.standard_dataloader = DataLoader(dataset, batch_size=batch_size, **order, **dataloader_kwargs)
+            return
+        if isinstance(chunk_size, bool) or not isinstance(chunk_size, int) or chunk_size < 1:
+            raise PlanError(f"chunk_size={chunk_size!r}: expected a whole number of batches from 1 up, or None.")
+        meant = ChunkOrder.of(dataset, seed=seed, shuffle=shuffle, sampler=sampler, generator=generator)
+        arguments = {**meant.arguments, **_lading_only(dataloader_kwargs)}
+        self._loader = Loader(meant.dataset, batch_size, chunk_batches=chunk_size, **arguments)
+
+    @property
+    def chunks(self) -> Loader:
+        """Lading's loader underneath."""
+        if not self.use_chunked:
+            raise LoaderError("this ChunkedDataLoader has no chunks: chunk_size was not given. Pass chunk_size=.")
+        return self._loader
+
+    @property
+    def plan(self) -> Plan:
+        """The order of the run."""
+        return self.chunks.plan
+
+    @property
+    def tracker(self) -> Any:
+        """What is told of every batch handed out: anything with ``update(bill)`` and ``flush()``."""
+        return self._loader.tracker if self.use_chunked else None
+
+    @tracker.setter
+    def tracker(self, tracker: Any) -> None:
+        self.chunks.tracker = tracker
+
+    @property
+    def last_bill(self) -> Bill | None:
+        """The bill of the batch handed out last."""
+        return self._loader.last_bill if self.use_chunked else None
+
+    @property
+    def current_chunk(self) -> int:
+        """Number of the chunk that comes next or is under way, over all passes."""
+        return self._loader.chunk or 0 if self.use_chunked else 0
+
+    @property
+    def total_chunks(self) -> int:
+        """Chunks that one pass takes; 1 without chunks."""
+        return pass_chunks(self._loader) if self.use_chunked else 1
+
+    def bill_at(self, batch_idx: int) -> Bill:
+        """Return the bill of a batch of the chunk under way."""
+        return self.chunks.bill_at(batch_idx)
+
+    def with_bills(self) -> Iterator[tuple[Any, Bill]]:
+        """Iterate over (batch, bill) of one chunk."""
+        return self.chunks.with_bills()
+
+    def get_chunk_info(self) -> dict[str, Any]:
+        """Return where the loader stands: chunk, pass, share of the data seen; see ``chunk_info``."""
+        return chunk_info(self.chunks)
+
+    def set_chunk(self, chunk: int) -> None:
+        """Stand at the start of a chunk; numbers past one pass belong to the next."""
+        self.chunks.load_state_dict(make_state(self.plan, self.plan.chunk_start(chunk)))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the loader stands, in the middle of a chunk too; empty without chunks."""
+        return self._loader.state_dict() if self.use_chunked else {}
+
+    def load_state_dict(self, state: Mapping[str, Any], **overrides: Any) -> None:
+        """Go on where a state was taken, on any number of ranks and workers."""
+        if self.use_chunked:
+            self._loader.load_state_dict(state, **overrides)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._loader if self.standard_dataloader is None else self.standard_dataloader)
+
+    def __len__(self) -> int:
+        """Return the batches of the coming chunk (or the one under way), or of the standard DataLoader."""
+        return len(self._loader if self.standard_dataloader is None else self.standard_dataloader)
+
+
+def pass_chunks(loader: Loader) -> int:
+    """Return the chunks that one pass takes."""
+    if loader.chunk_batches is None:
+        raise LoaderError("this loader has no chunks. Pass chunk_batches= when making it.")
+    first, after = loader.plan.epoch_start(loader.epoch), loader.plan.epoch_start(loader.epoch + 1)
+    # counted, not divided: sizes may have changed inside the pass
+    return (loader.plan.locate(after - 1).chunk or 0) - (loader.plan.locate(first).chunk or 0) + 1
+
+
+def chunk_info(loader: Loader) -> dict[str, Any]:
+    """Return where a loader with chunks stands.
+
+    Returns:
+        ``current_chunk`` over all passes, ``pass``, ``pass_chunk`` of ``total_chunks`` in it, ``num_batches`` of the
+        chunk, ``share`` of the pass handed out so far. Everything counts from 0.
+    """
+    plan = loader.plan
+    at = plan.locate(loader.step)
+    if at.chunk is None:
+        raise LoaderError("this loader has no chunks. Pass chunk_batches= when making it.")
+    return {
+        "current_chunk": at.chunk,
+        "total_chunks": pass_chunks(loader),
+        "pass": at.epoch,
+        "pass_chunk": at.chunk - (plan.locate(plan.epoch_start(at.epoch)).chunk or 0),
+        "num_batches": plan.chunk_steps(at.chunk),
+        "share": (at.position - at.epoch * plan.epoch_samples) / plan.epoch_samples,
+    }
+
+
+def progress_line(info: Mapping[str, Any]) -> str:
+    """Return one line for people.
+
+    >>> progress_line({"pass": 2, "pass_chunk": 37, "total_chunks": 112, "share": 37 / 112})
+    'pass 2, chunk 37/112, 33 % of the data'
+    """
+    share = round(100 * info["share"])
+    return f"pass {info['pass']}, chunk {info['pass_chunk']}/{info['total_chunks']}, {share} % of the data"
+
+
+def _lading_only(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments without what only torch's DataLoader knows; a batch sampler cannot be honoured."""
+    if arguments.get("batch_sampler") is not None:
+        raise LoaderError(
+            "batch_sampler= and chunk_size= were both given: a chunk is made of batches of batch_size. Drop the "
+            "batch_sampler, or give it to a DataLoader without chunk_size."
+        )
+    if arguments.get("in_order") is False:
+        raise LoaderError("in_order=False and chunk_size= were both given: batches out of order belong to no chunk.")
+    return {name: value for name, value in arguments.items() if name not in _TORCH_ONLY}
+
+
+_TORCH_ONLY = ("batch_sampler", "in_order", "pin_memory_device")

@@ -1,0 +1,1 @@
+"""Watch a short run of a loader and say what is wrong with it."""

@@ -1,0 +1,132 @@
+"""Turn what a foreign loader pulled into names: which dataset, which index.
+
+    map style     what the sampler gave           [5, 2, 9]
+    iterable      worker and running count        worker 1 of 2, samples 6..8  ──▶  13, 15, 17
+
+An iterable's samples have no index of their own. The k-th sample of shard s of
+n (ranks and workers together) is called k * n + s: unique, and the place in the
+stream where shards take turns, as they usually do.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import functools
+import operator
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from torch.utils.data import ConcatDataset
+
+from lading.errors import SourceError
+from lading.identity import World
+from lading.source.stream.torch import TaggedIterableDataset
+
+
+class RowNames(NamedTuple):
+    """Names of a batch's rows."""
+
+    datasets: NDArray[np.int32]
+    indices: NDArray[np.int64]
+    is_padding: NDArray[np.bool_]
+
+
+def pulled_indices(pulled: Any, length: int) -> NDArray[np.int64]:
+    """Return the indices behind what a sampler or batch sampler gave.
+
+    Args:
+        pulled: An index, or any kind of sequence of them. Of an index that is a tuple the first part counts.
+        length: Length of the dataset, to count negative indices from; 0 where it has none.
+    """
+    if isinstance(pulled, slice):
+        pulled = range(*pulled.indices(length))
+    if type(pulled) is list:
+        with contextlib.suppress(TypeError):  # the usual case, at a third of the time: a list of ints
+            return _counted_from_start(np.frombuffer(array.array("q", pulled), np.int64), length)
+    try:
+        values = np.asarray(pulled)
+        if values.dtype.kind not in "iu" or values.ndim > 1:
+            values = np.array([_index(item) for item in pulled], np.int64)
+    except (TypeError, ValueError) as error:
+        raise SourceError(
+            f"the sampler gave {pulled!r} ({type(pulled).__name__}): expected whole numbers, so that samples can be "
+            "named. Wrap the dataset in lading.TaggedDataset and let the sampler give its indices."
+        ) from error
+    return _counted_from_start(values.reshape(-1).astype(np.int64), length)  # a copy: samplers reuse their lists
+
+
+def _counted_from_start(indices: NDArray[np.int64], length: int) -> NDArray[np.int64]:
+    return np.where(indices < 0, indices + length, indices) if len(indices) and indices.min() < 0 else indices
+
+
+def map_names(dataset: Any, indices: NDArray[np.int64]) -> RowNames:
+    """Return names in a map-style dataset; the parts of a ConcatDataset are datasets of their own."""
+    names_at = getattr(dataset, "names_at", None)
+    if names_at is not None:
+        datasets, places = names_at(indices)
+    elif isinstance(dataset, ConcatDataset):
+        ends = np.asarray(dataset.cumulative_sizes)
+        datasets = np.searchsorted(ends, indices, side="right").astype(np.int32)
+        places = indices - np.concatenate([[0], ends])[datasets]
+    else:
+        datasets, places = _zeros(len(indices))[0], indices
+    return RowNames(datasets, places, _zeros(len(indices))[1])
+
+
+@functools.lru_cache(maxsize=64)
+def _zeros(rows: int) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+    """Return "dataset 0" and "no padding" for all rows; shared by all batches of a size, so nobody may write to it."""
+    zeros = np.zeros(rows, np.int32), np.zeros(rows, bool)
+    for column in zeros:
+        column.flags.writeable = False
+    return zeros
+
+
+def stream_names(dataset: Any, batch: Any, place: StreamPlace, world: World) -> RowNames:
+    """Return names in an iterable dataset: the batch's own where it carries some, else counted."""
+    own = _own_names(dataset, batch)
+    if own is not None:
+        return own
+    shard, num_shards = world.rank * place.num_workers + place.worker, world.world_size * place.num_workers
+    indices = np.arange(place.start, place.start + place.size, dtype=np.int64) * num_shards + shard
+    return RowNames(np.zeros(place.size, np.int32), indices, np.zeros(place.size, bool))
+
+
+def dataset_names(dataset: Any) -> tuple[str, ...]:
+    """Return names for the datasets inside, by number."""
+    parts = getattr(dataset, "datasets", None)
+    if isinstance(parts, list | tuple) and parts:
+        return tuple(f"{type(part).__name__}-{number}" for number, part in enumerate(parts))
+    number = getattr(dataset, "dataset_idx", 0)
+    name = type(dataset).__name__
+    return (name,) if number == 0 else tuple(f"{name}-{i}" for i in range(number + 1))
+
+
+class StreamPlace(NamedTuple):
+    """Where in its worker's stream a batch was: counted where the batch was made."""
+
+    worker: int
+    num_workers: int
+    start: int
+    size: int
+
+
+def _own_names(dataset: Any, batch: Any) -> RowNames | None:
+    if isinstance(dataset, TaggedIterableDataset) and dataset.batch_size is not None:
+        data, ids, _ = batch
+        if not isinstance(data, Mapping) and all(isinstance(i, int) for i in ids):
+            indices = np.array(ids, np.int64)
+            return RowNames(np.full(len(ids), dataset.dataset_idx, np.int32), indices, indices < 0)
+        batch = data
+    if not isinstance(batch, Mapping) or "idx" not in batch or "dataset_idx" not in batch:
+        return None
+    datasets, indices = np.asarray(batch["dataset_idx"]), np.asarray(batch["idx"])
+    padding = np.asarray(batch["is_padding"]) if "is_padding" in batch else np.zeros(len(indices), bool)
+    return RowNames(datasets.astype(np.int32), indices.astype(np.int64), padding)
+
+
+def _index(item: Any) -> int:
+    return operator.index(item[0] if isinstance(item, tuple | list) else item)

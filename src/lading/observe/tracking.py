@@ -1,0 +1,359 @@
+"""A DataLoader watched from outside: its batches, and a bill for each.
+
+    pass 0        pass 1          the sampler is asked again in each pass
+    0 1 2 3 4     5 6 7 ...       steps count on
+
+Nothing is believed of the sampler: after a resume the order is drawn again and
+compared with what was handed out before.
+
+One line for everybody who already has a loader: the same batches, now with bills.
+
+    loader = lading.track(loader, run="runs/7")
+
+    DataLoader ──▶ batch ──────────▶ batch          byte for byte the same
+        └── what it pulled ──▶ bill ──▶ tracker, ledger
+
+Nothing is predicted here (there is no plan), so names are kept as they are
+observed. See ``lading.observe.recording`` for how the loader is watched.
+
+The bill of a batch that nobody planned: made from what was seen when it came.
+
+step, epoch    batches handed out, passes begun
+slots          rank 1 of 2 with 4 rows: 4 5 6 7      every rank is taken to hold as many rows as this one
+batch_id       the same on every rank, and after a resume
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import weakref
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lading.errors import ResumeError
+from lading.identity import Bill, World, fingerprint
+from lading.ledger.ledger import Ledger
+from lading.observe.dataloader import described, order_of, pass_length, told_epoch
+from lading.observe.names import RowNames, dataset_names
+from lading.observe.recording import RecordedPass, Recording
+from lading.observe.track_state import Standing, names_digest
+from lading.runtime.random_state import Snapshot, as_captured, capture, restore, same
+
+if TYPE_CHECKING:
+    from torch.utils.data import DataLoader
+
+
+class ObservedBills:
+    """Makes the bills of one loader.
+
+    Args:
+        source: What is read, in words.
+        batch_size: Samples of a batch, where the loader says so.
+        names: Names of the datasets, by number.
+    """
+
+    def __init__(self, source: str, batch_size: int | None, names: Sequence[str]) -> None:
+        self._names = tuple(names)
+        self._id_key = int(fingerprint([source, batch_size, list(names)])[:8], 16)
+
+    def bill(self, at: Standing, world: World, names: RowNames) -> Bill:
+        """Return the bill of the batch handed out next."""
+        rows = len(names.indices)
+        return Bill(
+            batch_id=f"e{at.epoch}-s{at.step}-{zlib.crc32(at.step.to_bytes(8, 'little'), self._id_key):08x}",
+            step=at.step,
+            epoch=at.epoch,
+            chunk=None,
+            position=at.position,
+            slots=_slots(world.rank, rows),
+            dataset_idx=names.datasets,
+            idx=names.indices,
+            is_padding=names.is_padding,
+            global_size=(rows - int(np.count_nonzero(names.is_padding))) * world.world_size,
+            world=world,
+            names=self._names,
+        )
+
+
+@functools.lru_cache(maxsize=64)
+def _slots(rank: int, rows: int) -> NDArray[np.int64]:
+    """Return the slots of a rank's rows; one array for all batches of a size, so nobody may write to it."""
+    slots = rank * rows + np.arange(rows, dtype=np.int64)
+    slots.flags.writeable = False
+    return slots
+
+
+class TrackedLoader:
+    """The batches of a DataLoader, and what is in them. Made by ``track``.
+
+    Attributes that are not its own are the DataLoader's.
+
+    Attributes:
+        dataloader: The DataLoader; it stays as it is.
+        tracker: What is told every bill.
+        ledger: The ledger of ``run``, or None.
+        last_bill: The bill of the batch handed out last.
+    """
+
+    def __init__(
+        self,
+        dataloader: DataLoader[Any],
+        run: str | os.PathLike[str] | Ledger | None = None,
+        tracker: Any = None,
+        *,
+        names: Sequence[str] | None = None,
+    ) -> None:
+        self._recording = Recording(dataloader)
+        self.dataloader = dataloader
+        self.tracker = tracker
+        self.names = tuple(names) if names is not None else dataset_names(dataloader.dataset)
+        self.ledger = run if isinstance(run, Ledger) or run is None else Ledger(run, names=self.names)
+        self._settles = self.ledger is not run
+        self.last_bill: Bill | None = None
+        self._source = described(dataloader)
+        self._bills = ObservedBills(self._source, dataloader.batch_size, self.names)
+        self._standing = Standing()
+        self._is_resumed = False
+        # A mark, not the pass itself: a cycle would keep a pass's workers alive until the garbage collector comes.
+        self._newest: object = None
+        self._pass_length: int | None = None
+        self._idle: _Idle | None = None
+        self._world: World | None = None
+
+    @property
+    def world(self) -> World:
+        """This rank among how many; looked up at first use."""
+        if self._world is None:
+            self._world = World.current()
+        return self._world
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._start(with_bills=False)
+
+    def with_bills(self) -> Iterator[tuple[Any, Bill]]:
+        """Iterate over (batch, bill)."""
+        return self._start(with_bills=True)
+
+    def __len__(self) -> int:
+        """Return the number of batches of a pass, also after a resume."""
+        return len(self.dataloader)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "dataloader":
+            raise AttributeError(name)
+        return getattr(self.dataloader, name)
+
+    @property
+    def epoch(self) -> int:
+        """The pass that the next batch belongs to."""
+        return self._standing.epoch
+
+    @property
+    def step(self) -> int:
+        """The number of batches handed out in the run."""
+        return self._standing.step
+
+    def set_epoch(self, epoch: int) -> None:
+        """Tell the epoch to the sampler and the dataset, where they want to know."""
+        for told in (order_of(self.dataloader), self.dataloader.dataset):
+            if hasattr(told, "set_epoch"):
+                told.set_epoch(epoch)
+
+    def commit(self, update: int | None = None, loss: Any = None, **metrics: Any) -> None:
+        """Record in the ledger that an update used the last batch, with its loss and other numbers."""
+        if self.ledger is not None and self.last_bill is not None:
+            self.ledger.commit(self.last_bill, update=update, loss=loss, **metrics)
+
+    def skip(self, reason: str) -> None:
+        """Record in the ledger that nobody used the last batch, and why."""
+        if self.ledger is not None and self.last_bill is not None:
+            self.ledger.skip(self.last_bill, reason)
+
+    def close(self) -> None:
+        """Record the last batch as used, and close the ledger that was opened for ``run``."""
+        self._settle_last()
+        if self._settles and self.ledger is not None:
+            self.ledger.close()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the loader stands: flat, JSON-able, at any time.
+
+        The batch handed out last counts as used: a state is taken after an update, not in the middle of it.
+        """
+        self._settle_last()
+        for tracker in self._trackers():
+            tracker.flush()
+        if self._standing.batch == 0 and not self._is_resumed:
+            self._note_start()
+        return self._standing.to_state(self._source)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where a state was taken: the next pass draws its order again and leaves out what was handed out.
+
+        What was drawn again is compared with what was handed out when that pass begins.
+
+        Raises:
+            ResumeError: The state is of other data, or in the middle of an iterable, which has no order to go back to.
+        """
+        standing = Standing.from_state(state, self._source)
+        if self._recording.is_iterable and standing.batch:
+            raise ResumeError(
+                f"the state was taken after {standing.batch} batches of an epoch, but {self._source} is an iterable: "
+                "it cannot be entered in the middle without reading it from the start. Resume at the end of an "
+                "epoch, use lading.TaggedIterableDataset(...).starting_at(batch), or a map-style dataset."
+            )
+        self._standing, self._is_resumed = standing, True
+        self._newest = self.last_bill = None  # what was handed out since then is rolled back
+
+    def _start(self, *, with_bills: bool) -> TrackedPass:
+        self._recording.world = self.world
+        self._newest = object()
+        self._pass_length = pass_length(self.dataloader)
+        # A resumed pass draws from its own snapshot, so it can wait until somebody really wants a batch.
+        batches = None if self._is_resumed else self._begin()
+        started = TrackedPass(self, batches, self._newest, with_bills=with_bills)
+        if self._idle is not None:
+            self._idle = self._idle._replace(owner=weakref.ref(started))
+        return started
+
+    def _begin(self) -> RecordedPass:
+        """Begin a pass just as ``iter(dataloader)`` would: random numbers are drawn now."""
+        if self._standing.batch:
+            self._standing.next_pass()  # the pass before was broken off
+        idle = self._idle
+        if idle is not None and idle.owner() is None and same(capture(self.dataloader), idle.after):
+            # Lightning calls iter() once only to see whether it can: as if it had not.
+            restore(self.dataloader, idle.before)
+        self._note_start()
+        batches = self._recording.start()
+        self._idle = _Idle(_nobody, self._standing.random_state, capture(self.dataloader))
+        return batches
+
+    def _note_start(self) -> None:
+        """Note everything the order of a pass that begins now depends on."""
+        self._standing.random_state = capture(self.dataloader)
+        self._standing.sampler_epoch = told_epoch(self.dataloader)
+        self._standing.starts_workers = self._recording.starts_workers
+
+    def _wake(self) -> RecordedPass:
+        return self._resume() if self._is_resumed else self._begin()
+
+    def _resume(self) -> RecordedPass:
+        standing, self._is_resumed = self._standing, False
+        sampler = order_of(self.dataloader)
+        # Between epochs the training loop says which one comes; in the middle of one there is no choice.
+        if standing.batch and standing.sampler_epoch is not None and hasattr(sampler, "set_epoch"):
+            sampler.set_epoch(standing.sampler_epoch)
+        # The seed of persistent workers was drawn in an earlier pass; here it is drawn now, and must not count.
+        rewind = None if standing.starts_workers else functools.partial(restore, self.dataloader, standing.random_state)
+        with as_captured(self.dataloader, standing.random_state):
+            batches = self._recording.start(skip=standing.batch, rewind=rewind)
+            pulls = batches.pulls
+            if pulls is not None:
+                pulls.prime()
+        if pulls is not None and standing.batch:
+            skipped = self._recording.names(np.concatenate(pulls.skipped))
+            pulls.skipped.clear()
+            if names_digest(0, skipped.datasets, skipped.indices) != standing.digest:
+                raise ResumeError(_another_order(sampler, standing.batch))
+        return batches
+
+    def _hand_out(self, names: RowNames, mark: object) -> Bill:
+        bill = self._bills.bill(self._standing, self.world, names)
+        self.last_bill, self._idle = bill, None
+        self._standing.count(len(bill) * self.world.world_size)
+        if mark is self._newest:  # an older pass that goes on uses up steps, but not the newest pass
+            self._standing.note(names.datasets, names.indices)
+            if self._standing.batch == self._pass_length:
+                self._standing.next_pass()  # frameworks never ask for the StopIteration
+        for tracker in self._trackers():
+            tracker.update(bill)
+        return bill
+
+    def _settle_last(self) -> None:
+        ledger = self.ledger if self._settles else None
+        if ledger is not None and self.last_bill is not None and ledger.is_open(self.last_bill):
+            ledger.commit(self.last_bill)
+
+    def _finish(self, mark: object) -> None:
+        if mark is self._newest and self._standing.batch:
+            self._standing.next_pass()
+
+    def _trackers(self) -> Sequence[Any]:
+        several = self.tracker if isinstance(self.tracker, list | tuple) else (self.tracker,)
+        return [tracker for tracker in (*several, self.ledger) if tracker is not None]
+
+
+class _Idle(NamedTuple):
+    """A pass that handed out nothing so far: who holds it, and where random numbers stood before and after it began."""
+
+    owner: Callable[[], Any]
+    before: Snapshot
+    after: Snapshot
+
+
+def _nobody() -> None:
+    return None
+
+
+class TrackedPass:
+    """One pass over a tracked loader."""
+
+    def __init__(self, loader: TrackedLoader, batches: RecordedPass | None, mark: object, *, with_bills: bool) -> None:
+        self._loader = loader
+        self._batches = batches
+        self._mark = mark
+        self._with_bills = with_bills
+
+    def __iter__(self) -> TrackedPass:
+        return self
+
+    def __next__(self) -> Any:
+        self._loader._settle_last()
+        if self._batches is None:
+            self._batches = self._loader._wake()
+        try:
+            batch, names, _ = next(self._batches)
+        except StopIteration:
+            self._loader._finish(self._mark)
+            raise
+        bill = self._loader._hand_out(names, self._mark)
+        return (batch, bill) if self._with_bills else batch
+
+
+def _another_order(sampler: Any, batches: int) -> str:
+    return (
+        f"the {type(sampler).__name__} gave other samples when its first {batches} batches were drawn again: samples "
+        "would repeat or be missed. It takes random numbers that no state can bring back; give it a seeded "
+        "torch.Generator, or set_epoch, or use lading.Loader, whose order is a pure function."
+    )
+
+
+def track(
+    dataloader: DataLoader[Any],
+    run: str | os.PathLike[str] | Ledger | None = None,
+    tracker: Any = None,
+    *,
+    names: Sequence[str] | None = None,
+) -> TrackedLoader:
+    """Return a loader that yields byte for byte the batches of a torch DataLoader, with bills.
+
+    Args:
+        dataloader: Any torch DataLoader: map style or iterable, any sampler, collate function and workers. The index
+            in a bill is the one the sampler gave, so ``dataloader.dataset[index]`` is the sample; for a ConcatDataset
+            it is the index in the part whose number ``dataset_idx`` is; an iterable's samples are counted.
+        run: Folder of a run: where the names of the samples are recorded. A batch counts as used when the next one is
+            asked for, unless ``commit`` or ``skip`` said so before. Or a ``Ledger``, to which you commit yourself.
+        tracker: Anything with ``update(bill)`` and ``flush()``, a ``BatchTracker`` for instance; or several of them.
+        names: Names of the datasets, by number. Default: their types.
+
+    Returns:
+        A loader; not a DataLoader by isinstance, so frameworks leave its sampler alone. With several ranks give the
+        DataLoader a distributed sampler yourself.
+    """
+    return TrackedLoader(dataloader, run, tracker, names=names)

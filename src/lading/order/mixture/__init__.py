@@ -1,0 +1,1 @@
+"""The weighted order: weights, schedules, the split tree, and where a sample comes in it."""

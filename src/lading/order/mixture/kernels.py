@@ -1,0 +1,357 @@
+"""Compiled twins of ``split_tree`` and ``block_places``, bit for bit the same.
+
+A tree is one int64 table, a row per node: weight, left weight, phase, left
+child, right child, parent; and the parent of each dataset's leaf. Positions
+are cut as x = q·n + r, so that no product leaves 64 bits (MIXTURE: |a·r + φ|
+stays below 2**63 for weights that sum to 2**31).
+
+Compiled: from a dataset's draw to its place in the stream; bit for bit ``SplitTree.position`` and ``place_of``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lading.identity import hashing
+from lading.identity.kernels import fold, kernel, mix64
+from lading.order.kernels import permute_one
+
+WEIGHT, LEFT_WEIGHT, PHASE, LEFT, RIGHT, PARENT = range(6)
+NO_PARENT = -1
+DEPTH = 64  # a Huffman tree over weights that sum to 2**31 is at most 45 deep
+
+MANY = 4096  # nodes above which most receive nothing of a block
+
+_SHIFT, _HALF, _LOW = 31, (1 << 31) - 1, np.uint64(1023)
+_54 = np.uint64(54)
+_FOLD = np.uint64(hashing.FOLD)
+_SLOTS = np.arange(1024, dtype=np.uint64)
+_MIXED_SLOTS = hashing.mix64(_SLOTS + np.uint64(hashing.GOLDEN))  # the half of fold(key, slot) that no key changes
+
+
+@kernel
+def build(weights, residuals, by_weight):  # type: ignore[no-untyped-def]
+    """Return the table, the leaves' parents and the root; ``by_weight`` lists the live datasets, lightest first.
+
+    Joined nodes come out in the order of (weight, least dataset), so two queues replace the heap.
+    """
+    leaves = by_weight.shape[0]
+    nodes = np.empty((max(leaves - 1, 0), 6), dtype=np.int64)
+    owed, least = np.empty(leaves, dtype=np.int64), np.empty(leaves, dtype=np.int64)
+    leaf_parent = np.full(weights.shape[0], NO_PARENT, dtype=np.int64)
+    next_leaf, next_node = 0, 0
+    pair, pair_weight = np.empty(2, dtype=np.int64), np.empty(2, dtype=np.int64)
+    pair_owed, pair_least = np.empty(2, dtype=np.int64), np.empty(2, dtype=np.int64)
+    for made in range(leaves - 1):
+        for side in range(2):
+            take_leaf = next_leaf < leaves
+            if take_leaf and next_node < made:
+                d, w = by_weight[next_leaf], nodes[next_node, WEIGHT]
+                take_leaf = weights[d] < w or (weights[d] == w and d < least[next_node])
+            if take_leaf:
+                d = by_weight[next_leaf]
+                pair[side], pair_weight[side], pair_owed[side], pair_least[side] = ~d, weights[d], residuals[d], d
+                leaf_parent[d] = made
+                next_leaf += 1
+            else:
+                pair[side], pair_weight[side] = next_node, nodes[next_node, WEIGHT]
+                pair_owed[side], pair_least[side] = owed[next_node], least[next_node]
+                nodes[next_node, PARENT] = made
+                next_node += 1
+        b, a, n = pair_weight[0], pair_weight[1], pair_weight[0] + pair_weight[1]
+        owed_right, owed_left = pair_owed[0], pair_owed[1]
+        # floor((b * owed_left - a * owed_right) / 2**31), each owed cut into high and low bits
+        carry = b * (owed_left >> _SHIFT) - a * (owed_right >> _SHIFT)
+        carry += (b * (owed_left & _HALF) - a * (owed_right & _HALF)) >> _SHIFT
+        nodes[made, WEIGHT], nodes[made, LEFT_WEIGHT], nodes[made, PHASE] = n, a, n // 2 + carry
+        nodes[made, LEFT], nodes[made, RIGHT], nodes[made, PARENT] = pair[1], pair[0], NO_PARENT
+        owed[made], least[made] = owed_left + owed_right, min(pair_least[0], pair_least[1])
+    root = leaves - 2 if leaves > 1 else ~by_weight[0]
+    return nodes, leaf_parent, root
+
+
+@kernel
+def split(row, lo, m):  # type: ignore[no-untyped-def]
+    """Return F(lo) and F(lo + m) of a node; m is at most a block, or lo is 0."""
+    n, a, phi = row[WEIGHT], row[LEFT_WEIGHT], row[PHASE]
+    q = lo // n
+    top = a * (lo - q * n) + phi
+    first = top // n
+    rest = top - first * n + a * m
+    last = first + (rest // n if rest >= n else 0)
+    before = min(max(q * a + first, 0), lo)
+    after = min(max(q * a + last, 0), lo + m)
+    return before, after
+
+
+@kernel
+def leaf_order(nodes, root, leaves):  # type: ignore[no-untyped-def]
+    """Return the datasets in the tree, from left to right."""
+    found, waiting = np.empty(leaves, dtype=np.int64), np.empty(DEPTH, dtype=np.int64)
+    waiting[0] = root
+    depth = 1
+    for k in range(leaves):
+        depth -= 1
+        child = waiting[depth]
+        while child >= 0:
+            waiting[depth] = nodes[child, RIGHT]
+            depth += 1
+            child = nodes[child, LEFT]
+        found[k] = ~child
+    return found
+
+
+@kernel
+def draws(nodes, root, leaves, lo, m, already, datasets, numbers):  # type: ignore[no-untyped-def]
+    """Write dataset and draw number of each slot of the block ``[lo, lo + m)``; draws count from ``already``.
+
+    Every node is visited, parents (higher numbers) first; without a branch that depends on the data, a processor
+    works on several at once.
+    """
+    count = nodes.shape[0]
+    start, size = np.empty(count + already.shape[0], np.int64), np.empty(count + already.shape[0], np.int64)
+    slot = np.empty(count + already.shape[0], np.int64)
+    top = root if root >= 0 else count + ~root
+    start[top], size[top], slot[top] = lo, m, 0
+    for node in range(count - 1, -1, -1):
+        n, a = nodes[node, WEIGHT], nodes[node, LEFT_WEIGHT]
+        x, k = start[node], size[node]
+        q = np.int64(np.uint64(x) // np.uint64(n))
+        top = a * (x - q * n) + nodes[node, PHASE]
+        first = top // n
+        last = first + np.int64(np.uint64(top - first * n + a * k) // np.uint64(n))
+        before = min(max(q * a + first, 0), x)
+        taken = min(max(q * a + last, 0), x + k) - before
+        left, right = nodes[node, LEFT], nodes[node, RIGHT]
+        left, right = left if left >= 0 else count + ~left, right if right >= 0 else count + ~right
+        start[left], size[left], slot[left] = before, taken, slot[node]
+        start[right], size[right], slot[right] = x - before, k - taken, slot[node] + taken
+    # A leaf without a draw has the slot of the next one, which then writes over it.
+    owner = np.full(m + 1, -1, dtype=np.int64)
+    for i in range(leaves.shape[0]):
+        owner[slot[count + leaves[i]]] = leaves[i]
+    d = leaves[0]
+    for i in range(m):
+        d = owner[i] if owner[i] >= 0 else d
+        datasets[i] = d
+        numbers[i] = already[d] + start[count + d] - slot[count + d] + i
+
+
+@kernel
+def few_draws(nodes, root, lo, m, already, datasets, numbers):  # type: ignore[no-untyped-def]
+    """``draws`` for many datasets: visits only the nodes that receive something."""
+    child_of, lo_of, m_of = np.empty(DEPTH, np.int64), np.empty(DEPTH, np.int64), np.empty(DEPTH, np.int64)
+    child_of[0], lo_of[0], m_of[0] = root, lo, m
+    depth, slot = 1, 0
+    while depth > 0:
+        depth -= 1
+        child, lo, m = child_of[depth], lo_of[depth], m_of[depth]
+        while child >= 0:
+            before, after = split(nodes[child], lo, m)
+            taken = after - before
+            if taken == 0:
+                child, lo = nodes[child, RIGHT], lo - before
+                continue
+            if taken < m:
+                child_of[depth], lo_of[depth], m_of[depth] = nodes[child, RIGHT], lo - before, m - taken
+                depth += 1
+            child, lo, m = nodes[child, LEFT], before, taken
+        d = ~child
+        for k in range(m):
+            datasets[slot] = d
+            numbers[slot] = already[d] + lo + k
+            slot += 1
+
+
+@kernel
+def block_in_order(nodes, root, lo, m, already):  # type: ignore[no-untyped-def]
+    """Return dataset and draw number at each position of the block, unshuffled: each node parts its places in two."""
+    datasets, numbers = np.empty(m, dtype=np.int32), np.empty(m, dtype=np.int64)
+    places, parted = np.arange(m), np.empty(m, dtype=np.int64)
+    child_of, lo_of, cut_of = np.empty(DEPTH, np.int64), np.empty(DEPTH, np.int64), np.empty((DEPTH, 2), np.int64)
+    child_of[0], lo_of[0], cut_of[0, 0], cut_of[0, 1] = root, lo, 0, m
+    depth = 1
+    while depth > 0:
+        depth -= 1
+        child, lo, first, stop = child_of[depth], lo_of[depth], cut_of[depth, 0], cut_of[depth, 1]
+        if child < 0:
+            for k in range(first, stop):
+                datasets[places[k]] = ~child
+                numbers[places[k]] = already[~child] + lo + k - first
+            continue
+        before, cut = _part(nodes[child], lo, places[first:stop], parted)
+        for turn in range(2):
+            side = RIGHT if turn == 0 else LEFT
+            child_of[depth], lo_of[depth] = nodes[child, side], lo - before if turn == 0 else before
+            cut_of[depth, 0], cut_of[depth, 1] = (first + cut, stop) if turn == 0 else (first, first + cut)
+            depth += cut_of[depth, 1] > cut_of[depth, 0]
+    return datasets, numbers
+
+
+@kernel
+def _part(row, lo, places, parted):  # type: ignore[no-untyped-def]
+    """Put the places that go left before those that go right; return F(lo) and the number that go left."""
+    n, a = row[WEIGHT], row[LEFT_WEIGHT]
+    q = lo // n
+    top = a * (lo - q * n) + row[PHASE]
+    whole = top // n
+    rest, whole = top - whole * n, q * a + whole
+    before = now = min(max(whole, 0), lo)
+    left, right = 0, 0
+    for k in range(places.shape[0]):
+        rest += a
+        if rest >= n:
+            rest, whole = rest - n, whole + 1
+        after = min(max(whole, 0), lo + k + 1)
+        if after > now:
+            places[left] = places[k]
+            left += 1
+        else:
+            parted[right] = places[k]
+            right += 1
+        now = after
+    places[left:] = parted[:right]
+    return before, left
+
+
+@kernel
+def counts(nodes, root, position, drawn):  # type: ignore[no-untyped-def]
+    """Add to ``drawn`` how many of the first positions of the stream each dataset receives."""
+    if root < 0:
+        drawn[~root] += position
+        return
+    reach = np.zeros(nodes.shape[0], dtype=np.int64)
+    reach[root] = position
+    for node in range(nodes.shape[0] - 1, -1, -1):  # a parent has a higher number than its children
+        x, n, a = reach[node], nodes[node, WEIGHT], nodes[node, LEFT_WEIGHT]
+        q = x // n
+        left = min(max(q * a + (a * (x - q * n) + nodes[node, PHASE]) // n, 0), x)
+        for child, number in ((nodes[node, LEFT], left), (nodes[node, RIGHT], x - left)):
+            if child >= 0:
+                reach[child] = number
+            else:
+                drawn[~child] += number
+
+
+@kernel
+def slots_by_place(block_key, size):  # type: ignore[no-untyped-def]
+    """``block_places.slots_by_place``: buckets by the top bits, then a walk that mends the few that share one."""
+    keys, ordered = np.empty(size, dtype=np.uint64), np.empty(size, dtype=np.uint64)
+    starts = np.zeros(1025, dtype=np.int64)
+    folded = block_key * _FOLD
+    for i in range(size):
+        keys[i] = (mix64(folded + _MIXED_SLOTS[i]) & ~_LOW) | np.uint64(i)
+        starts[np.int64(keys[i] >> _54) + 1] += 1
+    for b in range(1024):
+        starts[b + 1] += starts[b]
+    for i in range(size):
+        bucket = np.int64(keys[i] >> _54)
+        ordered[starts[bucket]] = keys[i]
+        starts[bucket] += 1
+    slots = np.empty(size, dtype=np.int64)
+    for i in range(size):
+        key, j = ordered[i], i
+        while j > 0 and ordered[j - 1] > key:
+            ordered[j] = ordered[j - 1]
+            j -= 1
+        ordered[j] = key
+    for i in range(size):
+        slots[i] = np.int64(ordered[i] & _LOW)
+    return slots
+
+
+@kernel
+def block(nodes, root, leaves, lo, m, already, block_key):  # type: ignore[no-untyped-def]
+    """Return dataset and draw number at each place of a block."""
+    datasets, numbers = np.empty(m, dtype=np.int32), np.empty(m, dtype=np.int64)
+    if nodes.shape[0] <= MANY:
+        draws(nodes, root, leaves, lo, m, already, datasets, numbers)
+    else:
+        few_draws(nodes, root, lo, m, already, datasets, numbers)
+    slots = slots_by_place(block_key, m)
+    return datasets[slots], numbers[slots]
+
+
+@kernel
+def indices(datasets, numbers, lengths, sides, keys):  # type: ignore[no-untyped-def]
+    """Return the index behind each draw: its pass's shuffle, key (stream, dataset, pass)."""
+    found = np.empty(datasets.shape[0], dtype=np.int64)
+    for i in range(datasets.shape[0]):
+        d = datasets[i]
+        n = lengths[d]
+        draw = np.uint64(numbers[i])
+        turn = draw // n
+        found[i] = np.int64(permute_one(n, sides[d], fold(keys[d], turn), draw - turn * n))
+    return found
+
+
+@kernel
+def stream_position(nodes, leaf_parent, root, dataset, draw):  # type: ignore[no-untyped-def]
+    """``SplitTree.position``: walk up from a leaf; the caller knows that the answer fits."""
+    child, k, node = ~dataset, draw, leaf_parent[dataset]
+    while child != root:
+        n, a, phi = nodes[node, WEIGHT], nodes[node, LEFT_WEIGHT], nodes[node, PHASE]
+        if nodes[node, LEFT] == child:
+            s, f = a, phi
+        else:
+            s, f = n - a, n - 1 - phi
+        q = k // s
+        k = max(q * n - ((f - (k - q * s + 1) * n) // s), k + 1) - 1
+        child, node = node, nodes[node, PARENT]
+    return k
+
+
+@kernel
+def slot(nodes, leaf_parent, root, dataset, draw, lo, m):  # type: ignore[no-untyped-def]
+    """``SplitTree.slot``: walk down the leaf's own path, adding what goes left of it."""
+    path = np.empty(DEPTH, dtype=np.int64)
+    depth = 0
+    node = leaf_parent[dataset]
+    while node != NO_PARENT:
+        path[depth] = node
+        depth += 1
+        node = nodes[node, PARENT]
+    passed = 0
+    for level in range(depth - 1, -1, -1):
+        node = path[level]
+        below = path[level - 1] if level > 0 else ~dataset
+        before, after = split(nodes[node], lo, m)
+        if nodes[node, LEFT] == below:
+            lo, m = before, after - before
+        else:
+            passed += after - before
+            lo, m = lo - before, m - (after - before)
+    return passed + draw - lo
+
+
+@kernel
+def place_of(block_key, size, wanted):  # type: ignore[no-untyped-def]
+    """``block_places.place_of``: count the smaller keys."""
+    mine = (fold(block_key, np.uint64(wanted)) & ~_LOW) | np.uint64(wanted)
+    smaller = 0
+    for i in range(size):
+        smaller += ((fold(block_key, np.uint64(i)) & ~_LOW) | np.uint64(i)) < mine
+    return smaller
+
+
+@kernel
+def positions(nodes, leaf_parent, root, dataset, draws, start, end, blocks_key):  # type: ignore[no-untyped-def]
+    """Return the place of a dataset's draws (counted from the stage's start) in the stream of shuffled blocks."""
+    found = np.empty(draws.shape[0], dtype=np.int64)
+    for i in range(draws.shape[0]):
+        u = stream_position(nodes, leaf_parent, root, dataset, draws[i])
+        lo = u - u % 1024
+        m = min(1024, end - start - lo)
+        mine = slot(nodes, leaf_parent, root, dataset, draws[i], lo, m)
+        block_key = fold(blocks_key, np.uint64((start + lo) // 1024))
+        found[i] = start + lo + place_of(block_key, m, mine)
+    return found
+
+
+@kernel
+def positions_in_order(nodes, leaf_parent, root, dataset, draws, start):  # type: ignore[no-untyped-def]
+    """``positions`` where blocks are not shuffled."""
+    found = np.empty(draws.shape[0], dtype=np.int64)
+    for i in range(draws.shape[0]):
+        found[i] = start + stream_position(nodes, leaf_parent, root, dataset, draws[i])
+    return found

@@ -1,0 +1,206 @@
+"""From what somebody asks for to what a plan stores: weights, schedules and stopping become integers.
+
+    weights, schedule, temperature, unit   ─▶   mixture(...)   ─▶   MixtureSpec(stages of integers)
+
+Everything is evaluated and checked here, once; a plan only keeps the result.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from lading.errors import MixtureError
+from lading.order.clock import Clock
+from lading.order.dataset import Dataset
+from lading.order.mixture.rounds import BLOCK, next_block
+from lading.order.mixture.schedule import Schedule, Segment, Temperature, as_schedule
+from lading.order.mixture.spec import LOOKAHEAD_STEPS, MAX_STAGES, UNITS, MixtureSpec, finite_error
+from lading.order.mixture.stopping import stream_end
+from lading.order.mixture.weights import TOTAL, Weights, integer_weights, named_weights, sample_weights, tempered
+
+
+@dataclass(frozen=True)
+class MixtureRequest:
+    """What somebody asks for.
+
+    Attributes:
+        weights: Share of each dataset, by name or in order; only proportions matter.
+        schedule: Weights that change as planned: a list of (when, weights), or one of
+            ``lading.order.mixture.schedule``.
+        temperature: Flatten the weights (without weights: the lengths) by the power 1/T.
+        unit: ``samples`` or ``tokens``: what the weights are shares of.
+        stopping: ``restart``, ``first_exhausted`` or ``all_exhausted``.
+        epoch_samples: Samples of an epoch; the sum of the lengths by default.
+        lookahead_steps: Steps that may be prefetched; a reweighting acts after that many.
+    """
+
+    weights: Weights | None = None
+    schedule: Any = None
+    temperature: float | None = None
+    unit: str = "samples"
+    stopping: str = "restart"
+    epoch_samples: int | None = None
+    lookahead_steps: int = LOOKAHEAD_STEPS
+
+    @property
+    def is_mixture(self) -> bool:
+        """Whether anything here asks for weights."""
+        return self.weights is not None or self.schedule is not None or self.temperature is not None
+
+
+def mixture(
+    datasets: Sequence[Dataset], request: MixtureRequest, global_batch_size: int, drop_last: bool = False
+) -> MixtureSpec:
+    """Return the mixture that a plan of these datasets stores.
+
+    >>> data = [Dataset("code", 1000), Dataset("prose", 500)]
+    >>> mixture(data, MixtureRequest(weights={"code": 3, "prose": 1}), global_batch_size=8).stages
+    ((0, (1610612736, 536870912)),)
+    """
+    if request.unit not in UNITS:
+        raise MixtureError(f"unit={request.unit!r}: expected one of {', '.join(UNITS)}.")
+    base = _base(datasets, request)
+    if request.stopping != "restart":
+        return _finite(datasets, request, base)
+    length = sum(d.length for d in datasets) if request.epoch_samples is None else request.epoch_samples
+    if length < 1:
+        raise MixtureError(f"epoch_samples={length}: expected at least 1. Leave it out for the sum of the lengths.")
+    if request.schedule is None:
+        stages: list[tuple[int, tuple[int, ...]]] = [(0, _integers(datasets, base, request.unit))]
+    else:
+        stages = _evaluate(datasets, request, base, Clock(length, global_batch_size, drop_last, None, []))
+    for _, weights in stages:
+        _check_empty(datasets, weights)
+    return MixtureSpec(length, tuple(stages), "restart", request.unit, request.lookahead_steps)
+
+
+def as_integers(datasets: Sequence[Dataset], weights: Weights, unit: str) -> tuple[int, ...]:
+    """Return one set of weights as the integers of a plan; used where weights arrive at run time."""
+    integers = _integers(datasets, named_weights(weights, [d.name for d in datasets]), unit)
+    _check_empty(datasets, integers)
+    return integers
+
+
+def _base(datasets: Sequence[Dataset], request: MixtureRequest) -> list[float]:
+    """Return the weights the mixture starts from."""
+    names = [d.name for d in datasets]
+    if request.weights is not None:
+        base = named_weights(request.weights, names)
+    elif request.unit == "tokens":
+        base = [d.length * (d.mean_tokens or 0) for d in datasets]
+    else:
+        base = [d.length for d in datasets]
+    if request.temperature is None:
+        return base
+    if request.schedule is not None:
+        raise MixtureError(
+            "temperature= and schedule= were both given: expected one. "
+            "Put it into the schedule: schedule=Temperature([(0, 1.0), ('10ep', 5.0)])."
+        )
+    return tempered(base, request.temperature)
+
+
+def _integers(datasets: Sequence[Dataset], weights: Sequence[Any], unit: str) -> tuple[int, ...]:
+    if unit == "tokens":
+        weights = sample_weights(weights, [d.mean_tokens for d in datasets], [d.name for d in datasets])
+    return integer_weights(weights)
+
+
+def _finite(datasets: Sequence[Dataset], request: MixtureRequest, base: list[float]) -> MixtureSpec:
+    if request.schedule is not None:
+        raise finite_error(request.stopping, "a schedule")
+    if request.epoch_samples is not None:
+        raise MixtureError(
+            f"epoch_samples={request.epoch_samples} cannot be used with stopping={request.stopping!r}: "
+            "the epoch ends by itself there. Leave it out, or use stopping='restart'."
+        )
+    weights = _integers(datasets, base, request.unit)
+    stages = ((0, weights),)
+    MixtureSpec(1, stages, request.stopping, request.unit)  # names a wrong stopping before it is computed
+    _check_empty(datasets, weights)
+    end = stream_end([d.length for d in datasets], weights, request.stopping)
+    return MixtureSpec(end, stages, request.stopping, request.unit, request.lookahead_steps)
+
+
+def _evaluate(
+    datasets: Sequence[Dataset], request: MixtureRequest, base: list[float], clock: Clock
+) -> list[tuple[int, tuple[int, ...]]]:
+    """Cut a schedule into stages of constant weights; of stages that fall into one block the last holds."""
+    segments = _points(request).segments([d.name for d in datasets], base)
+    limit = MAX_STAGES // max(sum(s.pieces > 1 for s in segments), 1) - len(segments)
+    counts_tokens = any(s.end is not None and s.end.unit == "tok" for s in segments)
+    stages: dict[int, tuple[int, ...]] = {}
+    position, tokens = 0, Fraction(0)
+    for segment in segments:
+        pieces = max(min(segment.pieces, limit), 1)
+        weights = [_integers(datasets, segment.weights((i + 0.5) / pieces), request.unit) for i in range(pieces)]
+        mean = _mean_tokens(datasets, weights) if counts_tokens else None
+        stop = _stop(segment, clock, position, tokens, mean)
+        kept = max(min(pieces, (stop - position) // BLOCK), 1)
+        if kept < pieces:
+            weights = [_integers(datasets, segment.weights((i + 0.5) / kept), request.unit) for i in range(kept)]
+        for i, integers in enumerate(weights):
+            stages[next_block(position + (stop - position) * i // kept)] = integers
+        tokens += (stop - position) * (mean or 0)
+        position = stop
+    return _joined(sorted(stages.items()))
+
+
+def _points(request: MixtureRequest) -> Schedule:
+    """Return the schedule; plain weights are what a list that starts later, or a temperature, begins with."""
+    schedule = request.schedule
+    if request.weights is None:
+        return as_schedule(schedule)
+    if isinstance(schedule, list | tuple) and schedule and schedule[0][0] != 0:
+        return as_schedule([(0, request.weights), *schedule])
+    found = as_schedule(schedule)
+    if not isinstance(found, Temperature):
+        raise MixtureError(
+            "weights= and a schedule that begins at 0 were both given: expected one of them. "
+            "Leave weights out, or give a list of stages that begins later."
+        )
+    return found
+
+
+def _stop(segment: Segment, clock: Clock, position: int, tokens: Fraction, mean: Fraction | None) -> int:
+    """Return the position at which a stretch ends."""
+    if segment.end is None:
+        return position
+    if segment.end.unit != "tok":
+        stop = segment.end.position(clock)
+    elif mean is None:
+        raise MixtureError(
+            f"a schedule counts tokens ({segment.end}), but the mean tokens per sample are not known. "
+            "Pass mean_tokens={name: tokens}, or count in ba, sp or ep."
+        )
+    else:
+        stop = position + int((Fraction(segment.end.value) - tokens) / mean)
+    if stop <= position:
+        raise MixtureError(
+            f"the schedule goes back in time: {segment.end} (position {stop}) comes after {segment.begin} (position "
+            f"{position}). Put its points in order, each later than the one before."
+        )
+    return stop
+
+
+def _mean_tokens(datasets: Sequence[Dataset], stages: Sequence[Sequence[int]]) -> Fraction | None:
+    """Return the mean tokens of a sample over some stages of equal length, where it is known."""
+    if any(d.mean_tokens is None for d in datasets):
+        return None
+    per_stage = [sum(w * Fraction(d.mean_tokens or 0) for w, d in zip(s, datasets, strict=True)) for s in stages]
+    return Fraction(sum(per_stage), TOTAL * len(stages))
+
+
+def _joined(stages: list[tuple[int, tuple[int, ...]]]) -> list[tuple[int, tuple[int, ...]]]:
+    """Leave out stages that change nothing."""
+    return [stages[0], *(after for before, after in itertools.pairwise(stages) if before[1] != after[1])]
+
+
+def _check_empty(datasets: Sequence[Dataset], weights: Sequence[int]) -> None:
+    for dataset, weight in zip(datasets, weights, strict=True):
+        if weight and dataset.length < 1:
+            raise MixtureError(f"dataset {dataset.name!r} is empty but has a weight. Give it weight 0, or fill it.")

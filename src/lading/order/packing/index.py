@@ -1,0 +1,256 @@
+"""Which documents, or parts of them, make up which row: worked out from their lengths alone.
+
+    lengths      3 2 2          rows of 8, an E token after each document
+    row 0        0 0 0 E 1 1 E ·        piece = (document, start, size), E counted in the size
+    row 1        2 2 E · · · · ·
+
+    row_offsets  0     2   3            pieces of row r: row_offsets[r] .. row_offsets[r+1]
+    document     0  1  2
+    start        0  0  0
+    size         4  3  3
+
+No token is read to make an index, and none is written: rows become samples like
+any other, at 12 bytes a piece. Rows are numbered in the order in which they were
+opened. Empty documents take no place.
+
+    first_fit           the first open row with room
+    best_fit            the open row with the least room that suffices (of equals, the one changed last)
+    concat_then_split   one stream, cut every ``row_length`` tokens
+
+E is appended to a document shorter than the row, and to the last piece of a longer
+one that was split, if that piece leaves room for it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lading.errors import PackingError
+from lading.identity import fingerprint
+from lading.runtime import compiled
+
+PACKING_VERSION = 1
+ALGORITHMS = ("first_fit", "best_fit", "concat_then_split")
+OVERFLOWS = ("error", "split", "truncate")
+BLOCK = 1 << 22
+
+
+@dataclass(frozen=True)
+class PackingRules:
+    """How documents are put into rows.
+
+    Args:
+        row_length: Tokens in a row.
+        algorithm: ``first_fit``, ``best_fit`` or ``concat_then_split``.
+        overflow: What happens to a document longer than a row: ``error``, ``split``, or ``truncate`` to the row.
+        open_rows: Rows that may be open at once; when one more is needed, the oldest is closed. None: any number.
+        append_eod: Whether an end-of-document token is added (documents may bring their own).
+        sort_window: Documents that are sorted by length before they are placed; 0 keeps them in their order.
+    """
+
+    row_length: int
+    algorithm: str = "first_fit"
+    overflow: str = "error"
+    open_rows: int | None = None
+    append_eod: bool = True
+    sort_window: int = 0
+
+    def __post_init__(self) -> None:
+        _choice("algorithm", self.algorithm, ALGORITHMS)
+        _choice("overflow", self.overflow, OVERFLOWS)
+        _whole("row_length", self.row_length, 1)
+        _whole("sort_window", self.sort_window, 0)
+        if self.open_rows is not None:
+            _whole("open_rows", self.open_rows, 1)
+        if self.algorithm == "concat_then_split" and (self.open_rows is not None or self.sort_window):
+            raise PackingError(
+                "concat_then_split keeps one stream in order, so open_rows and sort_window mean nothing to it. "
+                "Leave them out, or choose first_fit or best_fit."
+            )
+
+
+class Piece(NamedTuple):
+    """A part of a document in a row: ``size`` tokens (its E counted) from ``start``, at ``column`` of ``row``."""
+
+    row: int
+    column: int
+    document: int
+    start: int
+    size: int
+
+
+@dataclass(frozen=True, eq=False)
+class PackingIndex:
+    """Rows made of pieces of documents; see the module for the drawing.
+
+    Attributes:
+        rules: How the rows were made.
+        num_documents: Documents that were offered, empty ones included.
+        lengths_hash: Hash of the documents' lengths.
+        row_offsets: First piece of each row, and the number of pieces at last.
+        document: Document of each piece, counted from 0.
+        start: First token of each piece in its document.
+        size: Tokens of each piece, its E counted.
+        path: Directory it was opened from or saved to.
+    """
+
+    rules: PackingRules
+    num_documents: int
+    lengths_hash: str
+    row_offsets: NDArray[np.int64]
+    document: NDArray[Any]
+    start: NDArray[Any]
+    size: NDArray[np.int32]
+    path: str | None = None
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.row_offsets) - 1
+
+    @property
+    def num_pieces(self) -> int:
+        """Pieces in all rows."""
+        return len(self.size)
+
+    @property
+    def density(self) -> float:
+        """Share of the rows that is not padding."""
+        places = len(self) * self.rules.row_length
+        return int(self.size.sum(dtype=np.int64)) / places if places else 1.0
+
+    @property
+    def fingerprint(self) -> str:
+        """16 hex digits: equal lengths and rules, equal index."""
+        return index_fingerprint(self.rules, self.num_documents, self.lengths_hash)
+
+    def pieces(self, row: int) -> list[Piece]:
+        """Return what a row holds, from left to right."""
+        if not 0 <= row < len(self):
+            raise PackingError(f"row {row} does not exist: there are {len(self)} rows, counted from 0.")
+        first, last = int(self.row_offsets[row]), int(self.row_offsets[row + 1])
+        sizes = self.size[first:last].tolist()
+        columns = np.cumsum([0, *sizes]).tolist()
+        documents, starts = self.document[first:last].tolist(), self.start[first:last].tolist()
+        return [Piece(row, *place) for place in zip(columns, documents, starts, sizes, strict=False)]
+
+    def rows_of_document(self, document: int) -> list[Piece]:
+        """Return every piece of a document, in the order of the document; none for an empty one."""
+        if not 0 <= document < self.num_documents:
+            raise PackingError(
+                f"document {document} does not exist: the index was made from {self.num_documents} documents, "
+                "counted from 0."
+            )
+        places = [
+            np.flatnonzero(self.document[i : i + BLOCK] == document) + i for i in range(0, self.num_pieces, BLOCK)
+        ]
+        found = np.concatenate(places) if places else np.zeros(0, np.int64)
+        rows = np.searchsorted(self.row_offsets, found, side="right") - 1
+        pieces = [self._piece(int(row), int(place)) for row, place in zip(rows, found, strict=True)]
+        return sorted(pieces, key=lambda piece: piece.start)
+
+    def _piece(self, row: int, place: int) -> Piece:
+        column = int(self.size[int(self.row_offsets[row]) : place].sum())
+        return Piece(row, column, int(self.document[place]), int(self.start[place]), int(self.size[place]))
+
+    @classmethod
+    def build(cls, lengths: Any, row_length: int, **rules: Any) -> PackingIndex:
+        """Work an index out from the lengths of the documents.
+
+        Args:
+            lengths: Tokens in each document.
+            row_length: Tokens in a row.
+            **rules: The other fields of ``PackingRules``.
+
+        >>> index = PackingIndex.build([3, 2, 2], row_length=8)
+        >>> len(index), index.pieces(0)[1]
+        (2, Piece(row=0, column=4, document=1, start=0, size=3))
+        """
+        return build_index(np.asarray(lengths), PackingRules(row_length, **rules))
+
+
+def build_index(lengths: NDArray[Any], rules: PackingRules) -> PackingIndex:
+    """Work an index out; compiled where that is possible, with the same result."""
+    lengths = _checked(lengths, rules)
+    order = _sorted_in_windows(lengths, rules)
+    if compiled.enabled():
+        from lading.order.packing import kernels as ways  # opened at first use: Numba is optional, slow to import
+    else:
+        from lading.order.packing import plain as ways  # type: ignore[no-redef]
+    columns = ways.index_columns(lengths, order, rules)
+    return PackingIndex(rules, len(lengths), lengths_hash(lengths), *columns)
+
+
+def index_fingerprint(rules: PackingRules, num_documents: int, hash_of_lengths: str) -> str:
+    """Return what names an index before it is made."""
+    return fingerprint([PACKING_VERSION, asdict(rules), num_documents, hash_of_lengths])
+
+
+def lengths_hash(lengths: NDArray[Any]) -> str:
+    """Return 16 hex digits for the lengths of the documents, whatever integers they are kept in."""
+    state = hashlib.blake2b(digest_size=8)
+    for i in range(0, len(lengths), BLOCK):
+        state.update(np.ascontiguousarray(lengths[i : i + BLOCK], dtype="<i8").data)
+    return state.hexdigest()
+
+
+def num_rows_bound(lengths: NDArray[Any], rules: PackingRules) -> int:
+    """Return a number of rows that no algorithm exceeds: two rows in sequence are together more than one full."""
+    total = int(lengths.sum(dtype=np.int64)) + len(lengths)
+    return 2 * (total // rules.row_length) + 2
+
+
+def _checked(lengths: NDArray[Any], rules: PackingRules) -> NDArray[Any]:
+    """Return lengths as int32 or int64, refusing what cannot be packed by the document at fault."""
+    if lengths.ndim != 1 or (lengths.size and lengths.dtype.kind not in "iu"):
+        raise PackingError(
+            f"lengths are {lengths.dtype} with {lengths.ndim} axes: expected one whole number for each document. "
+            "Pass the number of tokens of each document."
+        )
+    if not lengths.size:
+        return np.zeros(0, np.int32)
+    if int(lengths.min()) < 0:
+        document = int(np.argmax(lengths < 0))
+        raise PackingError(
+            f"document {document} has {int(lengths[document])} tokens: lengths cannot be negative. "
+            "Its offsets go backwards; build the token store again."
+        )
+    longest = int(lengths.max())
+    if rules.overflow == "error" and longest > rules.row_length:
+        document = int(np.argmax(lengths > rules.row_length))
+        raise PackingError(
+            f"document {document} has {_spaced(int(lengths[document]))} tokens but a row holds "
+            f"{_spaced(rules.row_length)}. Pass overflow='split' or 'truncate', or raise row_length."
+        )
+    return lengths.astype(np.int32 if longest < (1 << 31) - rules.row_length else np.int64, copy=False)
+
+
+def _sorted_in_windows(lengths: NDArray[Any], rules: PackingRules) -> NDArray[Any] | None:
+    """Return the order in which documents are placed; None for their own."""
+    if not rules.sort_window:
+        return None
+    order = np.arange(len(lengths), dtype=np.int32 if len(lengths) < 1 << 31 else np.int64)
+    for i in range(0, len(lengths), rules.sort_window):
+        window = lengths[i : i + rules.sort_window]
+        kept = np.minimum(window, rules.row_length) if rules.overflow == "truncate" else window
+        # What matters is the piece that does not fill a row: the others have rows of their own.
+        order[i : i + rules.sort_window] = i + np.argsort(-(kept % rules.row_length), kind="stable")
+    return order
+
+
+def _choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise PackingError(f"{name}={value!r} is unknown: expected one of {', '.join(map(repr, choices))}.")
+
+
+def _whole(name: str, value: int, least: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least or value >= 1 << 31:
+        raise PackingError(f"{name}={value!r}: expected a whole number from {least} to 2**31 - 1.")
+
+
+def _spaced(number: int) -> str:
+    return f"{number:,}".replace(",", " ")

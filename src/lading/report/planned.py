@@ -1,0 +1,169 @@
+"""How many samples of each dataset some steps held, without visiting more of them than needed.
+
+The ``samples`` of a planned run: worked out from the plan for the steps a query asks for.
+
+What the plan says, in bulk: the digests of many steps at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lading.errors import ConfigError
+from lading.identity.digest import sample_hashes
+from lading.order.event import Block
+from lading.order.plan import Plan
+from lading.report.evidence import Evidence
+from lading.report.where import expected_bill
+
+I64 = NDArray[np.int64]
+_BLOCK = 1 << 20
+
+
+def counts_of_steps(plan: Plan, steps: I64) -> I64:
+    """Return the samples of each dataset in some ascending steps, exceptions left out."""
+    total = np.zeros(len(plan.datasets), dtype=np.int64)
+    for first, last in _runs(plan, steps):
+        begin, end = plan.locate(first), plan.locate(last)
+        total += _between(plan, begin.position, end.position + end.size)
+    return total
+
+
+def _runs(plan: Plan, steps: I64) -> list[tuple[int, int]]:
+    """Return (first, last) of runs of consecutive steps, each inside one epoch: tails dropped between do not count."""
+    runs = []
+    for run in np.split(steps, np.flatnonzero(np.diff(steps) != 1) + 1):
+        first, stop = (int(run[0]), int(run[-1]) + 1) if len(run) else (0, 0)
+        while first < stop:
+            end = min(plan.epoch_start(plan.locate(first).epoch + 1), stop)
+            runs.append((first, end - 1))
+            first = end
+    return runs
+
+
+def _between(plan: Plan, start: int, stop: int) -> I64:
+    if plan.mixture is not None:
+        return np.array(plan.order.counts(stop)) - np.array(plan.order.counts(start))
+    if len(plan.datasets) == 1:
+        return np.array([stop - start])
+    if start % plan.epoch_samples == 0 and stop - start == plan.epoch_samples:
+        return np.array(plan.lengths, dtype=np.int64)
+    total = np.zeros(len(plan.datasets), dtype=np.int64)
+    for low in range(start, stop, _BLOCK):
+        datasets, _ = plan.order.samples(low, min(low + _BLOCK, stop))
+        total += np.bincount(datasets, minlength=len(total))
+    return total
+
+
+def seen_flags(plan: Plan, steps: I64, flags: list[NDArray[np.bool_]], skip: dict[int, list[dict[str, Any]]]) -> None:
+    """Mark the samples that some steps used, exceptions taken into account."""
+    special = [s for s in steps.tolist() if s in skip] if skip else []
+    plain = steps[~np.isin(steps, special)] if special else steps
+    for step in special:
+        bill = expected_bill(plan, step, skip[step])
+        for dataset, index in bill.samples:
+            flags[dataset][index] = True
+    for first, last in _runs(plan, plain):
+        begin, end = plan.locate(first), plan.locate(last)
+        for low in range(begin.position, end.position + end.size, _BLOCK):
+            datasets, indices = plan.order.samples(low, min(low + _BLOCK, end.position + end.size))
+            for d, flag in enumerate(flags):
+                flag[indices[datasets == d]] = True
+
+
+SAMPLES = pa.schema(
+    [
+        ("attempt", pa.int32()),
+        ("rank", pa.int32()),
+        ("step", pa.int64()),
+        ("slot", pa.int32()),
+        ("dataset", pa.int32()),
+        ("index", pa.int64()),
+        ("name", pa.string()),
+    ]
+)
+MOST_ROWS = 20_000_000
+
+
+def planned_samples(evidence: Evidence, steps: list[tuple[int, int]]) -> pa.Table:
+    """Return the samples of (attempt, step) pairs, exceptions taken into account."""
+    by_step: dict[tuple[int, int], list[dict[str, Any]]] = {}
+    for e in evidence.exceptions():
+        by_step.setdefault((e["attempt"], e["step"]), []).append(e)
+    columns: list[list[Any]] = [[] for _ in range(6)]
+    rows = 0
+    for attempt, step in steps:
+        plan = evidence.plan(attempt)
+        if plan is None:
+            continue
+        bill = expected_bill(plan, step, by_step.get((attempt, step), ()))
+        real, count = bill.is_real, bill.num_samples
+        rows += count
+        if rows > MOST_ROWS:
+            raise ConfigError(
+                f"the samples of these {len(steps)} steps are more than {MOST_ROWS} rows. Ask for fewer steps: "
+                "run.sql(query, steps=(first, stop)), or --steps first:stop."
+            )
+        world_size = evidence.attempts[attempt].launch.world_size
+        ranks = ((bill.slots + 1) * world_size - 1) // plan.clock.batch_at(step)
+        values = (np.full(count, attempt), ranks[real], np.full(count, step), bill.slots[real])
+        for column, value in zip(columns, (*values, bill.dataset_idx[real], bill.idx[real]), strict=True):
+            column.append(value)
+    arrays = [np.concatenate(c) if c else np.empty(0, dtype=np.int64) for c in columns]
+    names = pa.DictionaryArray.from_arrays(pa.array(arrays[4].astype(np.int32)), list(evidence.description.datasets))
+    typed = [pa.array(a, f.type) for a, f in zip(arrays, list(SAMPLES)[:6], strict=True)]
+    return pa.table([*typed, names.cast(pa.string())], schema=SAMPLES)
+
+
+U64 = NDArray[np.uint64]
+_BLOCK_SAMPLES = 1 << 20
+
+
+def expected_digests(plan: Plan, steps: I64, exceptions: dict[int, list[dict[str, Any]]]) -> U64:
+    """Return the digest of each of some ascending steps, recorded exceptions taken into account.
+
+    Args:
+        plan: The plan.
+        steps: Steps, ascending.
+        exceptions: Exceptions by step.
+    """
+    digests = np.empty(len(steps), dtype=np.uint64)
+    blocked_from = min((e.step for e in plan.events if isinstance(e, Block)), default=None)
+    special = np.isin(steps, list(exceptions)) if exceptions else np.zeros(len(steps), dtype=bool)
+    if blocked_from is not None:
+        special |= steps >= blocked_from
+    for place in np.flatnonzero(special).tolist():
+        step = int(steps[place])
+        digests[place] = expected_bill(plan, step, exceptions.get(step, ())).digest
+    plain = np.flatnonzero(~special)
+    for first, last in step_runs(plan, steps[plain]):
+        chosen = plain[first:last]
+        digests[chosen] = _run_digests(plan, int(steps[chosen[0]]), int(steps[chosen[-1]]))
+    return digests
+
+
+def step_runs(plan: Plan, steps: I64) -> Iterator[tuple[int, int]]:
+    """Yield ``[first, last)`` places of runs of consecutive steps inside one epoch, of a bearable size."""
+    limit = max(1, _BLOCK_SAMPLES // plan.clock.batch)
+    first = 0
+    while first < len(steps):
+        start = int(steps[first])
+        epoch_end = plan.epoch_start(plan.locate(start).epoch + 1)
+        bound = min(first + limit, first + epoch_end - start, len(steps))
+        consecutive = steps[first:bound] == np.arange(start, start + bound - first)
+        last = first + (len(consecutive) if consecutive.all() else int(np.argmin(consecutive)))
+        yield first, last
+        first = last
+
+
+def _run_digests(plan: Plan, first: int, last: int) -> U64:
+    positions = np.array([plan.locate(step).position for step in range(first, last + 1)], dtype=np.int64)
+    start, end = int(positions[0]), plan.locate(last)
+    datasets, indices = plan.order.samples(start, end.position + end.size)
+    hashes = sample_hashes(np.arange(start, end.position + end.size, dtype=np.int64), datasets, indices)
+    return np.add.reduceat(hashes, positions - start)

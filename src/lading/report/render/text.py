@@ -1,0 +1,273 @@
+"""Answers as text for people: tables that fit the terminal, colours that mean something.
+
+green applied    yellow skipped    magenta rolled back    cyan delivered    dim planned
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from lading.report.compare import Comparison
+from lading.report.explain import Explanation
+from lading.report.step import StepRecord
+from lading.report.summary import Summary
+from lading.report.verify.verdict import Verdict
+
+COLOURS = {
+    "applied": "green",
+    "skipped": "yellow",
+    "rolled back": "magenta",
+    "delivered": "cyan",
+    "planned": "dim",
+    "running": "green",
+    "ended": "green",
+    "crashed": "red",
+}
+_MOST_ROWS = 200
+_LEAST_WIDTH = 12
+
+
+def table(rows: Iterable[Mapping[str, Any]], columns: Mapping[str, str], title: str = "") -> RenderableType:
+    """Return rows as a table that fits the terminal: long names lose their middle, numbers lose nothing.
+
+    Args:
+        rows: The rows.
+        columns: Key in the rows, and the heading it gets.
+        title: What the table shows.
+    """
+    listed = list(rows)
+    cells = [{key: cell(row.get(key), key) for key in columns} for row in listed[:_MOST_ROWS]]
+    widths = _widths(cells, columns, [key for key in columns if not _is_numeric(listed, key)])
+    if widths is None:
+        return Group(*_titled(title), *(fields({columns[k]: c for k, c in row.items()}, gap=True) for row in cells))
+    drawn = RichTable(box=box.SIMPLE_HEAD, title=Text(title) if title else None, title_justify="left", pad_edge=False)
+    for key, heading in columns.items():
+        justify = "right" if _is_numeric(listed, key) else "left"
+        drawn.add_column(Text(heading), justify=justify, no_wrap=True, width=widths[key])  # type: ignore[arg-type]
+    for row in cells:
+        drawn.add_row(*(_fitted(text, widths[key]) for key, text in row.items()))
+    if len(listed) > _MOST_ROWS:
+        return Group(drawn, Text(f"… and {len(listed) - _MOST_ROWS} more (use --json for all)", style="dim"))
+    return drawn
+
+
+def _is_numeric(rows: list[Mapping[str, Any]], key: str) -> bool:
+    return any(isinstance(row.get(key), int | float) and not isinstance(row.get(key), bool) for row in rows)
+
+
+def _widths(cells: list[dict[str, Text]], columns: Mapping[str, str], words: list[str]) -> dict[str, int] | None:
+    """Return the width of each column; None where not even shortened words would fit."""
+    wanted = {k: max([len(heading), *(len(row[k]) for row in cells)]) for k, heading in columns.items()}
+    room = shutil.get_terminal_size().columns - 3 * len(columns) - 1
+    while sum(wanted.values()) > room:
+        widest = max(words, key=lambda k: wanted[k], default=None)
+        if widest is None or wanted[widest] <= _LEAST_WIDTH:
+            return None
+        wanted[widest] -= 1
+    return wanted
+
+
+def _fitted(text: Text, width: int) -> Text:
+    """Return a text with its middle left out where it is too long."""
+    if len(text) <= width:
+        return text
+    tail = (width - 1) // 2
+    return Text(f"{text.plain[: width - 1 - tail]}…{text.plain[-tail:]}", style=text.style)
+
+
+def _titled(title: str) -> list[RenderableType]:
+    return [Text(title, style="italic")] if title else []
+
+
+def cell(value: Any, key: str = "") -> Text:
+    """Return one value as text; what the data says is never read as markup."""
+    if value is None:
+        return Text("–", style="dim")
+    if isinstance(value, bool):
+        return Text("yes" if value else "no")
+    if key in ("share", "planned", "usual_share", "coverage"):
+        return Text(f"{value:.2%}")
+    if key in ("digest", "content") and isinstance(value, int):
+        return Text(f"{value & (2**64 - 1):016x}")
+    if isinstance(value, float):
+        return Text(f"{value:.5g}")
+    if isinstance(value, int):
+        return Text(f"{value:,}".replace(",", " ") if abs(value) >= 10_000 else str(value))
+    return Text(str(value), style=COLOURS.get(str(value), "") if key in ("fate", "state") else "")
+
+
+def fields(pairs: Mapping[str, Any], *, gap: bool = False) -> RenderableType:
+    """Return named values, one a line; with ``gap`` an empty line after them."""
+    drawn = RichTable.grid(padding=(0, 2))
+    drawn.add_column(style="dim", no_wrap=True)
+    drawn.add_column(overflow="fold")
+    for name, value in pairs.items():
+        if value is not None and value != "":
+            text = value if isinstance(value, Text) else cell(value, "fate" if name == "fate" else "")
+            drawn.add_row(Text(name), text)
+    return Group(drawn, Text("")) if gap else drawn
+
+
+def summary(found: Summary) -> RenderableType:
+    """Return what a run is and how far it got."""
+    parts: list[RenderableType] = [
+        fields(found.facts),
+        table(
+            found.datasets,
+            {
+                "dataset": "dataset",
+                "length": "length",
+                "samples": "samples",
+                "share": "share",
+                "passes": "passes",
+                "coverage": "seen",
+            },
+            "Datasets",
+        ),
+        table(
+            found.attempts,
+            {
+                "attempt": "attempt",
+                "began": "began (UTC)",
+                "start": "from",
+                "last": "to",
+                "ranks": "ranks",
+                "kept": "kept",
+                "undone": "undone",
+                "state": "state",
+            },
+            "Attempts",
+        ),
+    ]
+    if found.damage:
+        parts.append(Text(f"{len(found.damage)} damaged files; run `lading verify`", style="bold red"))
+    return Group(*parts)
+
+
+def step(record: StepRecord, contents: Sequence[str] | None = None) -> RenderableType:
+    """Return everything known of a step.
+
+    Args:
+        record: The step.
+        contents: What each sample holds, where the sources are at hand.
+    """
+    agrees = {None: None, True: "as planned", False: "NOT as planned"}[record.matches]
+    parts: list[RenderableType] = [
+        fields(
+            {
+                "step": record.step,
+                "batch": record.batch_id,
+                "epoch": record.epoch,
+                "chunk": record.chunk,
+                "update": record.update,
+                "fate": record.fate,
+                "reason": record.reason,
+                "attempt": record.attempt,
+                "loss": record.loss,
+                **record.metrics,
+                "time": record.time,
+                "digest": record.digest,
+                "content": agrees,
+            }
+        ),
+    ]
+    columns = {"slot": "slot", "rank": "rank", "name": "dataset", "index": "index"}
+    rows = record.samples.dicts()
+    if any(row["note"] for row in rows):
+        columns["note"] = "note"
+    if contents is not None:
+        columns["content"] = "content"
+        rows = [{**row, "content": text} for row, text in zip(rows, contents, strict=True)]
+    parts.append(table(rows, columns, f"{len(rows)} samples"))
+    if record.earlier:
+        parts.append(
+            table(
+                record.earlier,
+                {"attempt": "attempt", "fate": "fate", "loss": "loss", "time": "time"},
+                "In attempts that were undone",
+            )
+        )
+    return Group(*parts)
+
+
+def verdict(found: Verdict) -> RenderableType:
+    """Return what ``verify`` found."""
+    lines: list[RenderableType] = []
+    for finding in found.findings:
+        style = "bold red" if finding.level == "fault" else "yellow"
+        place = f" (first wrong step {finding.step})" if finding.level == "fault" and finding.step is not None else ""
+        lines.append(Text(f"{finding.level}: {finding.message}{place}", style=style))
+    word = "holds" if found.holds else "does not hold"
+    lines.append(
+        Text(
+            f"{word}: {found.steps} steps of history, digest {found.digest:016x}",
+            style="bold green" if found.holds else "bold red",
+        )
+    )
+    return Group(*lines)
+
+
+def comparison(found: Comparison) -> RenderableType:
+    """Return how two runs differ."""
+    if found.equal:
+        return Text(f"equal: {found.common_steps} steps, digest {found.digests[0]}", style="bold green")
+    words = {"names": "hold different samples", "content": "hold the same samples with different bytes"}
+    what = words.get(found.kind or "", "are not in both")
+    first = Text(f"differ from step {found.first_difference} on: steps {what}", style="bold red")
+    parts: list[RenderableType] = [
+        first,
+        fields(
+            {
+                "steps": f"{found.steps[0]} and {found.steps[1]}, {found.common_steps} in both",
+                "different": found.differing_steps,
+                "digests": " and ".join(found.digests),
+                "plans": "; ".join(found.plan_differences),
+            }
+        ),
+    ]
+    if found.samples:
+        parts.append(
+            table(found.samples, {"slot": "slot", "left": "left", "right": "right"}, f"Step {found.first_difference}")
+        )
+    return Group(*parts)
+
+
+def explanation(found: Explanation) -> RenderableType:
+    """Return everything around a step."""
+    record = found.record
+    facts = {
+        "step": record.step,
+        "batch": record.batch_id,
+        "epoch": record.epoch,
+        "update": record.update,
+        "fate": record.fate,
+        "reason": record.reason,
+        "loss": record.loss,
+        "usual loss": found.usual_loss,
+        "z-score": found.score,
+        "content": {None: None, True: "as planned", False: "NOT as planned"}[record.matches],
+    }
+    shares = [{**row, "usual_share": row["usual"]} for row in found.shares]
+    seen = found.exposures.dicts()
+    fresh = sum(row["earlier"] == 0 for row in seen)
+    return Group(
+        fields(facts),
+        table(
+            shares,
+            {"dataset": "dataset", "samples": "samples", "share": "share", "usual_share": "usual", "ratio": "ratio"},
+            "Shares",
+        ),
+        table(
+            sorted(seen, key=lambda row: -row["earlier"]),
+            {"slot": "slot", "dataset": "dataset", "index": "index", "earlier": "seen before", "last_step": "last at"},
+            f"{len(seen)} samples, {fresh} of them never used before",
+        ),
+        table(found.around, {"step": "step", "update": "update", "loss": "loss"}, "Losses around it"),
+    )

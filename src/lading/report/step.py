@@ -1,0 +1,152 @@
+"""What a step held and what became of it: plan.bill, or the names of the step, and its rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from lading.errors import ConfigError
+from lading.identity import Bill
+from lading.order.plan import Plan
+from lading.report.evidence import Evidence
+from lading.report.table import Table
+from lading.report.views import Views
+from lading.report.where import PLANNED, expected_bill, fates_of, newest_plan, next_step
+
+CONTENT = pa.schema(
+    [
+        ("slot", pa.int64()),
+        ("rank", pa.int32()),
+        ("dataset", pa.int32()),
+        ("name", pa.string()),
+        ("index", pa.int64()),
+        ("note", pa.string()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """Everything known of one step.
+
+    Attributes:
+        step: Its number.
+        batch_id: Its batch's id, where there is a plan.
+        epoch: Its epoch.
+        chunk: Its chunk, where there are chunks.
+        fate: ``applied``, ``skipped``, ``delivered`` (and not used), or ``planned`` (not reached).
+        attempt: The attempt that owns it; None where it is only planned.
+        update: The optimizer update that used it.
+        loss: Loss of that update.
+        time: When its fate was decided, in ISO 8601.
+        metrics: Further numbers.
+        reason: Why it was skipped.
+        digest: Digest of what was really delivered, as hex.
+        expected: Digest of what the plan says, exceptions taken into account.
+        samples: What it held: slot, rank, dataset, name, index, note.
+        exceptions: Departures from the plan.
+        earlier: Fates in attempts that were rolled back.
+    """
+
+    step: int
+    batch_id: str | None
+    epoch: int | None
+    chunk: int | None
+    fate: str
+    attempt: int | None
+    update: int | None
+    loss: float | None
+    time: str | None
+    metrics: dict[str, float]
+    reason: str | None
+    digest: str | None
+    expected: str | None
+    samples: Table
+    exceptions: list[dict[str, Any]]
+    earlier: list[dict[str, Any]]
+
+    @property
+    def matches(self) -> bool | None:
+        """Whether the plan and the evidence agree; None where there is only one of them."""
+        return None if self.digest is None or self.expected is None else self.digest == self.expected
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as JSON-able fields."""
+        return {**vars(self), "samples": self.samples.dicts(), "matches": self.matches}
+
+
+def step_record(evidence: Evidence, views: Views, step: int) -> StepRecord:
+    """Return everything known of a step."""
+    if step < 0:
+        raise ConfigError(f"step {step} is negative: steps count from 0.")
+    records = fates_of(evidence, [step])
+    owner = evidence.owner(step)
+    known = records.get((owner, step)) if owner is not None else None
+    plan = evidence.plan(owner) if known is not None and owner is not None else newest_plan(evidence)
+    if known is None and plan is None:
+        raise ConfigError(f"nobody recorded step {step}: this run goes to step {next_step(evidence) - 1}.")
+    fields = {**_unknown(), **(known or {})}
+    bill = expected_bill(plan, step, fields["exceptions"]) if plan is not None else None
+    if plan is not None and bill is not None:
+        world_size = evidence.attempts[owner].launch.world_size if known is not None and owner is not None else 1
+        samples = _bill_samples(bill, world_size, plan, fields["exceptions"])
+        fields.update(epoch=bill.epoch, chunk=bill.chunk)
+    else:
+        samples = _named_samples(evidence, views, owner, step)
+    taken = ("epoch", "chunk", "fate", "update", "loss", "time", "metrics", "reason", "exceptions")
+    return StepRecord(
+        step=step,
+        batch_id=bill.batch_id if bill is not None else None,
+        attempt=owner if known is not None else None,
+        digest=f"{known['digest']:016x}" if known is not None else None,
+        expected=f"{bill.digest:016x}" if bill is not None else None,
+        samples=samples,
+        earlier=_earlier(records),
+        **{name: fields[name] for name in taken},
+    )
+
+
+def _unknown() -> dict[str, Any]:
+    """Return the fields of a step that nobody recorded."""
+    nothing = dict.fromkeys(("epoch", "chunk", "update", "loss", "time", "reason"))
+    return {**nothing, "fate": PLANNED, "metrics": {}, "exceptions": []}
+
+
+def _earlier(records: dict[tuple[int, int], dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return what became of a step in attempts that do not own it any more."""
+    return [
+        {"attempt": attempt, "fate": found["fate"], "loss": found["loss"], "time": found["time"]}
+        for (attempt, _), found in records.items()
+        if not found["owned"]
+    ]
+
+
+def _bill_samples(bill: Bill, world_size: int, plan: Plan, exceptions: list[dict[str, Any]]) -> Table:
+    notes = {e["slot"]: _note(e) for e in exceptions} | {d.slot: _note(vars(d)) for d in bill.deviations}
+    slots = bill.slots
+    ranks = ((slots + 1) * world_size - 1) // plan.clock.batch_at(bill.step)
+    names = [bill.names[d] for d in bill.dataset_idx.tolist()]
+    columns = [slots, ranks, bill.dataset_idx, names, bill.idx, [notes.get(s, "") for s in slots.tolist()]]
+    return Table(pa.table([pa.array(c, f.type) for c, f in zip(columns, CONTENT, strict=True)], schema=CONTENT))
+
+
+def _note(exception: dict[str, Any]) -> str:
+    reason = f" ({exception['reason']})" if exception.get("reason") else ""
+    if exception["kind"] == "skipped":
+        return f"skipped{reason}"
+    return f"in place of {exception['index']}{reason}"
+
+
+def _named_samples(evidence: Evidence, views: Views, owner: int | None, step: int) -> Table:
+    views.create_samples()
+    table = views.query(
+        f"SELECT slot::BIGINT AS slot, rank, dataset, index FROM recorded_samples WHERE step = {step} "
+        f"AND attempt = {-1 if owner is None else owner} ORDER BY slot"
+    )
+    names = np.array([*evidence.description.datasets, "?"], dtype=object)
+    labels = names[np.minimum(table["dataset"].to_numpy(), len(names) - 1)]
+    columns = [table["slot"], table["rank"], table["dataset"], pa.array(labels, pa.string()), table["index"]]
+    return Table(pa.table([*columns, pa.array([""] * len(table))], schema=CONTENT))

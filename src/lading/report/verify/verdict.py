@@ -1,0 +1,91 @@
+"""Is the record what the plan says, byte for byte?
+
+    files      sizes and SHA-256 of closed parts, CRCs of journals and tails
+    history    each step once, no step missing, digest of what was delivered = digest of what the plan says
+    names      where names were kept: they hash to the digests
+
+Every fault names the file and the first wrong step. A tail that a crash cut
+off is no fault: what it held was never called safe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from lading.report.evidence import Evidence
+from lading.report.verify.files import check_files
+from lading.report.verify.history import check_history, check_names
+
+Progress = Callable[[float, str], None]
+
+
+def silent(share: float, what: str) -> None:
+    """Tell nobody how far it is."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that ``verify`` has to say.
+
+    Attributes:
+        level: ``fault`` (the record is not what it should be) or ``note``.
+        message: What, in one sentence.
+        file: The file at fault.
+        step: The first wrong step.
+    """
+
+    level: str
+    message: str
+    file: str | None = None
+    step: int | None = None
+
+
+@dataclass
+class Verdict:
+    """What ``verify`` found.
+
+    Attributes:
+        findings: Faults and notes, in the order they were found.
+        steps: Steps of history that were compared.
+        digest: Sum of their digests: equal for equal runs, whatever their world size.
+    """
+
+    findings: list[Finding] = field(default_factory=list)
+    steps: int = 0
+    digest: int = 0
+
+    @property
+    def holds(self) -> bool:
+        """Whether there is no fault."""
+        return not self.faults
+
+    @property
+    def faults(self) -> list[Finding]:
+        """The findings that make it not hold."""
+        return [f for f in self.findings if f.level == "fault"]
+
+    def fault(self, message: str, *, file: Any = None, step: int | None = None) -> None:
+        """Add a fault."""
+        self.findings.append(Finding("fault", message, None if file is None else str(file), step))
+
+    def note(self, message: str, *, file: Any = None, step: int | None = None) -> None:
+        """Add a note."""
+        self.findings.append(Finding("note", message, None if file is None else str(file), step))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as JSON-able fields."""
+        findings = [vars(f) for f in self.findings]
+        return {"holds": self.holds, "steps": self.steps, "digest": f"{self.digest:016x}", "findings": findings}
+
+
+def verify(evidence: Evidence, progress: Progress = silent) -> Verdict:
+    """Compare everything a run left on disk with itself and with its plan."""
+    verdict = Verdict()
+    check_files(evidence, verdict, progress)
+    check_history(evidence, verdict, progress)
+    if evidence.files("samples") or evidence.description.record != "digest":
+        check_names(evidence, verdict, progress)
+    progress(1.0, "done")
+    return verdict

@@ -1,0 +1,1 @@
+"""What Lading needs of interpreter and machine: lazy doors, compiled kernels, threads, durable files, arrays."""

@@ -1,0 +1,117 @@
+"""Let a process fork while our threads run.
+
+    thread   ── work ──│ between two pieces of work │── work ──
+    fork                      here, and only here
+
+A forked child inherits every lock as it stands at that moment, and a lock held
+by a thread that does not come along is never released. So our background
+threads do each piece of their work inside ``Busy``, and a fork waits (a few
+seconds at the most) until none of them is busy.
+
+Read ahead in a thread: a few items are ready before they are asked for.
+
+The thread works on one item at a time and can be paused between two of them, so
+that the process may fork (see ``identity.forking``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import threading
+import weakref
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+_PATIENCE_SECONDS = 5.0
+
+
+class Busy:
+    """What a background thread holds while it must not be copied by a fork."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        _threads.add(self)
+
+    def __enter__(self) -> None:
+        self.lock.acquire()
+
+    def __exit__(self, *exception: object) -> None:
+        self.lock.release()
+
+
+# Forks belong to the whole process, and so does this list of those who must be waited for.
+_threads: weakref.WeakSet[Busy] = weakref.WeakSet()
+_paused: list[Busy] = []
+
+
+def _pause() -> None:
+    _paused.extend(busy for busy in list(_threads) if busy.lock.acquire(timeout=_PATIENCE_SECONDS))
+
+
+def _go_on() -> None:
+    while _paused:
+        _paused.pop().lock.release()
+
+
+def _forget() -> None:
+    """In the child the threads are gone; so is what they held."""
+    _paused.clear()
+    for busy in list(_threads):
+        busy.lock = threading.RLock()
+
+
+os.register_at_fork(before=_pause, after_in_parent=_go_on, after_in_child=_forget)
+
+
+T = TypeVar("T")
+THREAD_NAME = "lading-ahead"
+
+
+def ahead(items: Iterator[T], depth: int) -> Iterator[T]:
+    """Yield the items of an iterator that a thread runs through; at most ``depth`` of them wait.
+
+    Args:
+        items: What to run through. An error it raises is raised here, in its place.
+        depth: Items that may wait; 0: no thread.
+    """
+    if depth <= 0:
+        yield from items
+        return
+    ready: queue.Queue[Any] = queue.Queue(maxsize=depth)
+    stopped = threading.Event()
+    thread = threading.Thread(target=_run, args=(items, ready, stopped), name=THREAD_NAME, daemon=True)
+    thread.start()
+    try:
+        while True:
+            kind, value = ready.get()
+            if kind == "error":
+                raise value
+            if kind == "end":
+                return
+            yield value
+    finally:
+        stopped.set()
+        thread.join()
+
+
+def _run(items: Iterator[T], ready: queue.Queue[Any], stopped: threading.Event) -> None:
+    busy, end = Busy(), object()
+
+    def put(kind: str, value: Any) -> None:
+        while not stopped.is_set():
+            with contextlib.suppress(queue.Full):
+                ready.put((kind, value), timeout=0.1)
+                return
+
+    try:
+        while not stopped.is_set():
+            with busy:
+                item = next(items, end)
+            if item is end:
+                put("end", None)
+                return
+            put("item", item)
+    except BaseException as error:
+        put("error", error)

@@ -1,0 +1,204 @@
+"""Quantized audio as a dataset: each sample is a window of a file, ready for an autoregressive model.
+
+window          s0 s1 s2 s3 ...          whole numbers 0 .. 2**bits - 1
+y [L, 1]        s0 s1 s2 s3 ...          what is to be predicted
+x [L]         z s0 s1 s2 ...             what is known before it; z is silence, q_zero(bits)
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn.utils.rnn import pad_sequence
+
+from lading.errors import SourceError
+from lading.order.chunked_sampler import ChunkedSampler
+from lading.source.audio.quantize import QUANTIZATIONS, q_zero
+from lading.source.audio.soundfile import Clip, ClipReader, audio_files, probe
+
+IGNORED = -100  # the target that torch's cross entropy leaves out
+
+
+class QuantizedAudioDataset(torch.utils.data.Dataset):
+    """Windows of the audio files of a folder, quantized.
+
+    Args:
+        path: Folder of WAV, FLAC or OGG files (or one file), taken in natural order.
+        bits: Levels are 0 to ``2**bits - 1``.
+        ratio_min: Start of the slice of files to use, as a share of all.
+        ratio_max: End of that slice.
+        sample_len: Samples in a window, at ``target_sr``; None: a whole file is one sample.
+        quantization: ``linear`` or ``mu-law``; every window is min-max scaled by itself.
+        return_type: ``autoregressive`` for ``(x, y)``, None for the bare window ``[L, 1]``.
+        drop_last: Leave out the shorter rest at a file's end.
+        target_sr: Rate to resample to; None keeps each file's own.
+        context_len: Targets to cut off the head of y.
+        pad_len: Silence to put in front of x.
+        on_bad_file: ``raise`` names a file that is no audio, ``skip`` leaves it out (see ``skipped``).
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        bits: int = 8,
+        ratio_min: float = 0,
+        ratio_max: float = 1,
+        sample_len: int | None = None,
+        quantization: str = "linear",
+        return_type: str | None = "autoregressive",
+        drop_last: bool = False,
+        target_sr: int | None = None,
+        context_len: int | None = None,
+        pad_len: int | None = None,
+        *,
+        on_bad_file: str = "raise",
+    ) -> None:
+        self.path, self.bits, self.ratio_min, self.ratio_max = str(path), bits, ratio_min, ratio_max
+        self.sample_len, self.quantization, self.return_type = sample_len, quantization, return_type
+        self.drop_last, self.target_sr = drop_last, target_sr
+        self.context_len, self.pad_len, self.on_bad_file = context_len, pad_len, on_bad_file
+        self._check()
+        self.zero = q_zero(bits)
+        self.quantizer, self.dequantizer = QUANTIZATIONS[quantization]
+        self.skipped: list[str] = []
+        self.clips = self._clips()
+        self.file_names = [clip.path for clip in self.clips]
+        self._lengths = np.array([clip.length(target_sr) for clip in self.clips], dtype=np.int64)
+        self._ends = np.cumsum(self._windows(), dtype=np.int64)
+        self._reader = ClipReader(target_sr)
+
+    def __len__(self) -> int:
+        return int(self._ends[-1]) if len(self._ends) else 0
+
+    def __getitem__(self, index: int) -> Any:
+        """Return one window: ``(x, y)``, or ``[L, 1]`` with ``return_type=None``."""
+        file, start, length = self.window(index)
+        levels = self.quantizer(self._reader.read(self.clips[file], start, length), self.bits)
+        y = torch.from_numpy(levels).unsqueeze(1)
+        return y if self.return_type is None else self._shifted(y)
+
+    def window(self, index: int) -> tuple[int, int, int]:
+        """Return file number, first sample and length (both at the target rate) of a window."""
+        n = len(self)
+        if not -n <= index < n:
+            raise IndexError(f"Index {index} out of range [0, {n})")
+        index = int(index) % n
+        file = int(np.searchsorted(self._ends, index, side="right"))
+        if self.sample_len is None:
+            return file, 0, int(self._lengths[file])
+        start = (index - (int(self._ends[file - 1]) if file else 0)) * self.sample_len
+        return file, start, min(self.sample_len, int(self._lengths[file]) - start)
+
+    def file_of(self, index: int) -> str:
+        """Return the file a sample lies in, for errors."""
+        return self.clips[self.window(index)[0]].path
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return what the samples depend on: the files by size and time, and every argument."""
+        files = [(os.path.basename(c.path), os.path.getsize(c.path), os.stat(c.path).st_mtime_ns) for c in self.clips]
+        names = (
+            "bits",
+            "sample_len",
+            "quantization",
+            "return_type",
+            "drop_last",
+            "target_sr",
+            "context_len",
+            "pad_len",
+        )
+        return {"files": [list(f) for f in files], **{name: getattr(self, name) for name in names}}
+
+    def collate(self, batch: Sequence[Any]) -> Any:
+        """Put samples of any lengths together, see ``collate_audio``."""
+        return collate_audio(batch, self.zero)
+
+    def _shifted(self, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        silence = torch.full((1 + (self.pad_len or 0),), self.zero, dtype=torch.int64)
+        x = torch.cat([silence, y[:-1, 0]])
+        return x, y[self.context_len or 0 :]
+
+    def _clips(self) -> list[Clip]:
+        names = audio_files(self.path)
+        clips = []
+        for name in names[int(self.ratio_min * len(names)) : int(self.ratio_max * len(names))]:
+            try:
+                clips.append(probe(name))
+            except SourceError:
+                if self.on_bad_file == "raise":
+                    raise
+                self.skipped.append(name)
+        return clips
+
+    def _windows(self) -> np.ndarray:
+        if self.sample_len is None:
+            return np.ones(len(self.clips), dtype=np.int64)
+        return self._lengths // self.sample_len if self.drop_last else -(-self._lengths // self.sample_len)
+
+    def _check(self) -> None:
+        choices = {"quantization": tuple(QUANTIZATIONS), "return_type": ("autoregressive", None)}
+        for name, allowed in {**choices, "on_bad_file": ("raise", "skip")}.items():
+            if getattr(self, name) not in allowed:
+                raise SourceError(f"{name}={getattr(self, name)!r}: expected one of {', '.join(map(repr, allowed))}.")
+        for name, least in {"sample_len": 1, "target_sr": 1, "context_len": 0, "pad_len": 0}.items():
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
+                raise SourceError(f"{name}={value!r}: expected a whole number from {least} up, or None.")
+        if not 0 <= self.ratio_min <= self.ratio_max <= 1:
+            raise SourceError(
+                f"ratio_min={self.ratio_min}, ratio_max={self.ratio_max}: expected 0 <= ratio_min <= ratio_max <= 1."
+            )
+
+
+class ChunkedQuantizedAudioDataset(QuantizedAudioDataset):
+    """Quantized audio that also knows its chunks; ``chunk_size`` counts samples (windows), not batches.
+
+    Args:
+        path: As in ``QuantizedAudioDataset``, like all other arguments.
+        chunk_size: Windows in a chunk; None: everything is one chunk.
+        chunk_seed: Same seed, same chunks.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *args: Any,
+        chunk_size: int | None = None,
+        chunk_seed: int = 42,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(path, *args, **kwargs)
+        self.chunk_size, self.chunk_seed = chunk_size, chunk_seed
+        self.chunks = ChunkedSampler(max(1, len(self)), chunk_size or max(1, len(self)), chunk_seed)
+
+    @property
+    def total_chunks(self) -> int:
+        """Chunks that one pass over the windows takes."""
+        return self.chunks.total_chunks
+
+    def chunk(self, number: int) -> torch.utils.data.Subset:
+        """Return the windows of one chunk as a dataset; numbers past one pass start the next."""
+        return torch.utils.data.Subset(self, self.chunks.get_chunk_indices(number).tolist())
+
+
+def collate_audio(batch: Sequence[Any], zero: int) -> Any:
+    """Stack samples; shorter ones are filled up at their end.
+
+    Args:
+        batch: ``(x, y)`` pairs, or bare windows.
+        zero: Level of silence, which fills x; y is filled with -100, which the loss leaves out.
+
+    Returns:
+        ``(x, y, {"lengths": int64 [B]})``, lengths being those of x before it was filled; bare windows come back
+        as ``(windows, {"lengths": ...})``.
+    """
+    bare = isinstance(batch[0], torch.Tensor)
+    inputs = list(batch) if bare else [x for x, _ in batch]
+    x = pad_sequence(inputs, batch_first=True, padding_value=zero)
+    names = {"lengths": torch.tensor([len(sample) for sample in inputs], dtype=torch.int64)}
+    if bare:
+        return x, names
+    return x, pad_sequence([y for _, y in batch], batch_first=True, padding_value=IGNORED), names

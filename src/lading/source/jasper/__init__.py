@@ -1,0 +1,1 @@
+"""JASPER directories: embeddings, steering and tiered negatives."""

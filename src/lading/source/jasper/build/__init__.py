@@ -1,0 +1,1 @@
+"""Write JASPER directories from embeddings, pairs and clusters."""

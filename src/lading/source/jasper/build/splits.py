@@ -1,0 +1,62 @@
+"""Split pairs into train, val and test: by shares, alike in every cluster, a question never on two sides.
+
+    cluster 0   q7 q2 q9 q4 ...    questions shuffled inside their cluster, clusters one after another
+    split        t  t  v  t ...    each goes where most is missing of the share
+
+Because what is missing is carried from cluster to cluster, shares hold in
+every cluster to about a question, and over all of them as well.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lading.errors import SourceError
+from lading.identity.hashing import key64, keys64
+from lading.source.jasper.layout import SPLITS
+
+I64 = NDArray[np.int64]
+
+
+def split_pairs(questions: I64, clusters: I64, shares: tuple[float, ...], seed: int) -> dict[str, I64]:
+    """Return the pair numbers of each split, in ascending order.
+
+    Args:
+        questions: Question of each pair.
+        clusters: Cluster of each pair; a question with pairs in several counts for the one of its first pair.
+        shares: Shares of train, val and test.
+        seed: Same seed, same splits.
+    """
+    if len(shares) != len(SPLITS) or min(shares) <= 0 or abs(sum(shares) - 1) > 1e-6:
+        raise SourceError(f"splits are {shares}, expected three shares above 0 that sum to 1, as (0.8, 0.1, 0.1).")
+    asked, first, of_pair, weights = np.unique(questions, return_index=True, return_inverse=True, return_counts=True)
+    if len(asked) < len(SPLITS):
+        raise SourceError(
+            f"{len(asked)} questions cannot be split into train, val and test, expected at least 3 different ones."
+        )
+    order = np.lexsort((keys64(key64(seed, "splits"), asked), clusters[first]))
+    side = np.empty(len(asked), dtype=np.int64)
+    side[order] = _deal(weights[order], shares)
+    _leave_none_empty(side, weights)
+    return {split: np.flatnonzero(side[of_pair.reshape(-1)] == number) for number, split in enumerate(SPLITS)}
+
+
+def _deal(weights: I64, shares: tuple[float, ...]) -> list[int]:
+    """Give each question to the split that lacks most."""
+    lacking, dealt = [0.0] * len(shares), []
+    for weight in weights.tolist():
+        lacking = [lack + share * weight for lack, share in zip(lacking, shares, strict=True)]
+        chosen = max(range(len(shares)), key=lacking.__getitem__)
+        lacking[chosen] -= weight
+        dealt.append(chosen)
+    return dealt
+
+
+def _leave_none_empty(side: I64, weights: I64) -> None:
+    """Move the lightest question of the fullest split into a split that got none: few questions, short shares."""
+    for number in range(len(SPLITS)):
+        if not (side == number).any():
+            fullest = np.bincount(side, minlength=len(SPLITS)).argmax()
+            candidates = np.flatnonzero(side == fullest)
+            side[candidates[weights[candidates].argmin()]] = number

@@ -1,0 +1,1 @@
+"""Streams whose samples keep their names."""

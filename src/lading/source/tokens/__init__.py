@@ -1,0 +1,1 @@
+"""Token stores: build, read, pack."""

@@ -1,0 +1,1 @@
+"""DeepSpeed training with batch tracking, checkpoints and a ledger."""

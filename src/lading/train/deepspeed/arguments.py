@@ -1,0 +1,205 @@
+"""What a DeepSpeed run is told: sizes, intervals, precision, where to write.
+
+    DsTrainingArguments("runs/7", per_device_train_batch_size=32, max_steps=1000, batch_tracker=True)
+    DsTrainingArguments.from_yaml("train.yaml")
+
+Steps in these arguments are updates (optimizer steps), as users of trainers
+expect; an interval given as a float is a share of all of them. Nothing here
+needs DeepSpeed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lading.datamodule.config import read_yaml
+from lading.errors import ConfigError
+
+PRECISIONS = ("fp32", "bf16", "fp16")
+SCHEDULES = ("linear", "cosine", "constant")
+
+
+@dataclass(frozen=True)
+class DsTrainingArguments:
+    """Everything a ``DsTrainer`` is told beside model and data.
+
+    Attributes:
+        output_dir: Folder of the run: ledger, records, logs and checkpoints.
+        per_device_train_batch_size: Samples of a step on each process.
+        global_batch_size: Samples of a step, all processes together, instead: it stays the same on any number of them.
+        per_device_eval_batch_size: Samples of an evaluation batch on each process; None: as in training.
+        gradient_accumulation_steps: Steps whose gradients make one update.
+        max_steps: Updates of the whole run; -1: as ``num_train_epochs`` says.
+        num_train_epochs: Rounds over the data, where ``max_steps`` is not given.
+        learning_rate: Highest learning rate.
+        weight_decay: Decoupled weight decay of AdamW.
+        max_grad_norm: Gradients are clipped to this norm; 0: not at all.
+        lr_scheduler_type: ``linear`` or ``cosine`` down to 0, or ``constant``; after the warm-up.
+        warmup_steps: Updates, or share of all updates, in which the learning rate rises.
+        zero_stage: 0, 1 or 2: how much of the optimizer's state each process keeps alone.
+        precision: ``fp32``, ``bf16`` or ``fp16``.
+        deepspeed: DeepSpeed configuration (a dict, or the path of a JSON file) that is put on top; ``"auto"`` in it
+            means what the arguments say.
+        seed: Seeds order and random numbers.
+        shuffle: Whether the training data are shuffled.
+        weights: Shares of the datasets, by name.
+        on_error: What to do about a sample that cannot be read: ``raise``, ``skip`` or ``substitute``.
+        dataloader_num_workers: Worker processes of each loader.
+        logging_steps: Updates between two log lines.
+        eval_steps: Updates between two evaluations; None: only when ``evaluate()`` is called.
+        save_steps: Updates between two checkpoints; None: no checkpoints. The last update is saved as well.
+        save_total_limit: Newest checkpoints to keep; None: all.
+        batch_tracker: Whether each process records the samples of every update in ``batch_tracker_rank_NN.jsonl``.
+        batch_tracker_save_steps: Updates between two writes of these records; None: ``logging_steps``.
+        record: What the ledger keeps: None (digests), ``names`` or ``content``.
+        pass_names: Whether ``forward`` gets ``idx`` and ``dataset_idx``; None: if it accepts them.
+        overwrite_output_dir: Whether a run may begin anew in a folder that has checkpoints; they are rolled back then.
+        allow_rebatch: Whether a checkpoint with another global batch size may be resumed.
+        allow_changed_plan: Whether one with other data, weights or another seed may be.
+        progress: Whether to draw a progress bar; None: where there is a terminal.
+    """
+
+    output_dir: str
+    per_device_train_batch_size: int = 8
+    global_batch_size: int | None = None
+    per_device_eval_batch_size: int | None = None
+    gradient_accumulation_steps: int = 1
+    max_steps: int = -1
+    num_train_epochs: float = 3.0
+    learning_rate: float = 5e-5
+    weight_decay: float = 0.0
+    max_grad_norm: float = 1.0
+    lr_scheduler_type: str = "linear"
+    warmup_steps: int | float = 0
+    zero_stage: int = 0
+    precision: str = "fp32"
+    deepspeed: dict[str, Any] | str | None = None
+    seed: int = 42
+    shuffle: bool = True
+    weights: dict[str, float] | None = None
+    on_error: str | dict[str, str] = "raise"
+    dataloader_num_workers: int = 0
+    logging_steps: int | float = 10
+    eval_steps: int | float | None = None
+    save_steps: int | float | None = 500
+    save_total_limit: int | None = None
+    batch_tracker: bool = False
+    batch_tracker_save_steps: int | float | None = None
+    record: str | None = None
+    pass_names: bool | None = None
+    overwrite_output_dir: bool = False
+    allow_rebatch: bool = False
+    allow_changed_plan: bool = False
+    progress: bool | None = None
+
+    def __post_init__(self) -> None:
+        for names, (expected, is_right) in _CHECKS.items():
+            for name in names.split():
+                value = getattr(self, name)
+                if not is_right(value):
+                    raise ConfigError(f"{name} is {value!r}: expected {expected}.")
+
+    @classmethod
+    def from_yaml(cls, path: str | os.PathLike[str], **changes: Any) -> DsTrainingArguments:
+        """Read the arguments from a YAML file.
+
+        Args:
+            path: A mapping of argument names to values.
+            **changes: Arguments that replace those of the file.
+        """
+        return cls.from_dict({**read_yaml(path), **changes}, source=str(path))
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any], *, source: str = "the arguments") -> DsTrainingArguments:
+        """Make arguments of a mapping; unknown names are refused with the nearest known one."""
+        known = [f.name for f in dataclasses.fields(cls)]
+        for name in values:
+            if name not in known:
+                near = difflib.get_close_matches(str(name), known, n=1)
+                hint = f" Did you mean {near[0]}?" if near else f" Known are {', '.join(known)}."
+                raise ConfigError(f"{source}: {name}: there is no such argument.{hint}")
+        if "output_dir" not in values:
+            raise ConfigError(f"{source}: output_dir: expected the folder of the run, found nothing.")
+        try:
+            return cls(**values)
+        except ConfigError as error:
+            raise ConfigError(f"{source}: {error}") from error
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the arguments as JSON-able values."""
+        return dataclasses.asdict(self)
+
+    @property
+    def run_dir(self) -> Path:
+        """The folder of the run."""
+        return Path(self.output_dir)
+
+
+def updates_of(interval: int | float | None, total: int) -> int | None:
+    """Return an interval in updates; a float is a share of all updates.
+
+    >>> updates_of(0.1, 250), updates_of(10, 250), updates_of(None, 250)
+    (25, 10, None)
+    """
+    return max(1, math.ceil(interval * total)) if isinstance(interval, float) else interval
+
+
+def _is_whole(value: Any, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_interval(value: Any) -> bool:
+    return 0 < value < 1 if isinstance(value, float) else _is_whole(value, 1)
+
+
+def _or_none(is_right: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: value is None or is_right(value)
+
+
+_CHECKS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "output_dir": ("a folder", lambda v: isinstance(v, str | os.PathLike) and bool(str(v))),
+    "per_device_train_batch_size gradient_accumulation_steps": (
+        "a whole number from 1 up",
+        lambda v: _is_whole(v, 1),
+    ),
+    "global_batch_size per_device_eval_batch_size save_total_limit": (
+        "a whole number from 1 up, or nothing",
+        _or_none(lambda v: _is_whole(v, 1)),
+    ),
+    "max_steps": ("a whole number from 1 up, or -1", lambda v: v == -1 or _is_whole(v, 1)),
+    "num_train_epochs": ("a number above 0", lambda v: _is_number(v) and v > 0),
+    "learning_rate weight_decay max_grad_norm": ("a number from 0 up", lambda v: _is_number(v) and v >= 0),
+    "lr_scheduler_type": (f"one of {', '.join(SCHEDULES)}", lambda v: v in SCHEDULES),
+    "warmup_steps": (
+        "a whole number of updates, or a share from 0.0 to 1.0",
+        lambda v: 0 <= v < 1 if isinstance(v, float) else _is_whole(v, 0),
+    ),
+    "zero_stage": (
+        "0, 1 or 2. Stage 3 partitions the weights themselves, which this trainer does not do",
+        lambda v: not isinstance(v, bool) and v in (0, 1, 2),
+    ),
+    "precision": (f"one of {', '.join(PRECISIONS)}", lambda v: v in PRECISIONS),
+    "seed dataloader_num_workers": ("a whole number from 0 up", lambda v: _is_whole(v, 0)),
+    "deepspeed": ("a dict or the path of a JSON file", _or_none(lambda v: isinstance(v, dict | str | os.PathLike))),
+    "logging_steps": ("a whole number of updates from 1 up, or a share between 0.0 and 1.0", _is_interval),
+    "eval_steps save_steps batch_tracker_save_steps": (
+        "a whole number of updates from 1 up, a share between 0.0 and 1.0, or nothing",
+        _or_none(_is_interval),
+    ),
+    "shuffle batch_tracker overwrite_output_dir allow_rebatch allow_changed_plan": (
+        "true or false",
+        lambda v: isinstance(v, bool),
+    ),
+    "pass_names progress": ("true, false or nothing", _or_none(lambda v: isinstance(v, bool))),
+}

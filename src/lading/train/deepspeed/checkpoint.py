@@ -1,0 +1,219 @@
+"""Checkpoints: DeepSpeed's files, and beside them where the data stands.
+
+    runs/7/checkpoint-600/
+    ├── mp_rank_00_model_states.pt, ...   DeepSpeed's: weights, optimizer, learning rate
+    ├── random_rank_00.pt, ...            random numbers of each process
+    └── lading.json                       loader state, lineage; written last: with it, the checkpoint is complete
+
+Before ``lading.json`` appears, every process has its ledger on disk, so no
+checkpoint is ahead of the ledger. A resume from an earlier checkpoint makes
+the later ones part of what was rolled back: their ``lading.json`` is renamed.
+
+Random numbers of a process: seeded at the start, kept in checkpoints, restored on resume.
+
+Dropout and the like go on as if nothing had happened, as long as the number
+of processes stays the same. Order needs none of this: it is the plan's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import shutil
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from deepspeed.accelerator import get_accelerator
+
+from lading.errors import ResumeError
+from lading.identity.hashing import key64
+from lading.runtime.files import json_bytes, sync_folder, write_aside
+
+CHECKPOINT_VERSION = 1
+_MARK, _UNDONE = "lading.json", "lading.rolled-back.json"
+_FOLDER = re.compile(r"checkpoint-(\d+)")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a checkpoint says beside the weights.
+
+    Attributes:
+        update: Updates done; the number of the next one.
+        epoch: Epoch of the next step.
+        consumed_samples: Samples handed out so far, all processes together.
+        loader: State of the loader.
+        world_size: Processes that wrote it.
+        zero_stage: ZeRO stage it was written at.
+        lineage: The attempts that led here, with the update each began at.
+        time: Seconds since 1970.
+        version: ``CHECKPOINT_VERSION`` of the writer.
+    """
+
+    update: int
+    epoch: int
+    consumed_samples: int
+    loader: dict[str, Any]
+    world_size: int
+    zero_stage: int
+    lineage: tuple[dict[str, Any], ...]
+    time: float
+    version: int = CHECKPOINT_VERSION
+
+    @classmethod
+    def read(cls, folder: Path) -> Checkpoint:
+        """Read a complete checkpoint."""
+        try:
+            values = json.loads((folder / _MARK).read_bytes())
+            return cls(**{**values, "lineage": tuple(values["lineage"])})
+        except FileNotFoundError as error:
+            raise ResumeError(_why_unusable(folder)) from error
+        except (ValueError, KeyError, TypeError) as error:
+            raise ResumeError(f"{folder / _MARK} is damaged: {error}. Take an older checkpoint.") from error
+
+    def write(self, folder: Path) -> None:
+        """Complete a checkpoint."""
+        write_aside(folder / _MARK, json_bytes(asdict(self)))
+
+    def check(self, folder: Path, world_size: int, zero_stage: int) -> None:
+        """Refuse what DeepSpeed cannot load, and say what can be done."""
+        if self.world_size != world_size and max(self.zero_stage, zero_stage) > 0:
+            raise ResumeError(
+                f"{folder} was written by {self.world_size} processes at ZeRO stage {self.zero_stage}, this run has "
+                f"{world_size}: DeepSpeed cannot divide the optimizer's state anew. Resume with {self.world_size} "
+                "processes, or train with zero_stage=0, which resumes on any number."
+            )
+        if (self.zero_stage > 0) != (zero_stage > 0):
+            raise ResumeError(
+                f"{folder} was written at ZeRO stage {self.zero_stage}, this run has stage {zero_stage}: DeepSpeed "
+                f"keeps the optimizer's state differently. Resume with zero_stage={self.zero_stage}."
+            )
+
+
+def checkpoint_folder(run_dir: Path, update: int) -> Path:
+    """Return the folder of the checkpoint after so many updates."""
+    return run_dir / f"checkpoint-{update}"
+
+
+def complete_checkpoints(run_dir: Path) -> list[Path]:
+    """Return the complete checkpoints of a run, oldest first."""
+    found = [(int(m.group(1)), p) for p in run_dir.glob("checkpoint-*") if (m := _FOLDER.fullmatch(p.name))]
+    return [path for _, path in sorted(found) if (path / _MARK).exists()]
+
+
+def chosen_checkpoint(asked: bool | str | os.PathLike[str] | None, run_dir: Path) -> Path | None:
+    """Return the checkpoint that a user means.
+
+    Args:
+        asked: None or False: none. True: the last one. ``"auto"``: the last one, or none if there is none yet.
+            Otherwise the folder itself.
+        run_dir: Folder of the run.
+    """
+    if asked is None or asked is False:
+        return None
+    if asked is not True and asked != "auto":
+        return Path(asked)
+    complete = complete_checkpoints(run_dir)
+    if not complete and asked is True:
+        raise ResumeError(
+            f"{run_dir} has no complete checkpoint. Pass resume_from_checkpoint='auto' to begin from the start then."
+        )
+    return complete[-1] if complete else None
+
+
+def check_untouched(run_dir: Path) -> None:
+    """Refuse to begin anew where somebody may have meant to go on."""
+    complete = complete_checkpoints(run_dir)
+    if complete:
+        raise ResumeError(
+            f"{run_dir} holds a run with {complete[-1].name}. Pass resume_from_checkpoint=True to go on from there, "
+            "another output_dir for another run, or overwrite_output_dir=True to begin anew and roll this one back."
+        )
+
+
+def reopen(folder: Path) -> None:
+    """Make a checkpoint folder incomplete before it is written (again)."""
+    for name in (_MARK, _UNDONE):
+        (folder / name).unlink(missing_ok=True)
+
+
+def roll_back_checkpoints(run_dir: Path, update: int) -> None:
+    """Mark the checkpoints after an update as undone: training goes on from there on another way."""
+    for path in complete_checkpoints(run_dir):
+        if int(path.name.rpartition("-")[2]) > update:
+            (path / _MARK).rename(path / _UNDONE)
+            sync_folder(path)
+
+
+def remove_oldest(run_dir: Path, limit: int | None) -> None:
+    """Keep only the newest complete checkpoints."""
+    for path in complete_checkpoints(run_dir)[: -limit if limit else 0]:
+        reopen(path)  # first of all it must not look complete
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def lineage_after(parent: Checkpoint | None, attempt: int | None, update: int) -> tuple[dict[str, Any], ...]:
+    """Return the attempts that led to an attempt that began after an update."""
+    before = parent.lineage if parent is not None else ()
+    return (*before, {"attempt": attempt, "update": update, "time": round(time.time(), 3)})
+
+
+def _why_unusable(folder: Path) -> str:
+    if not folder.is_dir():
+        return f"there is no checkpoint {folder}. Pass resume_from_checkpoint=True for the last one."
+    if (folder / _UNDONE).exists():
+        return (
+            f"{folder} was rolled back: the run went on from an earlier checkpoint. Take a newer one, or rename its "
+            f"{_UNDONE} to {_MARK} to undo that in turn."
+        )
+    return f"{folder} has no {_MARK}: it is incomplete, or not Lading's. Take an older checkpoint."
+
+
+def seed_random(seed: int, rank: int) -> None:
+    """Seed every generator of this process, differently on each rank."""
+    own = key64(seed, "random", rank)
+    torch.manual_seed(own >> 1)
+    random.seed(own)
+    np.random.seed(own % 2**32)  # noqa: NPY002 - users' code may still draw from the global generator
+
+
+def save_random(folder: Path, rank: int) -> None:
+    """Write the state of every generator of this process into a checkpoint."""
+    version, words, gauss = random.getstate()
+    name, keys, position, has_gauss, cached = np.random.get_state()  # type: ignore[misc]  # noqa: NPY002
+    state: dict[str, Any] = {
+        "torch": torch.get_rng_state(),
+        "device": get_accelerator().get_rng_state(),
+        "python": {"version": version, "words": torch.tensor(words), "gauss": gauss},
+        "numpy": {
+            "name": str(name),
+            "keys": torch.from_numpy(np.asarray(keys).astype(np.int64)),
+            "rest": [int(position), int(has_gauss), float(cached)],
+        },
+    }
+    torch.save(state, _path(folder, rank))
+
+
+def restore_random(folder: Path, rank: int) -> bool:
+    """Restore the generators of this process; False where a checkpoint was written by fewer processes."""
+    path = _path(folder, rank)
+    if not path.exists():
+        return False
+    state = torch.load(path, weights_only=True)
+    torch.set_rng_state(state["torch"])
+    get_accelerator().set_rng_state(state["device"])
+    python, numpy = state["python"], state["numpy"]
+    random.setstate((python["version"], tuple(python["words"].tolist()), python["gauss"]))
+    keys = numpy["keys"].numpy().astype(np.uint32)
+    np.random.set_state((numpy["name"], keys, *numpy["rest"]))  # noqa: NPY002
+    return True
+
+
+def _path(folder: Path, rank: int) -> Path:
+    return folder / f"random_rank_{rank:02d}.pt"

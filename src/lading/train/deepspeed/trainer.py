@@ -1,0 +1,379 @@
+"""Train with DeepSpeed, and know afterwards what every update was made of.
+
+    train_dataset ─▶ Loader ─▶ RepeatingLoader ─▶ engine ─▶ ledger     applied, or skipped by an overflow
+                       │             └▶ BatchTracker ─▶ batch_tracker_rank_00.jsonl
+                       └─ state ─▶ checkpoint-600/lading.json
+
+Started by ``deepspeed script.py``, ``torchrun script.py`` or ``python
+script.py``. Killed at any moment and resumed from the last checkpoint, the
+run goes on with exactly the batch that comes next.
+
+DeepSpeed's engine: model, optimizer, learning rate and precision, as the arguments say.
+
+The two loaders of a trainer: one that repeats and drops a short tail, one that sees every sample once.
+
+The processes of a run, however they were started.
+
+    deepspeed script.py     RANK, WORLD_SIZE, ... are in the environment
+    torchrun script.py      so they are
+    python script.py        they are not: one process, alone
+
+Afterwards there is a process group, and Lading's ``World`` speaks of it.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+import socket
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import deepspeed
+import torch
+from deepspeed.accelerator import get_accelerator
+
+from lading.errors import ConfigError, WorldError
+from lading.identity import World
+from lading.ledger.ledger import Ledger
+from lading.loader.torch.loader import Loader
+from lading.train.deepspeed import checkpoint as checkpoints
+from lading.train.deepspeed.arguments import DsTrainingArguments, updates_of
+from lading.train.deepspeed.callback import DsCallback, Update
+from lading.train.deepspeed.checkpoint import Checkpoint, restore_random, save_random, seed_random
+from lading.train.deepspeed.config import deepspeed_config, learning_rate_factor
+from lading.train.deepspeed.logging import TrainingLog, roll_back_logs
+from lading.train.deepspeed.update import Arguments, Updater, evaluate
+from lading.train.repeating import RepeatingLoader
+
+
+def make_engine(model: torch.nn.Module, args: DsTrainingArguments, rows: int, updates: int) -> Any:
+    """Return the engine around a model.
+
+    Args:
+        model: The model; in reduced precision its weights are converted.
+        args: The training arguments.
+        rows: Samples of a step on one process.
+        updates: Updates of the whole run, for the learning rate.
+    """
+    config = deepspeed_config(args, rows)
+    factor = learning_rate_factor(args, updates)
+
+    def schedule(optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LambdaLR:
+        return torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
+
+    engine, *_ = deepspeed.initialize(
+        model=model,
+        model_parameters=[p for p in model.parameters() if p.requires_grad],
+        config=config,
+        lr_scheduler=None if "scheduler" in config else schedule,
+        dist_init_required=False,
+    )
+    return engine
+
+
+def training_loader(
+    args: DsTrainingArguments, dataset: Any, collate_fn: Callable[..., Any] | None, policy: Any
+) -> Loader:
+    """Return the loader to train with; an incomplete global batch at the end of an epoch is dropped.
+
+    Args:
+        args: Sizes, order, workers.
+        dataset: One dataset, or several by name.
+        collate_fn: Makes a batch of a list of samples.
+        policy: Chooses the mixture while the run goes on.
+    """
+    return Loader(
+        dataset,
+        args.per_device_train_batch_size if args.global_batch_size is None else None,
+        global_batch_size=args.global_batch_size,
+        seed=args.seed,
+        shuffle=args.shuffle,
+        weights=args.weights,
+        policy=policy,
+        drop_last=True,
+        collate_fn=collate_fn,
+        on_error=args.on_error,
+        num_workers=args.dataloader_num_workers,
+        allow_rebatch=args.allow_rebatch,
+    )
+
+
+def evaluation_loader(args: DsTrainingArguments, dataset: Any, collate_fn: Callable[..., Any] | None) -> Loader:
+    """Return the loader to evaluate with: in order, every sample once.
+
+    Args:
+        args: Sizes, workers.
+        dataset: One dataset, or several by name.
+        collate_fn: Makes a batch of a list of samples.
+    """
+    return Loader(
+        dataset,
+        args.per_device_eval_batch_size or args.per_device_train_batch_size,
+        shuffle=False,
+        collate_fn=collate_fn,
+        on_error=args.on_error,
+        num_workers=args.dataloader_num_workers,
+    )
+
+
+def join_processes() -> World:
+    """Join the process group, making it if need be, and return who we are in it."""
+    if not torch.distributed.is_initialized() and "RANK" not in os.environ:
+        # DeepSpeed looks these up itself, and would otherwise ask MPI.
+        alone = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
+        os.environ.update({**alone, "MASTER_PORT": str(_free_port())})
+    deepspeed.init_distributed(auto_mpi_discovery=False, verbose=False)
+    return World.current()
+
+
+def check_agreement(number: int, what: str, device: torch.device) -> None:
+    """Raise on every process if they do not all bring the same number."""
+    both = torch.tensor([number, -number], dtype=torch.int64, device=device)
+    torch.distributed.all_reduce(both, torch.distributed.ReduceOp.MAX)
+    greatest, least = int(both[0]), -int(both[1])
+    if greatest != least:
+        raise WorldError(
+            f"the processes disagree on {what}: {least} here, {greatest} there. Do all machines see the same "
+            "output_dir?"
+        )
+
+
+def barrier() -> None:
+    """Wait for all processes."""
+    torch.distributed.barrier()
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+_DTYPES = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+@dataclass(frozen=True)
+class TrainOutput:
+    """How training ended.
+
+    Attributes:
+        updates: Updates of the run so far, those before a resume included.
+        skipped: Updates of this attempt that overflowed.
+        loss: Mean loss of the last log line, over all processes; None before the first.
+        seconds: Time this attempt took.
+    """
+
+    updates: int
+    skipped: int
+    loss: float | None
+    seconds: float
+
+
+class DsTrainer:
+    """Train a model on real DeepSpeed, on data that can be accounted for.
+
+    Args:
+        model: Its ``forward`` takes the columns of a batch as keyword arguments (``idx`` and ``dataset_idx`` only if it
+            accepts them) and returns a loss, or something with a ``loss``: one number, or one for each sample.
+        args: Everything else; see ``DsTrainingArguments``.
+        train_dataset: One dataset, or several by name.
+        eval_dataset: What ``evaluate`` looks at; one dataset, or several by name.
+        collate_fn: Makes a batch of a list of samples.
+        callbacks: Objects with ``on_step``, ``on_evaluate`` and ``on_save``; see ``DsCallback``.
+        policy: Chooses the mixture while the run goes on; see ``lading.train.FollowLosses``.
+
+    Attributes:
+        world: Who this process is.
+        loader: The training loader.
+        ledger: The ledger, while training.
+        log: What the run tells, while training.
+        consumed_samples: Samples that updates were made of so far, all processes together, before a resume too.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        args: DsTrainingArguments,
+        train_dataset: Any = None,
+        eval_dataset: Any = None,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        callbacks: Iterable[DsCallback] | None = None,
+        *,
+        policy: Any = None,
+    ) -> None:
+        self.model, self.args, self.policy = model, args, policy
+        self.train_dataset, self.eval_dataset, self.collate_fn = train_dataset, eval_dataset, collate_fn
+        self.callbacks = list(callbacks or ())
+        self.world = join_processes()
+        self.ledger: Ledger | None = None
+        self.log: TrainingLog | None = None
+        self._parent: Checkpoint | None = None
+        self._lineage: tuple[dict[str, Any], ...] = ()
+        self._last_loss: float | None = None
+        self.consumed_samples = 0
+
+    @functools.cached_property
+    def loader(self) -> Loader:
+        """The training loader; an incomplete global batch at the end of an epoch is dropped."""
+        if self.train_dataset is None:
+            raise ConfigError("there is nothing to train on: expected train_dataset=, a dataset or several by name.")
+        return training_loader(self.args, self.train_dataset, self.collate_fn, self.policy)
+
+    @functools.cached_property
+    def eval_loader(self) -> Loader:
+        """The evaluation loader: in order, every sample once."""
+        if self.eval_dataset is None:
+            raise ConfigError("there is nothing to evaluate on: expected eval_dataset=, a dataset or several by name.")
+        return evaluation_loader(self.args, self.eval_dataset, self.collate_fn)
+
+    @functools.cached_property
+    def max_steps(self) -> int:
+        """Updates of the whole run."""
+        if self.args.max_steps > 0:
+            return self.args.max_steps
+        steps = math.floor(self.args.num_train_epochs * len(self.loader))
+        return max(steps // self.args.gradient_accumulation_steps, 1)
+
+    @functools.cached_property
+    def engine(self) -> Any:
+        """DeepSpeed's engine around the model; made at first use."""
+        rows = -(-self.loader.plan.global_batch_size // self.world.world_size)
+        return make_engine(self.model, self.args, rows, self.max_steps)
+
+    @property
+    def device(self) -> torch.device:
+        """Where this process computes."""
+        return torch.device(get_accelerator().device_name(int(os.environ.get("LOCAL_RANK", "0"))))
+
+    def train(self, resume_from_checkpoint: bool | str | os.PathLike[str] | None = None) -> TrainOutput:
+        """Train until ``max_steps`` updates are done.
+
+        Args:
+            resume_from_checkpoint: True: go on from the last checkpoint. ``"auto"``: the same, or from the start if
+                there is none. A path: from that one.
+        """
+        began, args = time.perf_counter(), self.args
+        if args.eval_steps is not None:
+            _ = self.eval_loader  # what is missing is said now, not after hours of training
+        args.run_dir.mkdir(parents=True, exist_ok=True)
+        self._begin(checkpoints.chosen_checkpoint(resume_from_checkpoint, args.run_dir))
+        self.ledger = self.loader.tracker = self._open_ledger()
+        self.log = TrainingLog(args.run_dir, self.world, self.max_steps, args.progress)
+        batches = RepeatingLoader(self.loader, use_batch_tracker=args.batch_tracker)
+        updater = Updater(self.engine, self.loader, batches, self._arguments(), self.ledger, self.policy)
+        first, skipped = self.engine.global_steps, self.engine.skipped_steps
+        self.engine.train()
+        try:
+            with self.log.running(first, self.consumed_samples):
+                while self.engine.global_steps < self.max_steps:
+                    update = updater.make()
+                    self.log.update(update, batches.batch_tracker)
+                    self._after(update, updater)
+        finally:
+            self.ledger.close()
+            self.loader.tracker = None
+        seconds = time.perf_counter() - began
+        return TrainOutput(self.engine.global_steps, self.engine.skipped_steps - skipped, self._last_loss, seconds)
+
+    def evaluate(self) -> dict[str, float]:
+        """Return the mean loss over the evaluation data, every sample counted once; every process must call it."""
+        model = self.engine.module if "engine" in self.__dict__ else self.model.to(self.device)
+        began = time.perf_counter()
+        metrics = evaluate(model, self.eval_loader, self._arguments(), self.device)
+        metrics["eval/runtime"] = time.perf_counter() - began
+        for callback in self.callbacks:
+            callback.on_evaluate(self, metrics)
+        return metrics
+
+    def save_checkpoint(self) -> Path:
+        """Write a checkpoint of where training stands; every process must call it."""
+        engine, update = self.engine, self.engine.global_steps
+        folder = checkpoints.checkpoint_folder(self.args.run_dir, update)
+        if self.log is not None:
+            self.log.flush()
+        state = self.loader.state_dict()  # the ledger of this process is on disk now
+        if self.world.rank == 0:
+            checkpoints.reopen(folder)
+        engine.save_checkpoint(str(self.args.run_dir), tag=folder.name)
+        save_random(folder, self.world.rank)
+        barrier()
+        if self.world.rank == 0:
+            self._checkpoint(update, state).write(folder)
+            checkpoints.remove_oldest(self.args.run_dir, self.args.save_total_limit)
+        barrier()
+        for callback in self.callbacks:
+            callback.on_save(self, folder)
+        return folder
+
+    def _checkpoint(self, update: int, state: Mapping[str, Any]) -> Checkpoint:
+        if not self._lineage:
+            attempt = self.ledger.attempt if self.ledger is not None else None
+            start = self._parent.update if self._parent is not None else 0
+            self._lineage = checkpoints.lineage_after(self._parent, attempt, start)
+        return Checkpoint(
+            update=update,
+            epoch=state["epoch"],
+            consumed_samples=self.consumed_samples,
+            loader=dict(state),
+            world_size=self.world.world_size,
+            zero_stage=self.engine.zero_optimization_stage(),
+            lineage=self._lineage,
+            time=round(time.time(), 3),
+        )
+
+    def _begin(self, folder: Path | None) -> None:
+        """Stand at the beginning, or where a checkpoint was taken."""
+        engine, self._lineage, self.consumed_samples = self.engine, (), 0
+        self._parent = parent = None if folder is None else Checkpoint.read(folder)
+        check_agreement(-1 if parent is None else parent.update, "the checkpoint to resume from", engine.device)
+        if folder is None or parent is None:
+            if engine.global_steps == 0 and not self.args.overwrite_output_dir:
+                checkpoints.check_untouched(self.args.run_dir)
+            seed_random(self.args.seed, self.world.rank)
+        else:
+            parent.check(folder, self.world.world_size, engine.zero_optimization_stage())
+            engine.load_checkpoint(str(folder.parent), tag=folder.name)
+            self.loader.load_state_dict(parent.loader, allow_changed_plan=self.args.allow_changed_plan)
+            self.consumed_samples = parent.consumed_samples
+            if not restore_random(folder, self.world.rank):
+                seed_random(self.args.seed, self.world.rank)
+        if self.world.rank == 0:
+            start = engine.global_steps
+            roll_back_logs(self.args.run_dir, start)
+            checkpoints.roll_back_checkpoints(self.args.run_dir, start)
+        barrier()
+
+    def _open_ledger(self) -> Ledger:
+        args = self.args
+        return Ledger(args.run_dir, self.loader.plan, record=args.record, allow_changed_plan=args.allow_changed_plan)
+
+    def _arguments(self) -> Arguments:
+        return Arguments(self.model, self.device, _DTYPES[self.args.precision], self.args.pass_names)
+
+    def _after(self, update: Update, updater: Updater) -> None:
+        """Do what is due after an update."""
+        assert self.log is not None
+        args, done, total = self.args, update.number + 1, self.max_steps
+        self.consumed_samples += update.num_samples
+        for callback in self.callbacks:
+            callback.on_step(self, update)
+        if _is_due(args.logging_steps, done, total):
+            means = updater.losses.take()
+            self._last_loss = self.log.line(update, means, self.consumed_samples)["train/loss"]
+        if args.batch_tracker and _is_due(args.batch_tracker_save_steps or args.logging_steps, done, total):
+            self.log.flush()
+        if args.eval_steps is not None and _is_due(args.eval_steps, done, total):
+            self.log.note({"train/step": update.number, **self.evaluate()})
+        if args.save_steps is not None and _is_due(args.save_steps, done, total):
+            self.save_checkpoint()
+
+
+def _is_due(interval: int | float, done: int, total: int) -> bool:
+    """Say whether something is due every so many updates; at the end everything is."""
+    every = updates_of(interval, total)
+    return done == total or (every is not None and done % every == 0)

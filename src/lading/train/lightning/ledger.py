@@ -1,0 +1,91 @@
+"""Feed a ledger from Lightning: delivered when the loader hands out, applied when the optimizer stepped.
+
+batch 0  1  2  3        accumulate_grad_batches=2
+update   └──0──┘ └──1── ... each commit names the batches of its update
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+
+from lading.errors import LedgerError
+from lading.identity import Bill
+from lading.ledger.ledger import Ledger
+from lading.loader.torch.loader import Loader
+from lading.train.lightning.loops import iterate_anew
+from lading.train.lightning.plain import lading_loader
+
+
+class LedgerCallback(Callback):
+    """Records what training consumes.
+
+    Args:
+        ledger: A ledger, or the run directory to open one in when training starts.
+        options: Arguments of ``Ledger`` when it is opened here (``record``, ``flush_every`` ...).
+    """
+
+    def __init__(self, ledger: Ledger | str | os.PathLike[str], **options: Any) -> None:
+        self.ledger = ledger if isinstance(ledger, Ledger) else None
+        self._run_dir = None if isinstance(ledger, Ledger) else ledger
+        self._options = options
+        self._bills: list[Bill] = []
+        self._updates = 0
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Open the ledger, and let the loader tell it of every batch it hands out."""
+        loader = _loader(trainer)
+        if self.ledger is None and self._run_dir is not None:
+            self.ledger = Ledger(self._run_dir, loader.plan, **self._options)
+        kept = loader.tracker if isinstance(loader.tracker, list | tuple) else [loader.tracker]
+        loader.tracker = [*(t for t in kept if t is not None and t is not self.ledger), self.ledger]
+        # Lightning began to iterate before the ledger was there; begin again, so that the attempt starts in it
+        loader.load_state_dict(loader.state_dict())
+        iterate_anew(trainer)
+        self._bills, self._updates = [], trainer.global_step
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Commit the batches of an update once the optimizer has stepped."""
+        bill = _loader(trainer).last_bill
+        if bill is None or self.ledger is None:
+            return
+        self._bills.append(bill)
+        if trainer.global_step > self._updates:
+            self.ledger.commit(self._bills, update=trainer.global_step - 1, loss=_loss(outputs))
+            self._bills, self._updates = [], trainer.global_step
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """Write down what was recorded before the run dies."""
+        if self.ledger is not None:
+            self.ledger.flush()
+
+    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Close the ledger if it was opened here."""
+        if self.ledger is None or stage != "fit":
+            return
+        if self._run_dir is None:
+            self.ledger.flush()
+        else:
+            self.ledger.close()
+            self.ledger = None
+
+
+def _loader(trainer: Trainer) -> Loader:
+    combined = trainer.fit_loop._combined_loader
+    loaders = [] if combined is None else combined.flattened
+    found = lading_loader(loaders[0]) if len(loaders) == 1 else None
+    if found is None:
+        kinds = ", ".join(type(loader).__name__ for loader in loaders) or "none"
+        raise LedgerError(
+            f"the ledger needs one Lading loader to train on, found {kinds}. Give the trainer a lading.Loader or a "
+            "ChunkedDataLoader, or pass accounted=True to the data module."
+        )
+    return found
+
+
+def _loss(outputs: Any) -> Any:
+    return outputs.get("loss") if isinstance(outputs, dict) else outputs

@@ -1,0 +1,69 @@
+"""A loader that Lightning leaves alone, and how to find Lading's loader again inside what Lightning holds.
+
+Lightning rebuilds any ``DataLoader`` it wants to change (``trainer.predict``,
+``overfit_batches``, a sampler under ``ddp``). An iterable that is none keeps
+its order, its bills and its state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from lading.identity import Bill
+from lading.loader.torch.chunked import ChunkedDataLoader
+from lading.loader.torch.loader import Loader
+
+
+class PlainLoader:
+    """An iterable with a length and a state, and nothing that Lightning would take hold of.
+
+    Attributes:
+        loader: The loader inside.
+    """
+
+    def __init__(self, loader: Loader | ChunkedDataLoader) -> None:
+        self.loader = loader
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.loader)
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    @property
+    def last_bill(self) -> Bill | None:
+        """The bill of the batch handed out last."""
+        return self.loader.last_bill
+
+    def bill_at(self, batch_idx: int) -> Bill:
+        """Return the bill of a batch of the epoch or chunk under way."""
+        return self.loader.bill_at(batch_idx)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the loader stands."""
+        return self.loader.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where a state was taken."""
+        self.loader.load_state_dict(state)
+
+
+def plain(loader: Loader | ChunkedDataLoader) -> PlainLoader:
+    """Return a loader as an iterable that Lightning leaves alone."""
+    return PlainLoader(loader)
+
+
+def lading_loader(loader: Any) -> Loader | None:
+    """Return Lading's loader inside what a trainer was given, None if there is none."""
+    if isinstance(loader, PlainLoader):
+        loader = loader.loader
+    if isinstance(loader, ChunkedDataLoader):
+        return loader.chunks if loader.use_chunked else None
+    return loader if isinstance(loader, Loader) else None
+
+
+def chunked_loader(loader: Any) -> Loader | None:
+    """Return Lading's loader inside what a trainer was given if it has chunks, else None."""
+    found = lading_loader(loader)
+    return found if found is not None and found.chunk_batches is not None else None

@@ -1,0 +1,72 @@
+"""Reading columns from several sources without a framework."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from lading.errors import SourceError
+from lading.loader.gather import read_columns
+from lading.source.columns import Columns
+from lading.source.reader import reader_of
+
+SOURCES = {
+    "columns": Columns(x=np.arange(10.0)),
+    "samples": [{"x": np.float64(100 + i)} for i in range(10)],
+    "tensors": Columns(x=torch.arange(10, dtype=torch.float64) + 200),
+}
+
+
+def read(sources, dataset_idx, idx):
+    """Read rows of some sources."""
+    readers = [reader_of(source, name) for name, source in sources.items()]
+    return read_columns(readers, np.array(dataset_idx), np.array(idx), seed=0, epoch=0, names=list(sources))
+
+
+def test_rows_of_several_sources_stand_in_slot_order():
+    """Columns, samples and tensors alike, all as NumPy."""
+    found = read(SOURCES, [2, 0, 1, 0, 2], [3, 1, 5, 0, 9])
+
+    assert found["x"].tolist() == [203, 1, 105, 0, 209] and isinstance(found["x"], np.ndarray)
+
+
+def test_tuples_stay_tuples():
+    """Stacked column by column."""
+    found = read({"a": [(1, [2, 3]), (4, [5, 6])]}, [0, 0], [1, 0])
+
+    assert found[0].tolist() == [4, 1] and [part.tolist() for part in found[1]] == [[5, 2], [6, 3]]
+
+
+def test_sources_that_want_randomness_get_the_keys_of_the_torch_loader():
+    """A key is a hash of (seed, epoch, dataset, index)."""
+    from lading.identity.hashing import key64
+
+    class Keyed:
+        def __len__(self):
+            return 5
+
+        def __getitem__(self, index):
+            raise AssertionError
+
+        def take_keyed(self, indices, *, epoch, keys):
+            return {"key": keys}
+
+    readers = [reader_of(Keyed(), "keyed")]
+    found = read_columns(readers, np.array([0, 0]), np.array([4, 2]), seed=7, epoch=3)
+
+    assert found["key"].tolist() == [key64(7, 3, 0, 4), key64(7, 3, 0, 2)]
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (Columns(y=np.arange(4.0)), "keys x and keys y"),
+        (np.arange(4.0), "keys x and float64 rows of shape"),
+        (Columns(x=np.zeros((4, 2))), r"float64 rows of shape \(\) and float64 rows of shape \(2,\)"),
+    ],
+)
+def test_sources_that_do_not_fit_are_named(other, message):
+    """Both, and what they have."""
+    with pytest.raises(SourceError, match=rf"datasets 'columns' and 'b' do not fit into one batch: {message}"):
+        read({"columns": SOURCES["columns"], "b": other}, [0, 1], [0, 0])

@@ -1,0 +1,90 @@
+"""Packing indices on disk."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from lading.errors import PackingError
+from lading.order.packing import file as packing_file
+from lading.order.packing.file import index_for, open_index, save_index
+from lading.order.packing.index import PackingIndex, PackingRules
+
+LENGTHS = np.array([5, 9, 3, 0, 16, 7])
+
+
+def same(one, other):
+    """Whether two indices hold the same columns."""
+    return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in packing_file.COLUMNS)
+
+
+def test_a_saved_index_comes_back_mapped(tmp_path):
+    """Equal columns, equal fingerprint, read-only, and it knows its path."""
+    index = PackingIndex.build(LENGTHS, 16)
+
+    saved = save_index(index, tmp_path)
+    opened = open_index(saved.path)
+
+    assert same(index, opened) and opened.fingerprint == index.fingerprint and opened.rules == index.rules
+    assert not opened.size.flags.writeable and opened.path == str(tmp_path / f"packing-{index.fingerprint}")
+    assert save_index(index, tmp_path).path == opened.path
+
+
+def test_an_index_is_made_once(tmp_path, monkeypatch):
+    """The second time it is found by its fingerprint; other rules are another index."""
+    first = index_for(LENGTHS, PackingRules(16), tmp_path)
+    monkeypatch.setattr(packing_file, "build_index", None)
+
+    second = index_for(LENGTHS, PackingRules(16), tmp_path)
+
+    assert same(first, second)
+    with pytest.raises(TypeError):
+        index_for(LENGTHS, PackingRules(32), tmp_path)
+
+
+def test_without_a_directory_nothing_is_saved():
+    """An index may live in memory alone."""
+    assert index_for(LENGTHS, PackingRules(16), None).path is None
+
+
+def test_an_empty_index_survives(tmp_path):
+    """No documents, no rows."""
+    assert len(save_index(PackingIndex.build([], 16), tmp_path)) == 0
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda d: (d / "size.npy").write_bytes((d / "size.npy").read_bytes()[:-4]), r"size\.npy cannot be read"),
+        (lambda d: np.save(d / "start.npy", np.zeros(2)), r"start\.npy holds \(2,\) entries, expected 5"),
+        (lambda d: (d / "document.npy").unlink(), r"document\.npy cannot be read"),
+        (lambda d: (d / "packing.json").unlink(), r"packing\.json is missing"),
+        (lambda d: (d / "packing.json").write_text("{"), r"packing\.json is no JSON"),
+        (lambda d: change(d, packing_version=0), "has packing_version 0, expected 1"),
+        (lambda d: change(d, num_documents=7), "says fingerprint .*, but its rules give"),
+    ],
+)
+def test_damage_is_named_by_file(tmp_path, damage, message):
+    """A truncated, missing or changed file is found when the index is opened."""
+    path = tmp_path / f"packing-{save_index(PackingIndex.build(LENGTHS, 16), tmp_path).fingerprint}"
+
+    damage(path)
+
+    with pytest.raises(PackingError, match=message):
+        open_index(path)
+
+
+def change(directory, **fields):
+    """Change fields of packing.json."""
+    file = directory / "packing.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | fields))
+
+
+def test_a_place_that_cannot_be_written_to_is_named(tmp_path):
+    """With the way out; nothing is left behind."""
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(PackingError, match=r"the packing index cannot be saved at .* Pass index_dir="):
+        save_index(PackingIndex.build(LENGTHS, 16), tmp_path / "file")

@@ -1,0 +1,226 @@
+"""verify: nothing wrong passes, nothing right fails."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tests.report.runs import PLAN, record
+
+from lading.ledger.parts import sha256_of
+from lading.ledger.run_folder import RankFolder, RunFolder
+from lading.ledger.schema import write_table
+from lading.report import open_run
+from lading.runtime.files import Journal
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    """200 steps on two ranks in parts of 50, then a tail of 30 steps that a crash left."""
+    record(tmp_path, range(200), world_size=2, part_rows={"batches": 50}, flush_every=50)
+    record(tmp_path, range(200, 230), world_size=2, close=False)
+    return tmp_path
+
+
+def folder(path: Path, attempt: int = 0, rank: int = 1) -> RankFolder:
+    return RunFolder(path).rank(attempt, rank)
+
+
+def part_with(path: Path, step: int) -> Path:
+    lines = Journal(folder(path).manifest).values()
+    files = [f for line in lines for f in line["files"] if f["first_step"] <= step <= f["last_step"]]
+    return folder(path).path / files[0]["file"]
+
+
+def flip(path: Path, place: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[place] ^= 0x20
+    path.write_bytes(bytes(content))
+
+
+def faults(path: Path):
+    verdict = open_run(path).verify()
+    assert not verdict.holds
+    return verdict.faults
+
+
+def test_an_intact_run_holds(run_dir: Path):
+    """Also with a tail that no part was made of."""
+    verdict = open_run(run_dir).verify()
+
+    assert verdict.holds, verdict.faults
+    assert verdict.steps == 230
+
+
+@pytest.mark.parametrize("share", [0.1, 0.3, 0.5, 0.7, 0.9])
+def test_a_flipped_byte_names_the_file_and_a_step_in_it(run_dir: Path, share: float):
+    """The rest stays readable."""
+    part = part_with(run_dir, 120)
+    flip(part, int(part.stat().st_size * share))
+
+    found = faults(run_dir)[0]
+
+    assert found.file == str(part)
+    assert "was altered: its SHA-256 is not the manifest's" in found.message
+    assert found.step in range(PLAN.epoch_steps(0) * 4)
+    run = open_run(run_dir)
+    assert run.step(10).fate == "applied"
+    assert run.step(220).fate == "applied"
+
+
+def test_a_deleted_part_names_the_file_and_its_first_step(run_dir: Path):
+    """History goes on around the hole."""
+    part = part_with(run_dir, 120)
+    first = next(
+        f["first_step"]
+        for v in Journal(folder(run_dir).manifest).values()
+        for f in v["files"]
+        if f["file"] == part.name
+    )
+    part.unlink()
+
+    (found,) = faults(run_dir)
+
+    assert (found.file, found.step) == (str(part), first)
+    assert found.message.endswith("is missing")
+    run = open_run(run_dir)
+    assert 0 in run.history["step"]
+    assert 229 in run.history["step"]
+    assert first not in run.history["step"]
+
+
+@pytest.mark.parametrize("cut", [1, 500, 3000])
+def test_a_cut_tail_names_the_first_step_it_lost(run_dir: Path, cut: int):
+    """The header knows how long the tail was."""
+    tail = folder(run_dir, attempt=1).tail
+    content = tail.read_bytes()
+    tail.write_bytes(content[: max(64, len(content) - cut)])
+
+    found = faults(run_dir)[0]
+
+    assert found.file == str(tail)
+    assert "was cut" in found.message
+    assert found.step in range(200, 231)
+    assert open_run(run_dir).history["step"][:200] == list(range(200))
+
+
+def test_an_altered_byte_in_a_tail_is_named(run_dir: Path):
+    """Records carry a CRC."""
+    tail = folder(run_dir, attempt=1).tail
+    flip(tail, tail.stat().st_size // 2)
+
+    found = faults(run_dir)[0]
+
+    assert found.file == str(tail)
+    assert "was altered at byte" in found.message
+
+
+def alter_row(path: Path, step: int, *, cover_up: bool) -> Path:
+    """Rewrite a part with another digest for one step; with ``cover_up`` also the manifest."""
+    part = part_with(path, step)
+    table = pq.ParquetFile(part).read()
+    row = table["step"].to_pylist().index(step)
+    digests = table["digest"].to_pylist()
+    digests[row] ^= 1
+    write_table(table.set_column(table.column_names.index("digest"), "digest", pa.array(digests)), "batches", str(part))
+    if cover_up:
+        manifest = folder(path).manifest
+        values = Journal(manifest).values()
+        manifest.unlink()
+        for value in values:
+            for file in value["files"]:
+                if file["file"] == part.name:
+                    file.update(size=part.stat().st_size, sha256=sha256_of(part))
+            Journal(manifest).append(value)
+    return part
+
+
+@pytest.mark.parametrize("cover_up", [False, True])
+def test_an_altered_row_names_exactly_its_step(run_dir: Path, cover_up: bool):
+    """Even where size and hash were made to fit: the plan knows better."""
+    part = alter_row(run_dir, 123, cover_up=cover_up)
+
+    found = faults(run_dir)[0]
+
+    assert (found.file, found.step) == (str(part), 123)
+
+
+def test_a_deleted_rank_is_named(run_dir: Path):
+    """Steps that one rank did not record cannot be called applied."""
+    import shutil
+
+    shutil.rmtree(folder(run_dir).path)
+
+    found = faults(run_dir)[0]
+
+    assert found.step == 0
+    assert "only 1 of 2 ranks recorded it" in found.message
+
+
+def test_a_deleted_attempt_is_named(run_dir: Path):
+    """run.json speaks of it."""
+    import shutil
+
+    shutil.rmtree(RunFolder(run_dir).attempt(0))
+
+    assert faults(run_dir)[0].message.endswith("attempt=0000 is missing: run.json speaks of it")
+
+
+def test_an_altered_plan_is_named(run_dir: Path):
+    """The plan's fingerprint is its name in run.json."""
+    path = RunFolder(run_dir).description
+    fields = json.loads(path.read_text())
+    next(iter(fields["plans"].values()))["seed"] = 4
+    path.write_text(json.dumps(fields))
+
+    assert "the plan has fingerprint" in faults(run_dir)[0].message
+
+
+def test_a_lost_manifest_line_is_named(run_dir: Path):
+    """The tail or the history knows that a part existed."""
+    manifest = folder(run_dir).manifest
+    lines = manifest.read_text().splitlines()
+    manifest.write_text("\n".join(lines[:1] + lines[2:]) + "\n")
+
+    assert "steps are missing" in faults(run_dir)[0].message
+
+
+def test_an_altered_event_is_named(run_dir: Path):
+    """Events carry a CRC, too."""
+    path = RunFolder(run_dir).events
+    path.write_bytes(path.read_bytes().replace(b'"step":200', b'"step":201'))
+
+    assert "events.jsonl line" in faults(run_dir)[0].message
+
+
+def test_names_that_do_not_hash_to_the_digest_are_named(tmp_path: Path):
+    """An observed run has no plan to compare with; its names and digests must agree."""
+    from lading.ledger import Ledger
+
+    with Ledger(tmp_path, names=PLAN.names, part_rows={"batches": 20}) as ledger:
+        for step in range(60):
+            ledger.commit(PLAN.bill(step))
+            if step % 20 == 19:
+                ledger.flush()
+    assert open_run(tmp_path).verify().holds
+    home = folder(tmp_path, rank=0)
+    part = home.part("samples", 1)
+    table = pq.ParquetFile(part).read()
+    indices = table["index"].to_pylist()
+    indices[100] += 1
+    write_table(table.set_column(3, "index", pa.array(indices)), "samples", str(part))
+    values = Journal(home.manifest).values()
+    home.manifest.unlink()
+    for value in values:
+        for file in value["files"]:
+            if file["file"] == part.name:
+                file.update(size=part.stat().st_size, sha256=sha256_of(part))
+        Journal(home.manifest).append(value)
+
+    found = faults(tmp_path)[0]
+
+    assert found.step == table["step"][100].as_py()
+    assert "do not hash to the digest" in found.message

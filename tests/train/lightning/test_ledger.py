@@ -1,0 +1,133 @@
+"""A ledger fed by a real Lightning trainer."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.callbacks import ModelCheckpoint
+from torch.utils.data import DataLoader, TensorDataset
+
+from lading.errors import LedgerError
+from lading.ledger import BatchTracker, Ledger
+from lading.loader.torch.loader import Loader
+from lading.report import open_run
+from lading.train.lightning import ChunkedSequenceDataset, LedgerCallback, SequenceDataset, plain
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning"),
+    pytest.mark.filterwarnings("ignore:The '.*_dataloader' does not have many workers"),
+    pytest.mark.filterwarnings("ignore:You .*validation_step"),
+]
+
+
+class Model(LightningModule):
+    """An ordinary module; dies before a batch if told to."""
+
+    def __init__(self, dies_at: int = -1) -> None:
+        super().__init__()
+        self.layer, self.dies_at = torch.nn.Linear(1, 1), dies_at
+
+    def training_step(self, batch, batch_idx):
+        """Return a loss."""
+        if self.trainer.global_step == self.dies_at:
+            raise InterruptedError
+        return {"loss": self.layer(batch[0][:, None]).square().mean()}
+
+    def configure_optimizers(self):
+        """Return plain SGD."""
+        return torch.optim.SGD(self.parameters(), lr=1e-3)
+
+
+def numbers(size: int) -> TensorDataset:
+    """Return pairs of numbers."""
+    return TensorDataset(torch.arange(size).float(), torch.arange(size).float())
+
+
+def chunks() -> ChunkedSequenceDataset:
+    """Return 50 batches in chunks of 20."""
+    return ChunkedSequenceDataset(numbers(100), train_chunk_size=20, loader={"batch_size": 2})
+
+
+def fit(tmp_path, model, *callbacks: Callback, datamodule=None, loader=None, ckpt_path=None, **options) -> Trainer:
+    """Train three epochs, quietly."""
+    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu"}
+    saves = any(isinstance(c, ModelCheckpoint) for c in callbacks)
+    trainer = Trainer(
+        max_epochs=3,
+        default_root_dir=tmp_path,
+        callbacks=list(callbacks),
+        enable_checkpointing=saves,
+        **quiet,
+        **options,
+    )
+    trainer.fit(model, loader, datamodule=datamodule, ckpt_path=ckpt_path)
+    return trainer
+
+
+def test_every_step_is_delivered_and_applied(tmp_path):
+    """Three chunks are one pass: 50 steps applied, and the record is what the plan says."""
+    fit(tmp_path, Model(), LedgerCallback(tmp_path / "run"), datamodule=chunks())
+
+    run = open_run(tmp_path / "run")
+    assert run.verify().holds
+    history = run.history.arrow.to_pylist()
+    assert [row["step"] for row in history] == list(range(50))
+    assert [row["update"] for row in history] == list(range(50))
+    assert all(row["loss"] > 0 for row in history)
+
+
+def test_accumulated_batches_are_committed_with_their_update(tmp_path):
+    """Two batches an update; a chunk's odd last batch is an update of its own."""
+    module = ChunkedSequenceDataset(numbers(100), train_chunk_size=15, loader={"batch_size": 2})
+
+    fit(tmp_path, Model(), LedgerCallback(tmp_path / "run"), datamodule=module, accumulate_grad_batches=2)
+
+    updates = [row["update"] for row in open_run(tmp_path / "run").history.arrow.to_pylist()]
+    assert updates[:16] == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 8]
+    assert len(updates) == 45
+
+
+def test_killed_and_resumed_leaves_one_history(tmp_path):
+    """Dead at step 33, saved at step 28: steps 28 to 32 are rolled back, and history has each step once."""
+    record = tmp_path / "run"
+    saves = ModelCheckpoint(tmp_path / "saves", every_n_train_steps=14, save_last=True)
+    with pytest.raises(InterruptedError):
+        fit(tmp_path, Model(dies_at=33), LedgerCallback(record), saves, datamodule=chunks())
+
+    later = ModelCheckpoint(tmp_path / "later", every_n_train_steps=14, save_last=True)
+    with pytest.warns(UserWarning, match="The dirpath has changed"):
+        fit(tmp_path, Model(), LedgerCallback(record), later, datamodule=chunks(), ckpt_path=saves.last_model_path)
+
+    run = open_run(record)
+    assert run.verify().holds
+    assert [row["step"] for row in run.history.arrow.to_pylist()] == list(range(50))
+    assert [row["attempt"] for row in run.history.arrow.to_pylist()] == [0] * 28 + [1] * 22
+
+
+@pytest.mark.parametrize("wrap", [lambda loader: loader, plain])
+def test_loaders_without_chunks_are_recorded_too(tmp_path, wrap):
+    """A Loader, bare or plain, with a ledger that was opened before and a tracker of its own."""
+    loader = Loader(numbers(20), 4, tracker=BatchTracker())
+    ledger = Ledger(tmp_path / "run", loader.plan)
+
+    fit(tmp_path, Model(), LedgerCallback(ledger), loader=wrap(loader))
+
+    ledger.close()
+    assert len(open_run(tmp_path / "run").history.arrow.to_pylist()) == 15
+    assert loader.tracker[0].n_samples_per_dataset == {0: 60}
+
+
+def test_accounted_data_modules_are_recorded_without_chunks(tmp_path):
+    """``accounted=True`` gives the trainer a loader that can say what it delivers."""
+    module = SequenceDataset(numbers(20), accounted=True, loader={"batch_size": 4})
+
+    fit(tmp_path, Model(), LedgerCallback(tmp_path / "run"), datamodule=module)
+
+    assert open_run(tmp_path / "run").verify().holds
+
+
+def test_a_foreign_loader_is_refused_with_a_way_out(tmp_path):
+    """A plain DataLoader cannot say what it delivers."""
+    with pytest.raises(LedgerError, match=r"needs one Lading loader to train on, found DataLoader.*accounted=True"):
+        fit(tmp_path, Model(), LedgerCallback(tmp_path / "run"), loader=DataLoader(numbers(8)))
