@@ -14,11 +14,78 @@ Importing Lading loads NumPy and no framework; names that need one open its
 file when they are first used.
 """
 
+from typing import TYPE_CHECKING
+
 from lading import errors
 from lading.errors import LadingError
 from lading.identity import Bill, Deviation, Place, SampleId, World
 from lading.order import Block, Dataset, Permutation, Plan, Rebatch, Reweight
 from lading.runtime.lazy import lazy_names
+
+if TYPE_CHECKING:  # the same names for type checkers; a test compares the two lists
+    from lading.batch import (
+        Batch as Batch,
+        LLMBatch as LLMBatch,
+        LLMIndexedBatch as LLMIndexedBatch,
+        collate_llm as collate_llm,
+        cu_seqlens as cu_seqlens,
+        dataclass_kwonly as dataclass_kwonly,
+        max_seqlen as max_seqlen,
+        pack as pack,
+        rolling_windows as rolling_windows,
+        to_jax as to_jax,
+        to_numpy as to_numpy,
+        to_torch as to_torch,
+    )
+    from lading.datamodule import (
+        ChunkedQuantizedAutoregressiveAudio as ChunkedQuantizedAutoregressiveAudio,
+        ChunkedSequenceDataset as ChunkedSequenceDataset,
+        QuantizedAutoregressiveAudio as QuantizedAutoregressiveAudio,
+        SequenceDataset as SequenceDataset,
+    )
+    from lading.ledger import BatchTracker as BatchTracker, Ledger as Ledger
+    from lading.loader import (
+        ChunkedDataLoader as ChunkedDataLoader,
+        JaxLoader as JaxLoader,
+        Loader as Loader,
+        StatefulDistributedSampler as StatefulDistributedSampler,
+        create_loader as create_loader,
+        set_epoch as set_epoch,
+        validate_first_batch as validate_first_batch,
+    )
+    from lading.observe import audit as audit, track as track
+    from lading.order import Cosine as Cosine, Linear as Linear, MixtureSpec as MixtureSpec, Stages as Stages
+    from lading.order.chunked_sampler import ChunkedSampler as ChunkedSampler
+    from lading.order.packing.index import PackingIndex as PackingIndex, PackingRules as PackingRules
+    from lading.report import open_run as open_run
+    from lading.source import TokenColumn as TokenColumn, build_tokens as build_tokens
+    from lading.source.audio.torch import (
+        ChunkedQuantizedAudioDataset as ChunkedQuantizedAudioDataset,
+        QuantizedAudioDataset as QuantizedAudioDataset,
+    )
+    from lading.source.columns import Columns as Columns
+    from lading.source.jasper.build.builder import (
+        JASPERBuilder as JASPERBuilder,
+        build_jasper_dataset as build_jasper_dataset,
+    )
+    from lading.source.jasper.dataset import JASPERSteeringDataset as JASPERSteeringDataset
+    from lading.source.spec import BatchSpec as BatchSpec, Field as Field, validate_batch as validate_batch
+    from lading.source.stream.torch import TaggedIterableDataset as TaggedIterableDataset
+    from lading.source.tagged import TaggedDataset as TaggedDataset
+    from lading.source.tokens.packed import PackedRows as PackedRows
+    from lading.source.tokens.store import TokenStore as TokenStore
+    from lading.source.weighted_concat import WeightedConcatDataset as WeightedConcatDataset
+    from lading.train import (
+        ChunkedTrainingMixin as ChunkedTrainingMixin,
+        DsTrainer as DsTrainer,
+        DsTrainingArguments as DsTrainingArguments,
+        FollowLosses as FollowLosses,
+        MixtureScheduler as MixtureScheduler,
+        RepeatingLoader as RepeatingLoader,
+        SteerToShares as SteerToShares,
+        per_dataset_mean as per_dataset_mean,
+        per_dataset_token_mean as per_dataset_token_mean,
+    )
 
 __version__ = "0.1.0"
 

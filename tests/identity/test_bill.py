@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from lading.errors import WorldError
 from lading.identity import Bill, Deviation, SampleId, World, digest, fingerprint, total_digest

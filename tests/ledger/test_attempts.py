@@ -6,8 +6,7 @@ import itertools
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from lading.errors import CorruptLedgerError
 from lading.ledger.attempts import lineage, read_launch

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from lading.ledger.schema import SAMPLES
 from lading.ledger.tail import HEADER_BYTES, TailWriter, read_tail

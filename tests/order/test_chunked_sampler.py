@@ -11,8 +11,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from lading.errors import ResumeError
 from lading.order.chunked_sampler import ChunkedSampler

@@ -7,8 +7,7 @@ import time
 import tracemalloc
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from lading.errors import PlanError
 from lading.identity import World, total_digest

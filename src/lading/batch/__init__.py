@@ -7,6 +7,8 @@
 The classes need NumPy only. They are JAX pytrees as soon as JAX is loaded, before Lading or after it.
 """
 
+from typing import TYPE_CHECKING
+
 from lading.batch.batch import Batch
 from lading.batch.collate import collate_llm, llm_batch
 from lading.batch.convert import to_numpy
@@ -15,6 +17,10 @@ from lading.batch.pack import pack
 from lading.batch.pytree import dataclass_kwonly
 from lading.batch.rolling import rolling_windows
 from lading.runtime.lazy import lazy_names
+
+if TYPE_CHECKING:  # the same names for type checkers; a test compares the two lists
+    from lading.batch.jax import to_jax as to_jax
+    from lading.batch.torch import to_torch as to_torch
 
 __all__ = [
     "Batch",

@@ -47,12 +47,12 @@ def refused_if_cut(array: np.ndarray) -> np.ndarray:
 
 def token_structs(batch_size: int, max_length: int) -> dict[str, jax.ShapeDtypeStruct]:
     """Return the shapes of the [B, T] fields."""
-    return {name: jax.ShapeDtypeStruct((batch_size, max_length), jnp.int32) for name in TOKEN_FIELDS}
+    return {name: jax.ShapeDtypeStruct((batch_size, max_length), jnp.int32) for name in TOKEN_FIELDS}  # type: ignore[no-untyped-call]
 
 
 def row_structs(batch_size: int) -> dict[str, jax.ShapeDtypeStruct]:
     """Return the shapes of the [B] fields."""
-    return {name: jax.ShapeDtypeStruct((batch_size,), jnp.int32) for name in ("document_idx", "sequence_idx")}
+    return {name: jax.ShapeDtypeStruct((batch_size,), jnp.int32) for name in ("document_idx", "sequence_idx")}  # type: ignore[no-untyped-call]
 
 
 def zeros(struct: Any) -> Any:

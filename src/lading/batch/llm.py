@@ -78,7 +78,7 @@ class LLMBatch(Batch):
         ndim = self.inputs_segmentation.ndim
         cuts_positions = len([part for part in _expanded(key, ndim) if part is not None]) >= ndim
         whole = self.replace(_document_borders=self.get_document_borders()) if cuts_positions else self
-        return Batch.__getitem__(whole, key)  # type: ignore[return-value]
+        return Batch.__getitem__(whole, key)
 
     def _compared(self) -> list[tuple[str, Any]]:
         items = dict(self._items())

@@ -28,4 +28,5 @@ def _tensor(array: Any, device: Any) -> torch.Tensor:
         array = host(array)
         # Torch has no read-only tensors: a mapped file or a JAX buffer must not be written through one.
         array = torch.from_numpy(array if array.flags.writeable and array.ndim else np.array(array))
-    return array if device is None else array.to(device, non_blocking=True)
+    found: torch.Tensor = array if device is None else array.to(device, non_blocking=True)
+    return found

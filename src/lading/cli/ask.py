@@ -16,8 +16,7 @@ from lading.cli.output import Decode, Json, Run, answer, contents, decoded_table
 from lading.errors import ConfigError
 from lading.order.packing.file import open_index
 from lading.order.packing.index import PackingIndex
-from lading.report import Run as OpenedRun
-from lading.report import open_run
+from lading.report import Run as OpenedRun, open_run
 from lading.report.render import text as render
 from lading.report.summary import summarise
 

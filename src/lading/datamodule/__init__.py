@@ -1,8 +1,19 @@
 """Partitions and their loaders, no trainer's framework: data modules, the sizes rule, the configuration."""
 
+from typing import TYPE_CHECKING
+
 from lading.datamodule.config import Component
 from lading.datamodule.sizes import ChunkSizes, chunk_sizes
 from lading.runtime.lazy import lazy_names
+
+if TYPE_CHECKING:  # the same names for type checkers; a test compares the two lists
+    from lading.datamodule.audio import (
+        ChunkedQuantizedAutoregressiveAudio as ChunkedQuantizedAutoregressiveAudio,
+        QuantizedAutoregressiveAudio as QuantizedAutoregressiveAudio,
+    )
+    from lading.datamodule.chunked import ChunkedSequenceDataset as ChunkedSequenceDataset
+    from lading.datamodule.config import Config as Config, read_config as read_config
+    from lading.datamodule.sequence import SequenceDataset as SequenceDataset
 
 __all__ = [
     "ChunkSizes",

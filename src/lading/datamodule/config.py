@@ -151,7 +151,8 @@ def read_yaml(path: str | os.PathLike[str]) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise ConfigError(f"{path}: expected a mapping of sections, found {type(values).__name__}.")
     _refuse_doubles(str(path), node)
-    return _numbers(values)
+    found: dict[str, Any] = _numbers(values)
+    return found
 
 
 def parsed(text: str) -> Any:

@@ -30,7 +30,7 @@ LADING_ARGUMENTS = (
 )
 
 
-def standard_loader(dataset: Any, *, accounted: bool = False, **arguments: Any) -> DataLoader:
+def standard_loader(dataset: Any, *, accounted: bool = False, **arguments: Any) -> DataLoader[Any]:
     """Return the loader of a partition that is not chunked.
 
     Args:

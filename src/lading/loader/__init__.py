@@ -1,6 +1,19 @@
 """Where source, order and batch meet: the loaders."""
 
+from typing import TYPE_CHECKING
+
 from lading.runtime.lazy import lazy_names
+
+if TYPE_CHECKING:  # the same names for type checkers; a test compares the two lists
+    from lading.loader.jax.loader import JaxLoader as JaxLoader
+    from lading.loader.torch.chunked import ChunkedDataLoader as ChunkedDataLoader
+    from lading.loader.torch.distributed_sampler import StatefulDistributedSampler as StatefulDistributedSampler
+    from lading.loader.torch.jasper import (
+        create_loader as create_loader,
+        set_epoch as set_epoch,
+        validate_first_batch as validate_first_batch,
+    )
+    from lading.loader.torch.loader import Loader as Loader
 
 _HOMES = {
     "ChunkedDataLoader": "lading.loader.torch.chunked",

@@ -62,7 +62,7 @@ class Delivery:
 
     def pin_memory(self) -> Delivery:
         """Return the delivery with its tensors in pinned memory; called by torch's pinning thread."""
-        return dataclasses.replace(self, batch=pin_memory(self.batch))
+        return dataclasses.replace(self, batch=pin_memory(self.batch))  # type: ignore[no-untyped-call]
 
 
 class Fetcher:

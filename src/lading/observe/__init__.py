@@ -1,6 +1,12 @@
 """Other people's DataLoaders: keep their books (``track``), or find what is wrong with them (``audit``)."""
 
+from typing import TYPE_CHECKING
+
 from lading.runtime.lazy import lazy_names
+
+if TYPE_CHECKING:  # the same names for type checkers; a test compares the two lists
+    from lading.observe.auditing.command import audit as audit
+    from lading.observe.tracking import track as track
 
 _HOMES = {
     "audit": "lading.observe.auditing.command",

@@ -114,7 +114,7 @@ class Counted:
 
     def pin_memory(self, device: Any = None) -> Counted:
         """Pin the batch as torch would have pinned it without us."""
-        return Counted(pin_memory(self.batch, device), self.place)
+        return Counted(pin_memory(self.batch, device), self.place)  # type: ignore[no-untyped-call]
 
 
 class CountedCollate:

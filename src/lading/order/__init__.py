@@ -1,5 +1,7 @@
 """Which sample comes when: pure functions of a plan and a position, arithmetic on NumPy."""
 
+from typing import TYPE_CHECKING
+
 from lading.order.chunked_sampler import ChunkedSampler
 from lading.order.clock import Clock, Location
 from lading.order.dataset import Dataset
@@ -9,6 +11,20 @@ from lading.order.plan import Plan
 from lading.order.shuffle import Order, Shuffled
 from lading.order.simulation import Simulation
 from lading.runtime.lazy import lazy_names
+
+if TYPE_CHECKING:  # the same names for type checkers; a test compares the two lists
+    from lading.order.mixture.order import Mixed as Mixed
+    from lading.order.mixture.request import MixtureRequest as MixtureRequest
+    from lading.order.mixture.schedule import (
+        Cosine as Cosine,
+        Function as Function,
+        Linear as Linear,
+        Stages as Stages,
+        Temperature as Temperature,
+    )
+    from lading.order.mixture.spec import MixtureSpec as MixtureSpec
+    from lading.order.mixture.weights import integer_weights as integer_weights
+    from lading.order.simulation import Forecast as Forecast, forecast as forecast
 
 __all__ = [
     "ORDER_VERSION",

@@ -108,7 +108,8 @@ def _apply(n: ArrayLike, keys: ArrayLike, values: ArrayLike, *, inverse: bool) -
 
         run = kernels.unpermute if inverse else kernels.permute
         sizes, sides, key_column, x = (np.ascontiguousarray(c) for c in (sizes, sides, key_column, x))
-        return run(sizes, sides, key_column, x).reshape(shape)
+        found: I64 = run(sizes, sides, key_column, x).reshape(shape)
+        return found
     if inverse:
         return _walk(_unturn, sizes, sides, key_column, _swap(sizes, key_column, x)).astype(np.int64).reshape(shape)
     return _swap(sizes, key_column, _walk(_turn, sizes, sides, key_column, x)).astype(np.int64).reshape(shape)

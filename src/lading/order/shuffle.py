@@ -88,8 +88,9 @@ class Shuffled:
             return np.empty(0, dtype=np.int64)
         flat = int(self._starts[dataset]) + index
         epochs = np.arange(start // self.epoch_samples, (stop - 1) // self.epoch_samples + 1, dtype=np.int64)
-        found = epochs * self.epoch_samples + self._offsets(epochs, flat)
-        return found[(found >= start) & (found < stop)]
+        found: I64 = epochs * self.epoch_samples + self._offsets(epochs, flat)
+        found = found[(found >= start) & (found < stop)]
+        return found
 
     def counts(self, position: int) -> list[int]:
         """Return how many samples of each dataset lie before an absolute position."""

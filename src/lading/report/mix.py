@@ -165,7 +165,8 @@ def _planned_shares(evidence: Evidence, applied: dict[str, I64], labels: I64, la
     if plan.mixture is not None:
         position = plan.locate(int(applied["step"][place])).position
         shares = np.array(plan.order.weights_at(position), dtype=float)  # type: ignore[attr-defined]
-    return shares / shares.sum()
+    found: NDArray[Any] | None = shares / shares.sum()
+    return found
 
 
 def _distinct(evidence: Evidence, views: Views, applied: dict[str, I64]) -> tuple[list[int], list[int | None]]:

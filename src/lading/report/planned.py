@@ -48,7 +48,8 @@ def _runs(plan: Plan, steps: I64) -> list[tuple[int, int]]:
 
 def _between(plan: Plan, start: int, stop: int) -> I64:
     if plan.mixture is not None:
-        return np.array(plan.order.counts(stop)) - np.array(plan.order.counts(start))
+        found: I64 = np.array(plan.order.counts(stop)) - np.array(plan.order.counts(start))
+        return found
     if len(plan.datasets) == 1:
         return np.array([stop - start])
     if start % plan.epoch_samples == 0 and stop - start == plan.epoch_samples:

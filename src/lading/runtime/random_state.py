@@ -153,7 +153,7 @@ def isolated_rng(key: int) -> Iterator[None]:
     python, numpy, pytorch = random.getstate(), np.random.get_state(), torch.random.get_rng_state()  # noqa: NPY002
     random.seed(key)
     np.random.seed([key & 0xFFFFFFFF, key >> 32])  # noqa: NPY002  # datasets use the global generator
-    torch.random.default_generator.manual_seed(key)
+    torch.random.default_generator.manual_seed(key)  # type: ignore[attr-defined]
     try:
         yield
     finally:

@@ -1,8 +1,29 @@
 """Where samples live: anything with ``__len__`` and ``__getitem__``; what it may offer besides is in ``protocol``."""
 
+from typing import TYPE_CHECKING
+
 from lading.runtime.lazy import lazy_names
 from lading.source.columns import Columns
 from lading.source.spec import BatchSpec, Field, validate_batch
+
+if TYPE_CHECKING:  # the same names for type checkers; a test compares the two lists
+    from lading.source.audio.torch import (
+        ChunkedQuantizedAudioDataset as ChunkedQuantizedAudioDataset,
+        QuantizedAudioDataset as QuantizedAudioDataset,
+    )
+    from lading.source.jasper.build.builder import (
+        JASPERBuilder as JASPERBuilder,
+        build_jasper_dataset as build_jasper_dataset,
+    )
+    from lading.source.jasper.dataset import JASPERSteeringDataset as JASPERSteeringDataset
+    from lading.source.stream.torch import TaggedIterableDataset as TaggedIterableDataset
+    from lading.source.tagged import TaggedDataset as TaggedDataset
+    from lading.source.tokens.build import TokenWriter as TokenWriter, build_tokens as build_tokens
+    from lading.source.tokens.column import TokenColumn as TokenColumn
+    from lading.source.tokens.packed import PackedRows as PackedRows
+    from lading.source.tokens.store import TokenStore as TokenStore
+    from lading.source.tokens.tokenizer import ByteTokenizer as ByteTokenizer
+    from lading.source.weighted_concat import WeightedConcatDataset as WeightedConcatDataset
 
 _HOMES = {
     "ByteTokenizer": "lading.source.tokens.tokenizer",

@@ -94,7 +94,7 @@ def _perturbed(inputs: Any, chosen: NDArray[np.bool_]) -> Any:
 
 def _outputs(model: Callable[[Any], Any], batch: LLMBatch, segments: NDArray[Any]) -> NDArray[np.float64]:
     """Return one number for each position: what a model says there, features summed with fixed weights."""
-    found = host(model(batch)).astype(np.float64)
+    found: NDArray[np.float64] = host(model(batch)).astype(np.float64)
     if found.shape[:2] != segments.shape:
         raise AssertionError(
             f"the model returns an array of shape {found.shape} for rows of {segments.shape}, expected [B, T, ...]: "
@@ -102,4 +102,5 @@ def _outputs(model: Callable[[Any], Any], batch: LLMBatch, segments: NDArray[Any
         )
     flat = found.reshape(*segments.shape, -1)
     # Unequal weights, so that changes of several features cannot cancel out.
-    return flat @ np.linspace(1.0, 2.0, flat.shape[-1]) if flat.shape[-1] > 1 else flat[..., 0]
+    found = flat @ np.linspace(1.0, 2.0, flat.shape[-1]) if flat.shape[-1] > 1 else flat[..., 0]
+    return found

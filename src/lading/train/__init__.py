@@ -1,6 +1,25 @@
 """The edge, where loaders and ledgers meet training: any loop, and one file per framework."""
 
+from typing import TYPE_CHECKING
+
 from lading.runtime.lazy import lazy_names
+
+if TYPE_CHECKING:  # the same names for type checkers; a test compares the two lists
+    from lading.train.chunked_mixin import ChunkedTrainingMixin as ChunkedTrainingMixin
+    from lading.train.deepspeed.arguments import DsTrainingArguments as DsTrainingArguments
+    from lading.train.deepspeed.callback import DsCallback as DsCallback
+    from lading.train.deepspeed.trainer import DsTrainer as DsTrainer
+    from lading.train.metrics import (
+        per_dataset_mean as per_dataset_mean,
+        per_dataset_token_mean as per_dataset_token_mean,
+        token_owners as token_owners,
+    )
+    from lading.train.policy import (
+        FollowLosses as FollowLosses,
+        MixtureScheduler as MixtureScheduler,
+        SteerToShares as SteerToShares,
+    )
+    from lading.train.repeating import RepeatingLoader as RepeatingLoader
 
 _HOMES = {
     "ChunkedTrainingMixin": "lading.train.chunked_mixin",

@@ -30,7 +30,7 @@ def accelerated(loader: Loader) -> AcceleratedLoader:
     return AcceleratedLoader(loader)
 
 
-class AcceleratedLoader(DataLoaderStateMixin):
+class AcceleratedLoader(DataLoaderStateMixin):  # type: ignore[misc]
     """A Lading loader as Accelerate knows its own.
 
     Args:

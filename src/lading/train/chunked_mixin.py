@@ -123,7 +123,8 @@ class ChunkedTrainingMixin:
             )
         if data.dataset_train is None and data.dataset_val is None:
             data.setup()
-        return data
+        found: SequenceDataset = data
+        return found
 
 
 def _section(config: Any, name: str) -> Mapping[str, Any]:
@@ -149,5 +150,6 @@ def _named(partition: str, result: tuple[float | None, int]) -> dict[str, Any]:
 
 def _limited(batches: Any, limit: float | int | None) -> Iterable[Any] | None:
     if batches is None or limit is None:
-        return batches
+        found: Iterable[Any] | None = batches
+        return found
     return islice(batches, limit if isinstance(limit, int) else int(limit * len(batches)))

@@ -257,4 +257,5 @@ def _added_over_ranks(counts: np.ndarray) -> np.ndarray:
     device = "cuda" if torch.distributed.get_backend() == "nccl" else "cpu"
     table = torch.from_numpy(counts).to(device)
     add_over_ranks(table)
-    return table.cpu().numpy()
+    found: np.ndarray = table.cpu().numpy()
+    return found

@@ -103,7 +103,7 @@ def accumulate(
             bill = loader.last_bill
             assert bill is not None
             loss = mean_loss(losses, bill) / steps
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
         bills.append(bill)
         total += loss.detach().cpu()
     return bills, total

@@ -13,8 +13,7 @@ import weakref
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset, TensorDataset
 
 from lading.errors import BadSampleError, LoaderError, PlanError, ResumeError, SourceError, WorldError

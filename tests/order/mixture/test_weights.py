@@ -7,8 +7,7 @@ import math
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from lading.errors import MixtureError
 from lading.order.mixture.weights import TOTAL, integer_weights, named_weights, sample_weights, shares, tempered

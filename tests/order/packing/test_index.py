@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from lading.errors import PackingError
-from lading.order.packing import kernels
-from lading.order.packing import plain as packing_plain
+from lading.order.packing import kernels, plain as packing_plain
 from lading.order.packing.index import (
     ALGORITHMS,
     OVERFLOWS,

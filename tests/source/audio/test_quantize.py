@@ -10,8 +10,7 @@ import pytest
 import soundfile
 import soxr
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from lading.errors import SourceError
 from lading.source import audio

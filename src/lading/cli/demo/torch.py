@@ -47,7 +47,8 @@ class Block(nn.Module):
         parts = self.attention(self.norm_1(x)).view(rows, length, 3, HEADS, -1).permute(2, 0, 3, 1, 4)
         seen = functional.scaled_dot_product_attention(parts[0], parts[1], parts[2], is_causal=True)
         x = x + self.out(seen.transpose(1, 2).reshape(rows, length, WIDTH))
-        return x + self.think(self.norm_2(x))
+        found: Tensor = x + self.think(self.norm_2(x))
+        return found
 
 
 class ByteModel(nn.Module):

@@ -97,7 +97,8 @@ def _counts(values: I64, low: int, high: int) -> I64:
         return np.bincount(values - low)
     from lading.ledger.tracker import kernels  # opened at first use: Numba is optional and slow to import
 
-    return kernels.counts(values, low, high)
+    found: I64 = kernels.counts(values, low, high)
+    return found
 
 
 BLOCK_SAMPLES = 1 << 16

@@ -91,8 +91,10 @@ def _array(values: Any) -> NDArray[Any]:
     to_numpy = getattr(values, "numpy", None)
     if to_numpy is None:
         return np.asarray(values)
+    found: NDArray[Any]
     try:
-        return to_numpy()
+        found = to_numpy()
     except (TypeError, RuntimeError):
         # A tensor on a device, or one that requires a gradient, says no at first.
-        return values.detach().cpu().numpy()
+        found = values.detach().cpu().numpy()
+    return found

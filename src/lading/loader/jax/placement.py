@@ -48,11 +48,11 @@ class Placement:
     def make(cls, mesh: Mesh | None, spec: PartitionSpec | None, global_batch_size: int) -> Placement:
         """Return the placement asked for; by default rows are spread over the mesh's first axis, or all devices."""
         mesh = mesh if mesh is not None else Mesh(np.array(jax.devices()), ("data",))
-        return cls(mesh, spec if spec is not None else PartitionSpec(mesh.axis_names[0]), global_batch_size)
+        return cls(mesh, spec if spec is not None else PartitionSpec(mesh.axis_names[0]), global_batch_size)  # type: ignore[no-untyped-call]
 
     def sharding(self, ndim: int) -> NamedSharding:
         """Return the sharding of an array with so many axes."""
-        return NamedSharding(self.mesh, PartitionSpec(*self.spec[:ndim]))
+        return NamedSharding(self.mesh, PartitionSpec(*self.spec[:ndim]))  # type: ignore[no-untyped-call]
 
     def local_rows(self) -> NDArray[np.int64]:
         """Return the rows of a global batch that this process's devices hold, ascending."""

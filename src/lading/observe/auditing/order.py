@@ -147,7 +147,8 @@ def _moved(dataloader: Any, order: Any, rank: int) -> Any:
 
 def _real(starts: NDArray[np.int64], bill: Any) -> NDArray[np.int64]:
     real = bill.is_real
-    return starts[bill.dataset_idx[real]] + bill.idx[real]
+    found: NDArray[np.int64] = starts[bill.dataset_idx[real]] + bill.idx[real]
+    return found
 
 
 def dealt(watched: list[Watched], epoch: int) -> Iterator[int]:

@@ -116,7 +116,8 @@ class Mixed:
             counts = counts + np.bincount(self._block(epoch, block)[0][:inside], minlength=len(self.lengths))
         if epoch:
             counts = counts + epoch * self.stream.counts(self.stream.end)
-        return counts.tolist()
+        found: list[int] = counts.tolist()
+        return found
 
     def weights_at(self, position: int) -> tuple[int, ...]:
         """Return the integer weights in force at an absolute position."""
@@ -162,7 +163,8 @@ class Mixed:
         if self.shuffle == "full" and compiled.enabled() and self._make_tree in (None, CompiledTree):
             from lading.order.mixture import kernels  # opened at first use: Numba is optional and slow to import
 
-            return kernels.indices(datasets, draws, self._lengths.view(np.uint64), self._sides, keys)
+            found: I64 = kernels.indices(datasets, draws, self._lengths.view(np.uint64), self._sides, keys)
+            return found
         lengths = self._lengths[datasets]
         passes, inside = np.divmod(draws, lengths)
         keys = fold(keys[datasets], passes.astype(np.uint64))

@@ -183,8 +183,10 @@ _KINDS: dict[str, Any] = {"stages": Stages, "linear": Linear, "cosine": Cosine, 
 
 def as_schedule(schedule: Any) -> Schedule:
     """Return what was given as a schedule: a list means stages, a mapping with ``kind`` comes from a configuration."""
+    found: Schedule
     if hasattr(schedule, "segments"):
-        return schedule
+        found = schedule
+        return found
     if callable(schedule):
         raise MixtureError(
             "a bare callable does not say how long it is to be followed. "
@@ -198,7 +200,8 @@ def as_schedule(schedule: Any) -> Schedule:
                 f"a schedule has the keys {sorted(schedule)}: expected kind (one of {', '.join(_KINDS)}), points and, "
                 "if wanted, pieces."
             )
-        return _KINDS[kind](**fields)
+        found = _KINDS[kind](**fields)
+        return found
     return Stages(schedule)
 
 

@@ -214,8 +214,7 @@ class CompiledTree:
 
     def __init__(self, weights: Integers, residuals: Integers) -> None:
         # Opened at first use: Numba is optional and slow to import.
-        from lading.order.mixture import kernels
-        from lading.order.mixture import kernels as inverse
+        from lading.order.mixture import kernels, kernels as inverse
 
         self._kernels, self._inverse = kernels, inverse
         w, r = np.asarray(weights, dtype=np.int64), np.asarray(residuals, dtype=np.int64)
@@ -235,16 +234,22 @@ class CompiledTree:
 
     def block(self, lo: int, size: int, already: I64, block_key: int | None) -> tuple[I32, I64]:
         """Return dataset and draw number at each place of the block ``[lo, lo + size)``."""
+        found: tuple[I32, I64]
         if block_key is None:
-            return self._kernels.block_in_order(self.nodes, self.root, lo, size, already)
-        return self._kernels.block(self.nodes, self.root, self.leaves, lo, size, already, np.uint64(block_key))
+            found = self._kernels.block_in_order(self.nodes, self.root, lo, size, already)
+        else:
+            found = self._kernels.block(self.nodes, self.root, self.leaves, lo, size, already, np.uint64(block_key))
+        return found
 
     def positions(self, dataset: int, draws: I64, start: int, end: int, blocks_key: int | None) -> I64:
         """Return the absolute positions of a dataset's draws in a stage ``[start, end)``."""
         table = self.nodes, self.leaf_parent, self.root
+        found: I64
         if blocks_key is None:
-            return self._inverse.positions_in_order(*table, dataset, draws, start)
-        return self._inverse.positions(*table, dataset, draws, start, end, np.uint64(blocks_key))
+            found = self._inverse.positions_in_order(*table, dataset, draws, start)
+            return found
+        found = self._inverse.positions(*table, dataset, draws, start, end, np.uint64(blocks_key))
+        return found
 
 
 def tree_class() -> type[PlainTree] | type[CompiledTree]:

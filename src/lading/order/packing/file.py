@@ -121,7 +121,8 @@ def _mapped(file: Path) -> NDArray[Any]:
         return np.asarray(np.load(file, mmap_mode="r", allow_pickle=False))
     except (OSError, ValueError, EOFError) as error:
         if file.exists() and file.stat().st_size and "empty file" in str(error):
-            return np.load(file, allow_pickle=False)
+            found: NDArray[Any] = np.load(file, allow_pickle=False)
+            return found
         raise PackingError(
             f"{file} cannot be read ({error}). It is missing or cut off; delete the directory and make the index again."
         ) from error

@@ -1,5 +1,7 @@
 """Audio files as training data: quantization in NumPy, and datasets that read files (torch, opened at first use)."""
 
+from typing import TYPE_CHECKING
+
 from lading.runtime.lazy import lazy_names
 from lading.source.audio.quantize import (
     MAX_BITS,
@@ -12,6 +14,13 @@ from lading.source.audio.quantize import (
     q_zero,
     quantize,
 )
+
+if TYPE_CHECKING:  # the same names for type checkers; a test compares the two lists
+    from lading.source.audio.torch import (
+        ChunkedQuantizedAudioDataset as ChunkedQuantizedAudioDataset,
+        QuantizedAudioDataset as QuantizedAudioDataset,
+        collate_audio as collate_audio,
+    )
 
 _HOMES = {
     "ChunkedQuantizedAudioDataset": "lading.source.audio.torch",

@@ -95,7 +95,8 @@ def _minmax(x: np.ndarray) -> np.ndarray:
         return x
     axes = tuple(range(1, x.ndim)) if x.ndim > 2 else None
     low, high = x.min(axis=axes, keepdims=True), x.max(axis=axes, keepdims=True)
-    return (x - low) / (high - low + 1e-6)
+    found: np.ndarray = (x - low) / (high - low + 1e-6)
+    return found
 
 
 def _values(x: Any) -> np.ndarray:

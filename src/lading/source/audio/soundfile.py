@@ -136,7 +136,8 @@ class ClipReader:
                 f"{clip.path} gave {len(data)} frames from {start} on, expected {frames}. "
                 "The file is shorter than its header says, or changed since the dataset was made."
             )
-        return data[:, 0] if data.shape[1] == 1 else data.mean(axis=1)
+        found: F64 = data[:, 0] if data.shape[1] == 1 else data.mean(axis=1)
+        return found
 
     def _open(self, path: str) -> soundfile.SoundFile:
         """Return an open handle of this thread and process: a fork shares file offsets with its parent."""
@@ -156,4 +157,5 @@ def _resample(samples: F64, rate: int, target_rate: int) -> F64:
         import soxr  # optional and only needed where rates differ
     except ImportError as error:
         raise missing_extra("soxr", "audio", f"resampling {rate} Hz to {target_rate} Hz") from error
-    return soxr.resample(samples, rate, target_rate)
+    found: F64 = soxr.resample(samples, rate, target_rate)
+    return found

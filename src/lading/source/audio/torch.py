@@ -23,7 +23,7 @@ from lading.source.audio.soundfile import Clip, ClipReader, audio_files, probe
 IGNORED = -100  # the target that torch's cross entropy leaves out
 
 
-class QuantizedAudioDataset(torch.utils.data.Dataset):
+class QuantizedAudioDataset(torch.utils.data.Dataset[Any]):
     """Windows of the audio files of a folder, quantized.
 
     Args:
@@ -179,7 +179,7 @@ class ChunkedQuantizedAudioDataset(QuantizedAudioDataset):
         """Chunks that one pass over the windows takes."""
         return self.chunks.total_chunks
 
-    def chunk(self, number: int) -> torch.utils.data.Subset:
+    def chunk(self, number: int) -> torch.utils.data.Subset[Any]:
         """Return the windows of one chunk as a dataset; numbers past one pass start the next."""
         return torch.utils.data.Subset(self, self.chunks.get_chunk_indices(number).tolist())
 

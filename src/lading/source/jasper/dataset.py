@@ -270,7 +270,8 @@ class JASPERSteeringDataset(Dataset[dict[str, Tensor]]):
     def memory_usage_mb(self) -> float:
         """Size of all tables in MB; of mapped ones only what is used is in memory."""
         held = [vars(self)[name] for name in (*BY_NAME, "split_indices") if name in vars(self)]
-        return sum(tensor.nbytes for tensor in held) / 1024**2
+        found: float = sum(tensor.nbytes for tensor in held) / 1024**2
+        return found
 
     def reload_negatives(self) -> None:
         """Read the negatives and their tiers again, for instance after mining harder ones; all workers follow."""

@@ -167,7 +167,7 @@ class SharedSteering:
 
     def __init__(self, steering: Steering, epoch: int = 0) -> None:
         self.steering = steering
-        self._numbers = torch.tensor([0, -1, 0]).share_memory_()
+        self._numbers = torch.tensor([0, -1, 0]).share_memory_()  # type: ignore[no-untyped-call]
         self.set_epoch(epoch)
 
     @property

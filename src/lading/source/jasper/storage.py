@@ -137,7 +137,8 @@ def _data_offset(path: Path) -> int:
     with path.open("rb") as file:  # the local header has its own name and padding lengths
         file.seek(records[0].header_offset + 26)
         name, extra = struct.unpack("<HH", file.read(4))
-    return records[0].header_offset + 30 + name + extra
+    found: int = records[0].header_offset + 30 + name + extra
+    return found
 
 
 LARGE_BYTES = 10 * 1024**3
@@ -174,7 +175,8 @@ def open_storage(directory: Path, storage_format: str, use_mmap: bool | None, co
     hdf5 = _hdf5()
     if use_mmap and storage_format == "auto" and not hdf5.mappable(directory) and _has_pt(directory):
         return PtStorage(directory, mapped=True)
-    return hdf5.Hdf5Storage(directory, mapped=bool(use_mmap) or (large and hdf5.mappable(directory)))
+    found: Storage = hdf5.Hdf5Storage(directory, mapped=bool(use_mmap) or (large and hdf5.mappable(directory)))
+    return found
 
 
 def detect_format(directory: Path, storage_format: str) -> str:

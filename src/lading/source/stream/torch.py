@@ -26,7 +26,7 @@ from lading.source.tagged import name_keys, named
 ITEMS = ("samples", "pairs")
 
 
-class TaggedIterableDataset(IterableDataset):
+class TaggedIterableDataset(IterableDataset[Any]):
     """A stream that yields samples with ids, or whole batches ``(data, sample_ids, batch_id)``.
 
     Batches go through ``DataLoader(dataset, batch_size=None)``. Samples are dicts that gain ``idx`` (the place in the

@@ -81,7 +81,8 @@ class TokenColumn:
         offsets = self._offsets[chunk]
         place = row - int(self._starts[chunk])
         first, last = int(offsets[place]), int(offsets[place + 1])
-        return self._values[chunk][first + start : min(first + stop, last)]
+        found: NDArray[Any] = self._values[chunk][first + start : min(first + stop, last)]
+        return found
 
     def fingerprint(self) -> dict[str, Any]:
         """Return what identifies the content: Hugging Face's own fingerprint, or the schema."""

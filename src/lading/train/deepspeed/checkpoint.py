@@ -186,7 +186,7 @@ def seed_random(seed: int, rank: int) -> None:
 def save_random(folder: Path, rank: int) -> None:
     """Write the state of every generator of this process into a checkpoint."""
     version, words, gauss = random.getstate()
-    name, keys, position, has_gauss, cached = np.random.get_state()  # type: ignore[misc]  # noqa: NPY002
+    name, keys, position, has_gauss, cached = np.random.get_state()  # noqa: NPY002
     state: dict[str, Any] = {
         "torch": torch.get_rng_state(),
         "device": get_accelerator().get_rng_state(),

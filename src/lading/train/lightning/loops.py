@@ -85,12 +85,14 @@ def iterate_anew(trainer: Trainer) -> None:
 
 def batches_done(trainer: Trainer) -> int:
     """Return the batches of its epoch that Lightning counts as trained on."""
-    return _batches(trainer).processed
+    found: int = _batches(trainer).processed
+    return found
 
 
 def batch_in_flight(trainer: Trainer) -> bool:
     """Say whether a batch was taken and is not yet trained on: Lightning takes it again after a restart."""
-    return _batches(trainer).ready > _batches(trainer).processed
+    found: bool = _batches(trainer).ready > _batches(trainer).processed
+    return found
 
 
 def is_mid_epoch(trainer: Trainer) -> bool:

@@ -26,8 +26,8 @@ from typing import Any
 import yaml
 from lightning.pytorch import Callback, LightningDataModule, LightningModule, Trainer, seed_everything
 from lightning.pytorch.callbacks import ModelCheckpoint
-from lightning.pytorch.utilities.exceptions import MisconfigurationException
-from lightning.pytorch.utilities.rank_zero import rank_zero_only, rank_zero_warn
+from lightning.pytorch.utilities.exceptions import MisconfigurationException  # type: ignore[attr-defined]
+from lightning.pytorch.utilities.rank_zero import rank_zero_only, rank_zero_warn  # type: ignore[attr-defined]
 
 from lading.datamodule import chunked, sequence
 from lading.datamodule.config import Component, Config, made, wrong
@@ -46,7 +46,8 @@ def data_module(config: Config) -> LightningDataModule:
     loader, accounted = _loader_arguments(config), _accounted(config)
     data = config.dataset.make(**_fitting(config.dataset, config, loader, accounted))
     if isinstance(data, sequence.SequenceDataset):
-        return _ours(data, sizes)
+        found: LightningDataModule = _ours(data, sizes)
+        return found
     if isinstance(data, LightningDataModule):
         if any(sizes) and not config.dataset.takes("train_chunk_size"):
             key = "train.train_chunk_size" if sizes[0] else "train.val_chunk_size"

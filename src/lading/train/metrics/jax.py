@@ -48,4 +48,5 @@ def add_over_processes(table: NDArray[Any]) -> NDArray[Any]:
         return table
     words = np.ascontiguousarray(table).view(np.uint32)
     gathered = np.asarray(multihost_utils.process_allgather(words))
-    return np.ascontiguousarray(gathered.reshape(-1, *words.shape)).view(np.float64).sum(axis=0)
+    found: NDArray[Any] = np.ascontiguousarray(gathered.reshape(-1, *words.shape)).view(np.float64).sum(axis=0)
+    return found

@@ -10,8 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from tests.source.jasper.jasper_directory import table
 
 from lading.errors import SourceError

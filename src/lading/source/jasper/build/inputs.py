@@ -212,7 +212,8 @@ def _from_file(path: Path, thing: str, texts: Sequence[str] | None) -> NDArray[A
         raise SourceError(f"{thing} embeddings not found: {path}.")
     if path.suffix == ".npy":
         try:
-            return np.load(path, allow_pickle=False)
+            found: NDArray[Any] = np.load(path, allow_pickle=False)
+            return found
         except (ValueError, OSError, EOFError) as error:
             raise SourceError(f"{path} cannot be read as .npy: {error}.") from error
     if path.suffix == ".pt":
@@ -244,7 +245,8 @@ def _vectors(column: pa.ChunkedArray, name: str) -> F32:
     if len(set(lengths.tolist())) > 1 or flat.null_count:
         raise SourceError(f"{name} has vectors of different lengths, expected the same for all.")
     values = flat.flatten().to_numpy(zero_copy_only=False)
-    return values.reshape(len(flat), -1).astype(np.float32)
+    found: F32 = values.reshape(len(flat), -1).astype(np.float32)
+    return found
 
 
 def _first_rows(vectors: F32, numbers: I64) -> F32:

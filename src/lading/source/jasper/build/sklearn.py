@@ -42,4 +42,5 @@ class TfidfEmbedding:
 
     def __call__(self, texts: Sequence[str]) -> F32:
         """Return a unit vector for each text; zero for a text of unknown words."""
-        return normalize(self._svd.transform(self._words.transform(texts))).astype(np.float32)
+        found: F32 = normalize(self._svd.transform(self._words.transform(texts))).astype(np.float32)
+        return found
