@@ -1,0 +1,303 @@
+"""Read untrusted JSON with every field checked: type, range, length. One reader for every format.
+
+    origin = Origin("runs/7/run.json", CorruptLedgerError, "Restore it from a copy.")
+    record = origin.record(data)                  bytes ──▶ Fields
+    record.only("run", "datasets", "start_step")
+    record.integer("start_step", low=0)
+    record.texts("datasets", longest=200)
+    record.maybe(Fields.integer, "chunk_batches", low=1)
+
+Whatever the bytes are, the outcome is a checked value or the origin's own
+error, which names file, place, what was expected and what was found. Nothing
+here costs more than time and memory proportional to the (bounded) input.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import operator
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
+
+from lading.errors import LadingError
+from lading.runtime.shown import found as brief, shown
+
+MOST_BYTES = 1 << 26
+MOST_VALUES = 5_000_000
+MOST_CONTAINERS = 1_000_000
+MOST_DEPTH = 64
+MOST_ITEMS = 1 << 22
+LONGEST_TEXT = 1 << 12
+INT64_MAX = (1 << 63) - 1
+
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_HEX = re.compile(r"[0-9a-f]*")
+_CONTAINERS = (dict, list)
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where values come from, and how to refuse them.
+
+    Attributes:
+        file: File or thing that is read, for errors.
+        error: Class of the errors.
+        way_out: What the user can do about damage; the end of every error.
+    """
+
+    file: str | Path
+    error: type[LadingError]
+    way_out: str = ""
+
+    def refuse(self, place: str, expected: str, found: str) -> NoReturn:
+        """Raise the error for one place of the file."""
+        where = f"{self.file}: {place}" if place else str(self.file)
+        raise self.error(shown(f"{where}: expected {expected}, found {found}. {self.way_out}".rstrip()))
+
+    def read(self, most_bytes: int = MOST_BYTES) -> bytes:
+        """Return the content of the file; one that is missing, no file, or too large is refused."""
+        path = Path(self.file)
+        try:
+            if path.exists() and not path.is_file():
+                self.refuse("", "a file", "something else")  # a pipe would be waited for
+            with open(path, "rb") as file:
+                data = file.read(most_bytes + 1)
+        except (OSError, ValueError) as error:
+            self.refuse("", "a file that can be read", str(getattr(error, "strerror", None) or error))
+        if len(data) > most_bytes:
+            self.refuse("", f"at most {most_bytes} bytes", "more")
+        return data
+
+    def json(self, data: bytes | str) -> Any:
+        """Return the value of a JSON text: no key twice, no NaN, and no more than memory holds easily."""
+        data = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
+        self._bound(data)
+        try:
+            value = json.loads(data.decode(), object_pairs_hook=self._object, parse_constant=self._constant)
+            if _SURROGATE.search(data):  # half a character cannot be written to any file or terminal
+                json.dumps(value, ensure_ascii=False).encode()
+        except RecursionError:
+            self.refuse("", f"JSON of at most {MOST_DEPTH} levels", "more")
+        except ValueError as error:
+            self.refuse("", "JSON", f"something else ({error})")
+        if _deeper_than(value, MOST_DEPTH):
+            self.refuse("", f"JSON of at most {MOST_DEPTH} levels", "more")
+        return value
+
+    def record(self, data: bytes | str) -> Fields:
+        """Return the fields of a JSON object."""
+        return Fields(self.json(data), self)
+
+    def _bound(self, data: bytes) -> None:
+        if len(data) > MOST_BYTES:
+            self.refuse("", f"at most {MOST_BYTES} bytes", str(len(data)))
+        if data.count(b",") > MOST_VALUES or data.count(b"[") + data.count(b"{") > MOST_CONTAINERS:
+            self.refuse("", f"at most {MOST_VALUES} values in {MOST_CONTAINERS} lists and objects", "more")
+
+    def _object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        value = dict(pairs)
+        if len(value) < len(pairs):
+            names = [name for name, _ in pairs]
+            self.refuse("", "every key once", f"{brief(next(n for n in names if names.count(n) > 1))} twice")
+        return value
+
+    def _constant(self, name: str) -> NoReturn:
+        self.refuse("", "finite numbers", name)
+
+
+class Fields:
+    """The fields of an object, or the items of a list, read one by one.
+
+    Args:
+        values: What was parsed; a mapping or a list.
+        origin: Where it comes from.
+        place: Where in it, for errors.
+    """
+
+    def __init__(self, values: Any, origin: Origin, place: str = "") -> None:
+        if not isinstance(values, Mapping):
+            origin.refuse(place, "an object with named fields", _kind(values))
+        self._values: Mapping[Any, Any] = values
+        self.origin, self.place = origin, place
+
+    def __contains__(self, key: str | int) -> bool:
+        return key in self._values
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the keys."""
+        return iter(self._values)
+
+    def refuse(self, key: str | int, expected: str) -> NoReturn:
+        """Raise the error for one field."""
+        found = brief(self._values[key]) if key in self._values else "nothing"
+        self.origin.refuse(self.place_of(key), expected, found)
+
+    def place_of(self, key: str | int) -> str:
+        """Return where a field is, for errors."""
+        if isinstance(key, int):
+            return f"{self.place}[{key}]"
+        name = brief(key).strip("'\"")
+        return f"{self.place}.{name}" if self.place else name
+
+    def only(self, *known: str) -> None:
+        """Refuse fields of other names."""
+        for key in self._values:
+            if key not in known:
+                self.origin.refuse(self.place_of(key), f"only the fields {', '.join(known)}", f"{brief(key)} besides")
+
+    def maybe(
+        self, read: Callable[Concatenate[Fields, str, P], T], key: str, *args: P.args, **more: P.kwargs
+    ) -> T | None:
+        """Read a field that may be null or missing: ``maybe(Fields.integer, "chunk_batches", low=1)``."""
+        return None if self._values.get(key) is None else read(self, key, *args, **more)
+
+    def value(self, key: str | int) -> Any:
+        """Return a field as it is; only its presence is checked."""
+        if key not in self._values:
+            self.refuse(key, "a value")
+        return self._values[key]
+
+    def integer(self, key: str | int, *, low: int = -INT64_MAX - 1, high: int = INT64_MAX) -> int:
+        """Return an integer from ``low`` to ``high``."""
+        value = self._values.get(key)
+        number = None if isinstance(value, bool) else _index(value)
+        if number is None or not low <= number <= high:
+            self.refuse(key, f"an integer from {low} to {high}")
+        return number
+
+    def number(self, key: str | int, *, low: float = -math.inf, high: float = math.inf) -> float:
+        """Return a finite number from ``low`` to ``high``."""
+        value = self._values.get(key)
+        number = math.nan
+        if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300:
+            number = float(value)
+        if not (math.isfinite(number) and low <= number <= high):
+            bounds = "" if math.isinf(low) and math.isinf(high) else f" from {low} to {high}"
+            self.refuse(key, f"a finite number{bounds}")
+        return number
+
+    def flag(self, key: str | int) -> bool:
+        """Return true or false."""
+        value = self._values.get(key)
+        if not isinstance(value, bool):
+            self.refuse(key, "true or false")
+        return value
+
+    def text(self, key: str | int, *, choices: Sequence[str] = (), longest: int = LONGEST_TEXT) -> str:
+        """Return a text; one of ``choices`` where they are given."""
+        value = self._values.get(key)
+        if not isinstance(value, str) or (choices and value not in choices):
+            self.refuse(key, f"one of {', '.join(choices)}" if choices else "a text")
+        if len(value) > longest:
+            self.refuse(key, f"a text of at most {longest} characters")
+        return value
+
+    def hexadecimal(self, key: str | int, *, digits: int) -> str:
+        """Return a text of exactly so many lower-case hexadecimal digits."""
+        value = self._values.get(key)
+        if not isinstance(value, str) or len(value) != digits or not _HEX.fullmatch(value):
+            self.refuse(key, f"{digits} hexadecimal digits")
+        return value
+
+    def file_name(self, key: str | int) -> str:
+        """Return the bare name of a file: no folder, no way up, no hidden file."""
+        value = self.text(key, longest=255)
+        if not is_bare_name(value):
+            self.refuse(key, "the bare name of a file")
+        return value
+
+    def record(self, key: str | int) -> Fields:
+        """Return the fields of an object."""
+        if not isinstance(self._values.get(key), Mapping):
+            self.refuse(key, "an object with named fields")
+        return Fields(self._values[key], self.origin, self.place_of(key))
+
+    def items(self, key: str | int, *, least: int = 0, most: int = MOST_ITEMS) -> Items:
+        """Return the items of a list, to be read one by one."""
+        value = self._values.get(key)
+        if not isinstance(value, list | tuple) or not least <= len(value) <= most:
+            self.refuse(key, f"a list of {least} to {most} items")
+        return Items(value, self.origin, self.place_of(key))
+
+    def records(self, key: str | int, *, least: int = 0, most: int = MOST_ITEMS) -> list[Fields]:
+        """Return the fields of each object of a list."""
+        items = self.items(key, least=least, most=most)
+        return [items.record(i) for i in items]
+
+    def integers(
+        self,
+        key: str | int,
+        *,
+        low: int = -INT64_MAX - 1,
+        high: int = INT64_MAX,
+        least: int = 0,
+        most: int = MOST_ITEMS,
+    ) -> list[int]:
+        """Return a list of integers from ``low`` to ``high``."""
+        value: Any = self._values.get(key)
+        fits = type(value) is list and least <= len(value) <= most
+        if fits and all(type(v) is int and low <= v <= high for v in value):  # millions of them, in little time
+            return list(value)
+        items = self.items(key, least=least, most=most)
+        return [items.integer(i, low=low, high=high) for i in items]
+
+    def texts(
+        self, key: str | int, *, longest: int = LONGEST_TEXT, least: int = 0, most: int = MOST_ITEMS
+    ) -> list[str]:
+        """Return a list of texts."""
+        items = self.items(key, least=least, most=most)
+        return [items.text(i, longest=longest) for i in items]
+
+
+class Items(Fields):
+    """The items of a list, by their number; read like fields."""
+
+    def __init__(self, values: Sequence[Any], origin: Origin, place: str) -> None:
+        super().__init__(dict(enumerate(values)), origin, place)
+
+
+def is_bare_name(name: str) -> bool:
+    """Say whether a name stays in its folder: one component, neither empty nor hidden, nothing that cannot be seen."""
+    return bool(name) and not name.startswith(".") and not set(name) & {"/", "\\"} and name.isprintable()
+
+
+def _index(value: Any) -> int | None:
+    """Return an integer of any kind (NumPy's, a tensor's) as Python's own."""
+    if type(value) is int:
+        return value
+    try:
+        return operator.index(value)
+    except Exception:  # a tensor of several numbers raises what it likes
+        return None
+
+
+def _kind(value: Any) -> str:
+    words = {
+        list: "a list",
+        str: "a text",
+        int: "a number",
+        float: "a number",
+        bool: "true or false",
+        type(None): "null",
+    }
+    return words.get(type(value), type(value).__name__)
+
+
+def _deeper_than(value: Any, depth: int) -> bool:
+    level = [value] if isinstance(value, _CONTAINERS) else []
+    for _ in range(depth):
+        inner = (v.values() if isinstance(v, dict) else v for v in level)
+        level = [v for values in inner for v in values if isinstance(v, _CONTAINERS)]
+        if not level:
+            return False
+    return True

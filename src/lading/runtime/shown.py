@@ -1,0 +1,49 @@
+"""Text from outside as it may be shown: what is no printable character becomes its escape.
+
+    shown("code\\x1b[2J")    code\\x1b[2J, as eight visible characters after "code"
+
+Names of datasets, reasons, file names and decoded samples may hold escape
+sequences, control characters, bidi overrides or characters nobody can see.
+A terminal obeys them, a browser reorders the line. They are shown instead.
+"""
+
+from __future__ import annotations
+
+import reprlib
+import unicodedata
+from typing import Any
+
+_FOUND_CHARACTERS = 80
+_PLAIN_BITS = 256
+
+
+def shown(text: str) -> str:
+    """Return a text in which every character can be seen and none acts: on one line, without escape sequences.
+
+    >>> shown("caf\\u00e9 \\u4e2d"), shown("a\\nb\\u202ec")
+    ('café 中', 'a\\\\nb\\\\u202ec')
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or unicodedata.category(c) == "Zs" else _escaped(c) for c in text)
+
+
+def found(value: Any) -> str:
+    """Return a value from outside in short, for the end of an error message: ``found 'x'``."""
+    return shown(_Brief().repr(value))
+
+
+class _Brief(reprlib.Repr):
+    """``repr`` of any value in about a line, in little time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxstring = self.maxother = _FOUND_CHARACTERS
+
+    def repr_int(self, value: int, level: int) -> str:
+        """Describe integers that Python refuses to write out."""
+        return repr(value) if value.bit_length() <= _PLAIN_BITS else f"an integer of {value.bit_length()} bits"
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape", "surrogatepass").decode("ascii")
