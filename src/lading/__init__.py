@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from lading import errors
 from lading.errors import LadingError
 from lading.identity import Bill, Deviation, Place, SampleId, World
-from lading.order import Block, Dataset, Permutation, Plan, Rebatch, Reweight
+from lading.order import Block, Permutation, Plan, PlannedDataset, Rebatch, Reweight
 from lading.runtime.lazy import lazy_names
 
 if TYPE_CHECKING:  # the same names for type checkers; a test compares the two lists
@@ -162,7 +162,7 @@ _HOMES = {
 __all__ = [
     "Bill",
     "Block",
-    "Dataset",
+    "PlannedDataset",
     "Deviation",
     "LadingError",
     "Permutation",

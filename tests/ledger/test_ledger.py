@@ -15,7 +15,7 @@ from hypothesis import given, settings, strategies as st
 from lading.errors import ConfigError, LedgerError, ResumeError
 from lading.identity import Bill, Deviation, World
 from lading.ledger import Ledger
-from lading.order import Dataset, Plan, Reweight
+from lading.order import Plan, PlannedDataset, Reweight
 from lading.order.mixture.spec import MixtureSpec
 from lading.report import open_run
 
@@ -269,7 +269,7 @@ def test_exceptions_are_kept_by_name(tmp_path: Path):
 
 def test_plan_events_are_followed_and_undone_with_their_attempt(tmp_path: Path):
     """A reweighting made after the checkpoint that a run resumes from never happened."""
-    datasets = (Dataset("a", 9000), Dataset("b", 9000))
+    datasets = (PlannedDataset("a", 9000), PlannedDataset("b", 9000))
     plan = Plan(datasets, 256, seed=1, mixture=MixtureSpec(18_000, ((0, (2**30, 2**30)),)))
     event = Reweight(step=10, position=8192, weights=(2**31 - 2**28, 2**28))
     with Ledger(tmp_path, plan) as ledger:

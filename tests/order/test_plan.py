@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 
 from lading.errors import PlanError
 from lading.identity import World, total_digest
-from lading.order import Block, Dataset, Plan, Rebatch
+from lading.order import Block, Plan, PlannedDataset, Rebatch
 
 lengths = st.dictionaries(st.sampled_from(["code", "prose", "web", "maths"]), st.integers(0, 40), min_size=1).filter(
     lambda d: sum(d.values()) > 0
@@ -219,7 +219,11 @@ GOLDEN_SAMPLES = [(0, 450), (0, 169), (0, 95), (0, 467)]
 def test_plan_version_1_is_frozen():
     """Golden plan: JSON, fingerprint, batch id, names and digest of a step."""
     plan = Plan(
-        (Dataset("code", 1000, "c0de"), Dataset("prose", 500)), 4, seed=7, chunk_batches=10, events=(Block(5, 0, (3,)),)
+        (PlannedDataset("code", 1000, "c0de"), PlannedDataset("prose", 500)),
+        4,
+        seed=7,
+        chunk_batches=10,
+        events=(Block(5, 0, (3,)),),
     )
     bill = plan.bill(41)
 
@@ -252,7 +256,7 @@ def test_plan_version_1_is_frozen():
         (lambda: Plan.make(10, 4, chunk_batches=-1), "chunk_batches is -1"),
         (lambda: Plan.make(10, 4, shuffle="yes"), "shuffle is 'yes': expected one of 'full', 'none', 'block'"),
         (lambda: Plan.make(10, 4, seed=1.5), "seed is 1.5"),
-        (lambda: Plan((Dataset("a", 1), Dataset("a", 2)), 4), "different names"),
+        (lambda: Plan((PlannedDataset("a", 1), PlannedDataset("a", 2)), 4), "different names"),
         (lambda: Plan.make(3, 4, drop_last=True).bill(0), "nothing would ever be delivered"),
         (lambda: Plan.make(10, 4).bill(-1), "step -1 is negative"),
         (lambda: Plan.make(10, 4).where("b", 0), "no dataset 'b' in the plan: it has 'data'"),
@@ -272,8 +276,8 @@ def test_bad_plans_are_refused_with_a_way_out(make_it, message):
 
 def test_differences_are_named_one_by_one():
     """Two plans: every change in words."""
-    old = Plan((Dataset("code", 10_000, "aa"), Dataset("prose", 5)), 4, seed=1)
-    new = Plan((Dataset("code", 9_998, "aa"), Dataset("web", 5)), 8, seed=2, shuffle="none")
+    old = Plan((PlannedDataset("code", 10_000, "aa"), PlannedDataset("prose", 5)), 4, seed=1)
+    new = Plan((PlannedDataset("code", 9_998, "aa"), PlannedDataset("web", 5)), 8, seed=2, shuffle="none")
 
     assert old.differences(new) == [
         "dataset 'prose' is gone",
@@ -283,7 +287,7 @@ def test_differences_are_named_one_by_one():
         "shuffle full -> none",
         "global batch size 4 -> 8",
     ]
-    many = Plan(tuple(Dataset(f"dataset number {i}", 5) for i in range(100)), 4)
+    many = Plan(tuple(PlannedDataset(f"dataset number {i}", 5) for i in range(100)), 4)
     assert many.differences(Plan(many.datasets[:-1], 4)) == [
         "datasets (too many to list: 100 -> 99) differ in name, length or content"
     ]

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from lading.order.dataset import Dataset
+from lading.order.dataset import PlannedDataset
 from lading.order.event import Reweight
 from lading.order.mixture.request import MixtureRequest, mixture
 from lading.order.mixture.weights import integer_weights
 from lading.order.plan import Plan
 from lading.order.simulation import changes, forecast
 
-DATA = (Dataset("code", 3000, mean_tokens=10), Dataset("prose", 400), Dataset("web", 90_000))
+DATA = (PlannedDataset("code", 3000, mean_tokens=10), PlannedDataset("prose", 400), PlannedDataset("web", 90_000))
 
 
 def planned(**request) -> Plan:

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, strategies as st
 
 from lading.order import simulation
-from lading.order.dataset import Dataset
+from lading.order.dataset import PlannedDataset
 from lading.order.mixture.request import MixtureRequest, mixture
 from lading.order.plan import Plan
 from lading.order.simulation import reached
 
-DATA = (Dataset("tiny", 5), Dataset("small", 700), Dataset("large", 9000))
+DATA = (PlannedDataset("tiny", 5), PlannedDataset("small", 700), PlannedDataset("large", 9000))
 
 
 def planned(drop_last: bool = False, **request) -> Plan:

@@ -28,7 +28,7 @@ from rich.text import Text
 
 from lading.cli.output import Json, answer
 from lading.errors import ConfigError
-from lading.order import Dataset, Plan
+from lading.order import Plan, PlannedDataset
 from lading.order.mixture.request import MixtureRequest, mixture
 from lading.order.mixture.schedule import Duration
 from lading.order.simulation import Forecast, forecast
@@ -92,7 +92,7 @@ def _plan(path: str, found: dict[str, Any]) -> Plan:
     return Plan(datasets, batch, mixture=spec, **simple)
 
 
-def _datasets(path: str, found: Any) -> tuple[Dataset, ...]:
+def _datasets(path: str, found: Any) -> tuple[PlannedDataset, ...]:
     if not isinstance(found, dict) or not found:
         raise ConfigError(f"{path}: datasets: expected names and lengths, found {json.dumps(found, default=str)}.")
     datasets = []
@@ -103,7 +103,7 @@ def _datasets(path: str, found: Any) -> tuple[Dataset, ...]:
             raise ConfigError(
                 f"{path}: datasets.{name}: expected a number of samples, or length and mean_tokens, found {value!r}."
             )
-        datasets.append(Dataset(str(name), length, mean_tokens=None if tokens is None else float(tokens)))
+        datasets.append(PlannedDataset(str(name), length, mean_tokens=None if tokens is None else float(tokens)))
     return tuple(datasets)
 
 

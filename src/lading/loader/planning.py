@@ -21,7 +21,7 @@ import numpy as np
 
 from lading.errors import MixtureError, SourceError
 from lading.identity import fingerprint
-from lading.order.dataset import Dataset
+from lading.order.dataset import PlannedDataset
 from lading.order.mixture.request import MixtureRequest, mixture
 from lading.order.mixture.spec import MixtureSpec
 from lading.order.plan import Plan
@@ -108,7 +108,7 @@ def make_plan(loader: Loader, first_batch: int | None = None) -> Plan:
         first_batch: Global batch size a resumed run began with: its schedule counts in those steps.
     """
     datasets = tuple(
-        Dataset(
+        PlannedDataset(
             name,
             len(r.source),
             describe(r, loader.fingerprint),
@@ -135,7 +135,7 @@ def make_plan(loader: Loader, first_batch: int | None = None) -> Plan:
 
 
 def planned_mixture(
-    datasets: Sequence[Dataset], ready: Any, request: MixtureRequest, policy: Any, batch: int, drop_last: bool
+    datasets: Sequence[PlannedDataset], ready: Any, request: MixtureRequest, policy: Any, batch: int, drop_last: bool
 ) -> MixtureSpec | None:
     """Return the mixture of a loader's plan, or None where every sample comes once an epoch.
 

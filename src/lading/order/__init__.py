@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from lading.order.chunked_sampler import ChunkedSampler
 from lading.order.clock import Clock, Location
-from lading.order.dataset import Dataset
+from lading.order.dataset import PlannedDataset
 from lading.order.event import Block, Event, Rebatch, Reweight
 from lading.order.permutation import ORDER_VERSION, Permutation
 from lading.order.plan import Plan
@@ -31,7 +31,7 @@ __all__ = [
     "Block",
     "ChunkedSampler",
     "Clock",
-    "Dataset",
+    "PlannedDataset",
     "Event",
     "Location",
     "Order",

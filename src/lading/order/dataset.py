@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
-class Dataset:
+class PlannedDataset:
     """Name, number of samples, and what identifies the content.
 
     Attributes:

@@ -25,7 +25,7 @@ from lading.identity import Bill, Deviation, Place, World, fingerprint
 from lading.identity.hashing import key64, text64
 from lading.order import plan_json
 from lading.order.clock import Clock, Location
-from lading.order.dataset import Dataset
+from lading.order.dataset import PlannedDataset
 from lading.order.event import Block, Event, Rebatch, Reweight
 from lading.order.mixture.order import Mixed
 from lading.order.mixture.spec import MixtureSpec
@@ -53,7 +53,7 @@ class Plan:
         events: What changed the plan while it ran.
     """
 
-    datasets: tuple[Dataset, ...]
+    datasets: tuple[PlannedDataset, ...]
     global_batch_size: int
     seed: int = 0
     shuffle: str = "full"
@@ -75,7 +75,7 @@ class Plan:
         (4, 3)
         """
         named = {"data": lengths} if isinstance(lengths, int) else lengths
-        return cls(tuple(Dataset(name, n) for name, n in named.items()), batch_size, **fields)
+        return cls(tuple(PlannedDataset(name, n) for name, n in named.items()), batch_size, **fields)
 
     def bill(self, step: int, *, world: World | None = None, pad: bool | None = None) -> Bill:
         """Return what a step holds.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from lading.errors import PlanError
 from lading.identity import fingerprint
-from lading.order.dataset import Dataset
+from lading.order.dataset import PlannedDataset
 from lading.order.event import event_from_dict, event_to_dict
 from lading.order.mixture.spec import MixtureSpec
 from lading.order.permutation import ORDER_VERSION
@@ -81,7 +81,7 @@ def fields_from_json(text: str) -> dict[str, Any]:
     return {
         **{name: fields[name] for name in simple},
         **({"block_samples": block_samples} if block_samples else {}),
-        "datasets": tuple(Dataset(**d) for d in fields["datasets"]),
+        "datasets": tuple(PlannedDataset(**d) for d in fields["datasets"]),
         "mixture": MixtureSpec.from_dict(mixture) if mixture else None,
         "events": tuple(event_from_dict(e) for e in fields.get("events", [])),
     }

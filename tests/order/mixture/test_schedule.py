@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from lading.errors import MixtureError
-from lading.order.dataset import Dataset
+from lading.order.dataset import PlannedDataset
 from lading.order.mixture.request import MixtureRequest, as_integers, mixture
 from lading.order.mixture.rounds import BLOCK
 from lading.order.mixture.schedule import Cosine, Duration, Function, Linear, Stages, Temperature, as_schedule
@@ -14,7 +14,7 @@ from lading.order.mixture.spec import MAX_STAGES
 from lading.order.mixture.weights import TOTAL, integer_weights, shares
 from lading.order.plan import Plan
 
-DATA = (Dataset("code", 100_000, mean_tokens=100), Dataset("prose", 50_000, mean_tokens=1000))
+DATA = (PlannedDataset("code", 100_000, mean_tokens=100), PlannedDataset("prose", 50_000, mean_tokens=1000))
 A, B = {"code": 1.0, "prose": 0.0}, {"code": 0.2, "prose": 0.8}
 
 
@@ -132,11 +132,11 @@ def test_schedules_that_make_no_sense_are_refused():
         as_schedule({"kind": "sine", "points": []})
     with pytest.raises(MixtureError, match="expected 1 to 4096 stages"):
         stages_of([(f"{k * 3000}sp" if k else 0, [1, k + 1]) for k in range(5000)])
-    unknown = (Dataset("a", 10), Dataset("b", 10))
+    unknown = (PlannedDataset("a", 10), PlannedDataset("b", 10))
     with pytest.raises(MixtureError, match="the mean tokens per sample are not known"):
         mixture(unknown, MixtureRequest(schedule=[(0, [1, 1]), ("5tok", [1, 2])]), 10)
     with pytest.raises(MixtureError, match="'b' is empty but has a weight"):
-        mixture((Dataset("a", 10), Dataset("b", 0)), MixtureRequest(weights=[1, 1]), 10)
+        mixture((PlannedDataset("a", 10), PlannedDataset("b", 0)), MixtureRequest(weights=[1, 1]), 10)
     with pytest.raises(MixtureError, match="epoch_samples=5 cannot be used with stopping='first_exhausted'"):
         mixture(DATA, MixtureRequest(weights=A, stopping="first_exhausted", epoch_samples=5), 10)
 

@@ -27,7 +27,7 @@ from lading.loader.jax.host_rows import read_rows
 from lading.loader.jax.placement import Placement
 from lading.loader.planning import describe, location_of, mean_tokens_of, planned_mixture
 from lading.loader.state import make_state, restored_plan
-from lading.order import Dataset, Plan
+from lading.order import Plan, PlannedDataset
 from lading.order.mixture.request import MixtureRequest
 from lading.runtime.threads import ahead
 from lading.source.reader import reader_of
@@ -92,7 +92,9 @@ class JaxLoader:
     def _make_plan(self, batch: int, shares: tuple[Any, MixtureRequest], *, drop_last: bool, **settings: Any) -> Plan:
         named = zip(self.sources, self._readers, strict=True)
         datasets = tuple(
-            Dataset(name, len(r.source), describe(r, None), mean_tokens_of(name, r.source, None), location_of(r.source))
+            PlannedDataset(
+                name, len(r.source), describe(r, None), mean_tokens_of(name, r.source, None), location_of(r.source)
+            )
             for name, r in named
         )
         mixed = planned_mixture(datasets, *shares, None, batch, drop_last)

@@ -15,7 +15,7 @@ from typing import Any
 
 from lading.errors import MixtureError
 from lading.order.clock import Clock
-from lading.order.dataset import Dataset
+from lading.order.dataset import PlannedDataset
 from lading.order.mixture.rounds import BLOCK, next_block
 from lading.order.mixture.schedule import Schedule, Segment, Temperature, as_schedule
 from lading.order.mixture.spec import LOOKAHEAD_STEPS, MAX_STAGES, UNITS, MixtureSpec, finite_error
@@ -53,11 +53,11 @@ class MixtureRequest:
 
 
 def mixture(
-    datasets: Sequence[Dataset], request: MixtureRequest, global_batch_size: int, drop_last: bool = False
+    datasets: Sequence[PlannedDataset], request: MixtureRequest, global_batch_size: int, drop_last: bool = False
 ) -> MixtureSpec:
     """Return the mixture that a plan of these datasets stores.
 
-    >>> data = [Dataset("code", 1000), Dataset("prose", 500)]
+    >>> data = [PlannedDataset("code", 1000), PlannedDataset("prose", 500)]
     >>> mixture(data, MixtureRequest(weights={"code": 3, "prose": 1}), global_batch_size=8).stages
     ((0, (1610612736, 536870912)),)
     """
@@ -78,14 +78,14 @@ def mixture(
     return MixtureSpec(length, tuple(stages), "restart", request.unit, request.lookahead_steps)
 
 
-def as_integers(datasets: Sequence[Dataset], weights: Weights, unit: str) -> tuple[int, ...]:
+def as_integers(datasets: Sequence[PlannedDataset], weights: Weights, unit: str) -> tuple[int, ...]:
     """Return one set of weights as the integers of a plan; used where weights arrive at run time."""
     integers = _integers(datasets, named_weights(weights, [d.name for d in datasets]), unit)
     _check_empty(datasets, integers)
     return integers
 
 
-def _base(datasets: Sequence[Dataset], request: MixtureRequest) -> list[float]:
+def _base(datasets: Sequence[PlannedDataset], request: MixtureRequest) -> list[float]:
     """Return the weights the mixture starts from."""
     names = [d.name for d in datasets]
     if request.weights is not None:
@@ -104,13 +104,13 @@ def _base(datasets: Sequence[Dataset], request: MixtureRequest) -> list[float]:
     return tempered(base, request.temperature)
 
 
-def _integers(datasets: Sequence[Dataset], weights: Sequence[Any], unit: str) -> tuple[int, ...]:
+def _integers(datasets: Sequence[PlannedDataset], weights: Sequence[Any], unit: str) -> tuple[int, ...]:
     if unit == "tokens":
         weights = sample_weights(weights, [d.mean_tokens for d in datasets], [d.name for d in datasets])
     return integer_weights(weights)
 
 
-def _finite(datasets: Sequence[Dataset], request: MixtureRequest, base: list[float]) -> MixtureSpec:
+def _finite(datasets: Sequence[PlannedDataset], request: MixtureRequest, base: list[float]) -> MixtureSpec:
     if request.schedule is not None:
         raise finite_error(request.stopping, "a schedule")
     if request.epoch_samples is not None:
@@ -127,7 +127,7 @@ def _finite(datasets: Sequence[Dataset], request: MixtureRequest, base: list[flo
 
 
 def _evaluate(
-    datasets: Sequence[Dataset], request: MixtureRequest, base: list[float], clock: Clock
+    datasets: Sequence[PlannedDataset], request: MixtureRequest, base: list[float], clock: Clock
 ) -> list[tuple[int, tuple[int, ...]]]:
     """Cut a schedule into stages of constant weights; of stages that fall into one block the last holds."""
     segments = _points(request).segments([d.name for d in datasets], base)
@@ -187,7 +187,7 @@ def _stop(segment: Segment, clock: Clock, position: int, tokens: Fraction, mean:
     return stop
 
 
-def _mean_tokens(datasets: Sequence[Dataset], stages: Sequence[Sequence[int]]) -> Fraction | None:
+def _mean_tokens(datasets: Sequence[PlannedDataset], stages: Sequence[Sequence[int]]) -> Fraction | None:
     """Return the mean tokens of a sample over some stages of equal length, where it is known."""
     if any(d.mean_tokens is None for d in datasets):
         return None
@@ -200,7 +200,7 @@ def _joined(stages: list[tuple[int, tuple[int, ...]]]) -> list[tuple[int, tuple[
     return [stages[0], *(after for before, after in itertools.pairwise(stages) if before[1] != after[1])]
 
 
-def _check_empty(datasets: Sequence[Dataset], weights: Sequence[int]) -> None:
+def _check_empty(datasets: Sequence[PlannedDataset], weights: Sequence[int]) -> None:
     for dataset, weight in zip(datasets, weights, strict=True):
         if weight and dataset.length < 1:
             raise MixtureError(f"dataset {dataset.name!r} is empty but has a weight. Give it weight 0, or fill it.")
