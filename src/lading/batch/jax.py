@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import jax
@@ -9,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from lading.batch.convert import converted
-from lading.batch.llm import TOKEN_FIELDS
 from lading.errors import SourceError
 from lading.runtime.arrays import framework, host
 
@@ -45,14 +45,9 @@ def refused_if_cut(array: np.ndarray) -> np.ndarray:
     return array
 
 
-def token_structs(batch_size: int, max_length: int) -> dict[str, jax.ShapeDtypeStruct]:
-    """Return the shapes of the [B, T] fields."""
-    return {name: jax.ShapeDtypeStruct((batch_size, max_length), jnp.int32) for name in TOKEN_FIELDS}  # type: ignore[no-untyped-call]
-
-
-def row_structs(batch_size: int) -> dict[str, jax.ShapeDtypeStruct]:
-    """Return the shapes of the [B] fields."""
-    return {name: jax.ShapeDtypeStruct((batch_size,), jnp.int32) for name in ("document_idx", "sequence_idx")}  # type: ignore[no-untyped-call]
+def structs(names: Iterable[str], *shape: int) -> dict[str, jax.ShapeDtypeStruct]:
+    """Return the shape of some fields, int32 each."""
+    return {name: jax.ShapeDtypeStruct(shape, jnp.int32) for name in names}  # type: ignore[no-untyped-call]
 
 
 def zeros(struct: Any) -> Any:

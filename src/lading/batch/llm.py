@@ -102,9 +102,9 @@ class LLMBatch(Batch):
     @staticmethod
     def get_dtype_struct(batch_size: int, max_length: int) -> LLMBatch:
         """Return the batch with a ``jax.ShapeDtypeStruct`` in each field."""
-        from lading.batch.jax import token_structs  # needs JAX, which a batch does not
+        from lading.batch.jax import structs  # needs JAX, which a batch does not
 
-        return LLMBatch(**token_structs(batch_size, max_length))
+        return LLMBatch(**structs(TOKEN_FIELDS, batch_size, max_length))
 
     @classmethod
     def get_sample(cls, batch_size: int, max_length: int) -> Self:
@@ -140,9 +140,10 @@ class LLMIndexedBatch(LLMBatch):
     @staticmethod
     def get_dtype_struct(batch_size: int, max_length: int) -> LLMIndexedBatch:
         """Return the batch with a ``jax.ShapeDtypeStruct`` in each field."""
-        from lading.batch.jax import row_structs, token_structs  # needs JAX, which a batch does not
+        from lading.batch.jax import structs  # needs JAX, which a batch does not
 
-        return LLMIndexedBatch(**token_structs(batch_size, max_length), **row_structs(batch_size))
+        rows = structs(("document_idx", "sequence_idx"), batch_size)
+        return LLMIndexedBatch(**structs(TOKEN_FIELDS, batch_size, max_length), **rows)
 
 
 def _rows(inputs: Any, targets: Any, eod_token_id: int) -> dict[str, Any]:

@@ -15,6 +15,8 @@ process reads the sample, and after every resume.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -79,3 +81,25 @@ class Located(Protocol):
     """A source that knows where it lies."""
 
     def stored_at(self) -> str | None: ...
+
+
+@dataclass(frozen=True)
+class Reader:
+    """How one source is read.
+
+    Attributes:
+        source: The source.
+        columns: Gathers columns of (indices, epoch, keys), or None where samples must be collated.
+        samples: Reads a list of samples of (indices, epoch, keys).
+        keyed: Whether keys are used.
+        file_of: Names the file of a sample, where known.
+    """
+
+    source: Any
+    columns: Callable[[NDArray[np.int64], int, NDArray[np.uint64] | None], Columns] | None
+    samples: Callable[[NDArray[np.int64], int, NDArray[np.uint64] | None], list[Any]]
+    keyed: bool = False
+
+    def file_of(self, index: int) -> str:
+        """Return the file a sample lies in, or an empty text."""
+        return self.source.file_of(index) if isinstance(self.source, InFiles) else ""

@@ -8,41 +8,28 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lading.errors import SourceError
-from lading.source.protocol import Columns, InFiles, KeyedItems, ManyItems, Source, TakesBatches, TakesKeyedBatches
+from lading.source.protocol import (
+    Columns,
+    KeyedItems,
+    ManyItems,
+    Reader,
+    Source,
+    TakesBatches,
+    TakesKeyedBatches,
+)
+
+__all__ = ["Reader", "reader_of", "split_by_source"]
 
 _NO_KEYS = np.empty(0, dtype=np.uint64)
 
 I64 = NDArray[np.int64]
 U64 = NDArray[np.uint64]
-
-
-@dataclass(frozen=True)
-class Reader:
-    """How one source is read.
-
-    Attributes:
-        source: The source.
-        columns: Gathers columns of (indices, epoch, keys), or None where samples must be collated.
-        samples: Reads a list of samples of (indices, epoch, keys).
-        keyed: Whether keys are used.
-        file_of: Names the file of a sample, where known.
-    """
-
-    source: Any
-    columns: Callable[[I64, int, U64 | None], Columns] | None
-    samples: Callable[[I64, int, U64 | None], list[Any]]
-    keyed: bool = False
-
-    def file_of(self, index: int) -> str:
-        """Return the file a sample lies in, or an empty text."""
-        return self.source.file_of(index) if isinstance(self.source, InFiles) else ""
 
 
 def reader_of(source: Any, name: str) -> Reader:
@@ -75,7 +62,7 @@ def _torch_reader(source: Any, name: str) -> Reader | None:
         return None
     from lading.source import torch as torch_sources  # only where torch is loaded can a source be one of its types
 
-    return torch_sources.reader_of(source, name)
+    return torch_sources.reader_of(source, name, reader_of)
 
 
 def _take_keyed(source: TakesKeyedBatches) -> Callable[[I64, int, U64 | None], Columns]:

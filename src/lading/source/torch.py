@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,13 +10,19 @@ import torch
 from torch.utils.data import IterableDataset, Subset, TensorDataset
 
 from lading.errors import SourceError
-from lading.source import reader
 from lading.source.columns import Columns
+from lading.source.protocol import Reader
 from lading.source.torch_buffers import Buffers
 
 
-def reader_of(source: Any, name: str) -> reader.Reader | None:
-    """Return the reader of a torch dataset that can be gathered, or None."""
+def reader_of(source: Any, name: str, inner: Callable[[Any, str], Reader]) -> Reader | None:
+    """Return the reader of a torch dataset that can be gathered, or None.
+
+    Args:
+        source: A dataset.
+        name: Its name, for errors.
+        inner: Finds the reader of a dataset inside a ``Subset``.
+    """
     if isinstance(source, IterableDataset):
         raise SourceError(
             f"dataset {name!r} is an IterableDataset, which has no random access: expected a map-style dataset. "
@@ -23,26 +30,25 @@ def reader_of(source: Any, name: str) -> reader.Reader | None:
         )
     if isinstance(source, torch.Tensor):
         buffers = Buffers(source)
-        return reader.Reader(source, lambda indices, e, k: buffers.select(indices), _rows(source))
+        return Reader(source, lambda indices, e, k: buffers.select(indices), _rows(source))
     # Subclasses may do more than select rows, so only the types themselves are taken apart.
     if type(source) is TensorDataset:
         columns = [Buffers(t) for t in source.tensors]
-        return reader.Reader(source, lambda indices, e, k: tuple(c.select(indices) for c in columns), _rows(source))
+        return Reader(source, lambda indices, e, k: tuple(c.select(indices) for c in columns), _rows(source))
     if type(source) is Columns and all(isinstance(c, torch.Tensor) for c in source.columns.values()):
         named = {name: Buffers(c) for name, c in source.columns.items()}
-        return reader.Reader(
+        return Reader(
             source, lambda indices, e, k: {name: c.select(indices) for name, c in named.items()}, _rows(source)
         )
     if type(source) is Subset:
-        return _subset_reader(source, name)
+        return _subset_reader(source, inner(source.dataset, name))
     return None
 
 
-def _subset_reader(source: Subset[Any], name: str) -> reader.Reader:
-    inner = reader.reader_of(source.dataset, name)
+def _subset_reader(source: Subset[Any], inner: Reader) -> Reader:
     chosen = np.asarray(source.indices, dtype=np.int64)
     columns = inner.columns
-    return reader.Reader(
+    return Reader(
         source,
         None if columns is None else (lambda indices, e, k: columns(chosen[indices], e, k)),
         lambda indices, e, k: inner.samples(chosen[indices], e, k),

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from lading.errors import MissingFileError, SourceError
 from lading.source.jasper.layout import HDF5_FILE, KEYWORDS_HDF5, SPLITS, TABLES, Table, split_table
-from lading.source.jasper.storage import PtStorage, read_only
+from lading.source.jasper.pt import PtStorage, read_only
 
 
 class Hdf5Storage:

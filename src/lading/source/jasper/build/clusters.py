@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lading.errors import SourceError, missing_extra
+from lading.source.jasper.build.vectors import centroids_of
 
 I64 = NDArray[np.int64]
 F32 = NDArray[np.float32]
@@ -71,15 +72,6 @@ def found_clusters(pair_questions: I64, questions: F32, sources: F32, n_clusters
         raise SourceError(f"n_clusters={wanted}, expected 1 to {different}, the number of different question vectors.")
     of_question, centroids = kmeans(questions, wanted, seed)
     return Clusters(of_question[pair_questions], nearest(sources, centroids), centroids)
-
-
-def centroids_of(vectors: F32, clusters: I64) -> F32:
-    """Return the mean vector of each cluster; every cluster has a member."""
-    order = np.argsort(clusters, kind="stable")
-    sizes = np.bincount(clusters)
-    starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
-    sums = np.add.reduceat(vectors[order], starts, axis=0, dtype=np.float64)
-    return (sums / sizes[:, None]).astype(np.float32)
 
 
 def nearest(vectors: F32, centroids: F32) -> I64:

@@ -22,7 +22,7 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 
 from lading.errors import SourceError
-from lading.source.jasper.storage import load
+from lading.source.jasper.pt import load
 from lading.source.spec import as_array
 
 I64 = NDArray[np.int64]

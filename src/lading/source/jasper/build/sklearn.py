@@ -11,7 +11,7 @@ from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.preprocessing import normalize
 
-from lading.source.jasper.build.clusters import centroids_of
+from lading.source.jasper.build.vectors import centroids_of
 
 F32 = NDArray[np.float32]
 EXACT_BELOW = 20_000

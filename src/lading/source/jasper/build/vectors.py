@@ -1,4 +1,4 @@
-"""Steering vectors of pairs: towards the centroid, towards the keywords, away from the centroid.
+"""Centroids, and the steering vectors of pairs: towards the centroid, towards the keywords, away from the centroid.
 
 centroid   unit(centroid - question)          zero if shorter than 1e-8
 keyword    unit(mean of the keyword vectors)  the centroid's where there are none
@@ -67,6 +67,15 @@ def unit(vectors: NDArray[np.floating]) -> F32:
     """Return vectors of length 1; those shorter than 1e-8 become zero."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     return np.where(lengths < 1e-8, 0, vectors / np.maximum(lengths, 1e-8)).astype(np.float32)
+
+
+def centroids_of(vectors: F32, clusters: NDArray[np.int64]) -> F32:
+    """Return the mean vector of each cluster; every cluster has a member."""
+    order = np.argsort(clusters, kind="stable")
+    sizes = np.bincount(clusters)
+    starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+    sums = np.add.reduceat(vectors[order], starts, axis=0, dtype=np.float64)
+    return (sums / sizes[:, None]).astype(np.float32)
 
 
 def _means(keywords: F32, keyword_ids: list[list[int]], dim: int) -> NDArray[np.float64]:
