@@ -28,7 +28,7 @@ $(VENV)/.demo: pyproject.toml constraints.txt
 # Everything, the optional frameworks included; in small groups, because one huge call can backtrack for minutes.
 $(VENV)/.full: $(VENV)/.demo
 	@echo "» installing the test tools and the optional frameworks"
-	@$(PIP) hypothesis pytest pytest-xdist pytest-timeout pytest-rerunfailures ruff mypy types-PyYAML pandas polars build hatchling
+	@$(PIP) hypothesis pytest pytest-xdist pytest-timeout pytest-rerunfailures ruff mypy 'pyright[nodejs]' types-PyYAML pandas polars build hatchling
 	@$(PIP) -e '.[torch,lightning,accelerate,jax,audio,hdf5,jasper,report,fast]'
 	@$(PIP) datasets tensorboard grain orbax-checkpoint playwright kaleido mkdocs-material mkdocstrings-python
 	@DS_BUILD_OPS=0 $(PIP) --no-build-isolation deepspeed

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from lading import PackedRows
 from lading.batch import LLMIndexedBatch, llm_batch
 from lading.loader.jax.loader import JaxLoader
-from lading.order.packing.index import PackingRules
+from lading.order.packing.rules import PackingRules
 from lading.source.tokens.build import build_tokens
 from lading.testing import assert_isolated
 

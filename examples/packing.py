@@ -16,7 +16,7 @@ import torch
 
 from lading import Ledger, Loader, PackedRows, open_run
 from lading.batch import cu_seqlens, llm_batch, max_seqlen
-from lading.order.packing.index import PackingRules
+from lading.order.packing.rules import PackingRules
 from lading.source.tokens.build import build_tokens
 
 

@@ -24,7 +24,7 @@ HERE = {
 # Run by another test, which knows more about them: (file of the test, what it says of the example).
 ELSEWHERE = {
     "ddp.py": ("tests/train/test_torch_loop.py", "ddp.py"),
-    "jasper.py": ("tests/source/jasper/test_example.py", "jasper.py"),
+    "jasper.py": ("tests/source/jasper/test_dataset_example.py", "jasper.py"),
     "jasper_texts.py": ("examples/jasper.py", "jasper_texts"),
     "tones.yaml": ("tests/cli/test_train.py", "tones.yaml"),
     "deepspeed_training.py": ("tests/train/deepspeed/test_trainer.py", "deepspeed_training.py"),

@@ -56,7 +56,8 @@ if TYPE_CHECKING:  # the same names for type checkers; a test compares the two l
     from lading.observe import audit as audit, track as track
     from lading.order import Cosine as Cosine, Linear as Linear, MixtureSpec as MixtureSpec, Stages as Stages
     from lading.order.chunked_sampler import ChunkedSampler as ChunkedSampler
-    from lading.order.packing.index import PackingIndex as PackingIndex, PackingRules as PackingRules
+    from lading.order.packing.index import PackingIndex as PackingIndex
+    from lading.order.packing.rules import PackingRules as PackingRules
     from lading.report import open_run as open_run
     from lading.source import TokenColumn as TokenColumn, build_tokens as build_tokens
     from lading.source.audio.torch import (
@@ -113,7 +114,7 @@ _HOMES = {
     "Linear": "lading.order",
     "MixtureSpec": "lading.order",
     "PackingIndex": "lading.order.packing.index",
-    "PackingRules": "lading.order.packing.index",
+    "PackingRules": "lading.order.packing.rules",
     "Stages": "lading.order",
     # batch
     "Batch": "lading.batch",

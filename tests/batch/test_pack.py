@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 
 from lading.batch import pack
 from lading.errors import PackingError, SourceError
-from lading.order.packing.index import ALGORITHMS, OVERFLOWS
+from lading.order.packing.rules import ALGORITHMS, OVERFLOWS
 
 E = 9
 

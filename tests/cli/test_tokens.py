@@ -10,7 +10,7 @@ import pytest
 from lading.cli import main
 from lading.ledger import Ledger
 from lading.loader import Loader
-from lading.order.packing.index import PackingRules
+from lading.order.packing.rules import PackingRules
 from lading.source.tokens.packed import PackedRows
 
 

@@ -8,11 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from lading.batch.llm import TOKEN_FIELDS, LLMBatch, LLMIndexedBatch
 from lading.errors import SourceError
-from lading.runtime.arrays import framework, namespace
+from lading.runtime.arrays import namespace
 
 INDEX_FIELDS = ("document_idx", "sequence_idx")
 _UNLEARNT = ("inputs_segmentation", "targets_segmentation", "document_idx")
@@ -53,8 +51,4 @@ def _without(column: Any, rows: Any) -> Any:
 
 
 def _stacked(values: list[Any]) -> Any:
-    if framework(values[0]) == "torch":
-        import torch  # loaded already: the values are its tensors
-
-        return torch.stack(values)
-    return np.stack(values)
+    return namespace(values[0]).stack(values)

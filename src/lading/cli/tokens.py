@@ -15,7 +15,8 @@ from rich.table import Table
 from lading.cli.output import Json, answer
 from lading.errors import SourceError
 from lading.order.packing.file import index_for, open_index
-from lading.order.packing.index import PackingIndex, PackingRules
+from lading.order.packing.index import PackingIndex
+from lading.order.packing.rules import PackingRules
 from lading.source.tokens.build import build_tokens
 from lading.source.tokens.store import TokenStore
 from lading.source.tokens.tokenizer import load_tokenizer

@@ -16,7 +16,7 @@ def make_loader(store: str, **options):
     """The loader that all tests of several processes use: packed rows, G = 8, short last batch."""
     from lading.batch import llm_batch
     from lading.loader.jax.loader import JaxLoader
-    from lading.order.packing.index import PackingRules
+    from lading.order.packing.rules import PackingRules
     from lading.source.tokens.packed import PackedRows
 
     rows = PackedRows(store, PackingRules(16, "best_fit", "split"))

@@ -10,7 +10,8 @@ import pytest
 from lading.errors import PackingError
 from lading.order.packing import file as packing_file
 from lading.order.packing.file import index_for, open_index, save_index
-from lading.order.packing.index import PackingIndex, PackingRules
+from lading.order.packing.index import PackingIndex
+from lading.order.packing.rules import PackingRules
 
 LENGTHS = np.array([5, 9, 3, 0, 16, 7])
 

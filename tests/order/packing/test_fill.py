@@ -8,7 +8,8 @@ from hypothesis import given, strategies as st
 
 from lading.errors import PackingError
 from lading.order.packing.fill import fill_rows, read_rows
-from lading.order.packing.index import ALGORITHMS, PackingIndex
+from lading.order.packing.index import PackingIndex
+from lading.order.packing.rules import ALGORITHMS
 from lading.runtime import compiled
 
 

@@ -8,16 +8,8 @@ from hypothesis import given, strategies as st
 
 from lading.errors import PackingError
 from lading.order.packing import kernels, plain as packing_plain
-from lading.order.packing.index import (
-    ALGORITHMS,
-    OVERFLOWS,
-    PackingIndex,
-    PackingRules,
-    _sorted_in_windows,
-    build_index,
-    lengths_hash,
-    num_rows_bound,
-)
+from lading.order.packing.index import PackingIndex, _sorted_in_windows, build_index, lengths_hash
+from lading.order.packing.rules import ALGORITHMS, OVERFLOWS, PackingRules, num_rows_bound
 
 
 @st.composite

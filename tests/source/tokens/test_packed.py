@@ -14,7 +14,8 @@ import pytest
 from lading.batch import llm_batch, pack
 from lading.errors import PackingError, SourceError
 from lading.order import Plan
-from lading.order.packing.index import PackingIndex, PackingRules
+from lading.order.packing.index import PackingIndex
+from lading.order.packing.rules import PackingRules
 from lading.source.reader import reader_of
 from lading.source.spec import validate_batch
 from lading.source.tokens.build import TokenWriter

@@ -20,14 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lading.errors import PackingError
-from lading.order.packing.index import (
-    PACKING_VERSION,
-    PackingIndex,
-    PackingRules,
-    build_index,
-    index_fingerprint,
-    lengths_hash,
-)
+from lading.order.packing.index import PACKING_VERSION, PackingIndex, build_index, index_fingerprint, lengths_hash
+from lading.order.packing.rules import PackingRules
 
 COLUMNS = ("row_offsets", "document", "start", "size")
 

@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lading.identity.kernels import kernel
+from lading.order.packing.rules import PackingRules, num_rows_bound
 
 if TYPE_CHECKING:
-    from lading.order.packing.index import PackingRules
     from lading.order.packing.plain import Columns
 
 
@@ -30,8 +30,6 @@ FAN = 16
 
 def index_columns(lengths: NDArray[Any], order: NDArray[Any] | None, rules: PackingRules) -> Columns:
     """Return ``row_offsets``, ``document``, ``start`` and ``size`` of an index."""
-    from lading.order.packing.index import num_rows_bound
-
     natural = order is None
     order = np.zeros(0, np.int32) if order is None else order
     cut = rules.overflow == "truncate"

@@ -7,13 +7,12 @@ group the pieces by row       (a stable sort)         ─▶  row_offsets, docum
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from lading.order.packing.index import PackingRules
+from lading.order.packing.rules import PackingRules
 
 Columns = tuple[NDArray[np.int64], NDArray[Any], NDArray[Any], NDArray[np.int32]]
 Part = tuple[int, int, int]

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from lading.errors import SourceError
 from lading.order.packing.file import index_for, open_index
 from lading.order.packing.fill import empty_columns, fill_rows, read_rows
-from lading.order.packing.index import PackingIndex, PackingRules, Piece
+from lading.order.packing.index import PackingIndex, Piece
+from lading.order.packing.rules import PackingRules
 from lading.source.buffers import Buffers
 from lading.source.spec import BatchSpec, Field
 from lading.source.tokens.store import TokenDocuments, TokenStore
