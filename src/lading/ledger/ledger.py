@@ -20,7 +20,7 @@ import socket
 import time
 import warnings
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +96,13 @@ class Ledger:
         """What is kept: ``digest``, ``names`` or ``content``."""
         return self._record or ("digest" if self.plan is not None else "names")
 
-    def begin(self, step: int, plan: Plan | None = None, world: World | None = None) -> Plan | None:
+    def begin(
+        self,
+        step: int,
+        plan: Plan | None = None,
+        world: World | None = None,
+        loaded: Mapping[str, Any] | None = None,
+    ) -> Plan | None:
         """Open an attempt at a step, unless the step goes on in the open one, and return the plan to follow from here.
 
         In a new attempt that plan has the samples blocked by hand replaced. A loader calls this whenever it starts to
@@ -106,6 +112,7 @@ class Ledger:
             step: First step that will be delivered.
             plan: The plan as the resumed loader knows it, events included. None: the ledger's own.
             world: This rank among how many. None: looked up.
+            loaded: ``run``, ``attempt``, ``launch`` and ``step`` of the state that was loaded; None without one.
         """
         self.plan = plan or self.plan
         if self._is_off() or (self._writer is not None and step > self._settled):

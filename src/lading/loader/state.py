@@ -1,6 +1,8 @@
 """The state of a loader: what a checkpoint keeps, the same on every rank.
 
-    version · epoch · position · step · global_batch_size · plan · summary · events
+    version · epoch · position · step · global_batch_size · plan · summary · events · policy · run · attempt · launch
+
+``run``, ``attempt`` and ``launch`` name the ledger's attempt that the state was taken in: "", -1 and "" without one.
 
 Always the same flat keys; what varies in length is one JSON string (torch's
 distributed checkpoint takes an empty list for a missing key). It speaks of
@@ -25,8 +27,13 @@ _TEXTS = ("plan", "summary", "events")
 _SIZES = ("global_batch_size", "chunk_batches")
 
 
-def make_state(plan: Plan, step: int, policy: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return the state of a loader that stands before a step."""
+NO_MARK: Mapping[str, Any] = {"run": "", "attempt": -1, "launch": ""}
+
+
+def make_state(
+    plan: Plan, step: int, policy: Mapping[str, Any] | None = None, mark: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return the state of a loader that is before a step; ``mark`` names the attempt it is taken in."""
     at = plan.locate(step)
     return {
         "version": STATE_VERSION,
@@ -38,7 +45,17 @@ def make_state(plan: Plan, step: int, policy: Mapping[str, Any] | None = None) -
         "summary": json.dumps(summary(plan), separators=(",", ":")),
         "events": json.dumps([event_to_dict(e) for e in plan.events], separators=(",", ":")),
         "policy": json.dumps(policy or {}, separators=(",", ":")),
+        **{key: (mark or NO_MARK)[key] for key in NO_MARK},
     }
+
+
+def loaded_mark(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the run, attempt and launch that a state was taken in, and its step, for ``Trackers.begin``."""
+    try:
+        run, launch = (str(state.get(key, "")) for key in ("run", "launch"))
+        return {"run": run, "attempt": int(state.get("attempt", -1)), "launch": launch, "step": int(state["step"])}
+    except (TypeError, ValueError, KeyError) as error:
+        raise ResumeError(f"the state is damaged: {error}. Take an older checkpoint.") from error
 
 
 def restored_plan(

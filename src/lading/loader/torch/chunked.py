@@ -30,7 +30,6 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler, RandomSamp
 
 from lading.errors import LoaderError, PlanError
 from lading.identity import Bill, fingerprint
-from lading.loader.state import make_state
 from lading.loader.torch.loader import Loader
 from lading.order import Plan
 from lading.order.chunked_sampler import ChunkedSampler
@@ -191,7 +190,7 @@ class ChunkedDataLoader:
 
     def set_chunk(self, chunk: int) -> None:
         """Stand at the start of a chunk; numbers past one pass belong to the next."""
-        self.chunks.load_state_dict(make_state(self.plan, self.plan.chunk_start(chunk)))
+        self.chunks.move_to(self.plan.chunk_start(chunk))
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the loader stands, in the middle of a chunk too; empty without chunks."""

@@ -32,7 +32,7 @@ from lading.loader import planning, reweighting, workers
 from lading.loader.bad_samples import Incidents
 from lading.loader.cursor import Cursor
 from lading.loader.fetch import POLICIES, Failure, Fetcher, WorkOrder
-from lading.loader.state import make_state, restored_plan
+from lading.loader.state import loaded_mark, make_state, restored_plan
 from lading.loader.torch import samplers
 from lading.loader.torch.collate import NAME_KEYS
 from lading.loader.torch.samplers import PlanSampler
@@ -222,6 +222,7 @@ class Loader(DataLoader[Any]):
         view = readers[0].source if len(readers) == 1 else ConcatDataset([r.source for r in readers])
         self.drop_last, self.dataset = drop_last, view  # PlanSampler reads them before torch sets them
         self._cursor = Cursor()
+        self._loaded: dict[str, Any] | None = None  # the state loaded last, until its first batch is yielded
         self._plan: Plan | None = None
         self._world: World | None = None
         self._workers: workers.Workers | None = None
@@ -280,7 +281,7 @@ class Loader(DataLoader[Any]):
     def _start(self, *, with_bills: bool) -> LoaderIterator:
         self._check_world()
         steps = self._cursor.begin(self.plan)
-        self._plan = Trackers(self.tracker).begin(steps.start, self.plan, self.world)
+        self._plan = Trackers(self.tracker).begin(steps.start, self.plan, self.world, self._loaded)
         self._fetcher.names = name_keys(self.names, self._named, may_pad=self._may_pad())
         stream = self._deliveries(_orders(weakref.ref(self), steps))
         iterator = LoaderIterator(self, stream, steps.stop, with_bills=with_bills)
@@ -367,8 +368,9 @@ class Loader(DataLoader[Any]):
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the loader stands: the same on every rank, JSON-able, at any time."""
-        Trackers(self.tracker).flush()
-        return make_state(self.plan, self.step, self._policy.state())
+        trackers = Trackers(self.tracker)
+        trackers.flush()
+        return make_state(self.plan, self.step, self._policy.state(), trackers.mark(self.step) or self._loaded)
 
     def load_state_dict(
         self, state: Mapping[str, Any], *, allow_rebatch: bool | None = None, allow_changed_plan: bool = False
@@ -386,19 +388,26 @@ class Loader(DataLoader[Any]):
         self._policy.load(state.get("policy", ""))
         self._plan = plan
         self._cursor.move_to(step)
+        self._loaded = loaded_mark(state)
+        self._incidents.clear()
+        self.last_bill = None
+
+    def move_to(self, step: int) -> None:
+        """Move to a step of the plan without loading a state: nothing that was trained on is undone."""
+        self._cursor.move_to(step)
         self._incidents.clear()
         self.last_bill = None
 
     @contextlib.contextmanager
     def peeking(self) -> Iterator[None]:
         """Let batches be looked at inside the block without taking them from the run or telling the tracker."""
-        kept = self._cursor.snapshot(), self.tracker, self.last_bill
+        kept = self._cursor.snapshot(), self.tracker, self.last_bill, self._loaded
         self.tracker, self._policy.is_paused = None, True
         try:
             yield
         finally:
             self._newest, self._policy.is_paused = None, False
-            self.tracker, self.last_bill = kept[1], kept[2]
+            _, self.tracker, self.last_bill, self._loaded = kept
             self._cursor.restore(kept[0])
 
     def add_event(self, event: Event) -> None:
@@ -436,6 +445,7 @@ class Loader(DataLoader[Any]):
             self._cursor.hand_out(bill.step, stop)
             self.last_bill = bill
             samplers.note_indices(self, bill)
+        self._loaded = None
         if bill.deviations:
             self._incidents.note(bill)
         Trackers(self.tracker).update(bill, batch)
