@@ -13,6 +13,8 @@ import pytest
 import yaml
 from tests.documentation import ROOT, CodeBlock, blocks, commands, pages, run_page
 
+import lading
+
 # Frameworks that keep state of their own in a process: their pages run in one of their own.
 ALONE = {"lightning", "deepspeed", "accelerate", "jax"}
 TESTS = {
@@ -169,6 +171,15 @@ def test_every_page_is_in_the_navigation():
 
     assert listed == there - decisions
     assert not [name for name in decisions if f"({Path(name).name})" not in index], "list it in docs/decisions/index.md"
+
+
+def test_the_reference_documents_every_public_name():
+    """The reference speaks of names a user imports, and leaves none out."""
+    pages = "".join(path.read_text() for path in (ROOT / "docs" / "reference").glob("*.md"))
+    documented = set(re.findall(r"^::: lading\.(\w+)$", pages, re.MULTILINE))
+
+    assert set(lading.__all__) - documented == {"__version__"}
+    assert documented <= set(lading.__all__)
 
 
 @pytest.mark.slow

@@ -1,9 +1,9 @@
 """Training data that can be accounted for.
 
-    source  ─▶  order  ─▶  loader  ─▶  batch  ─▶  train  ─▶  ledger  ─▶  report
-    where       which      gathers     what the   who        what was    what it
-    samples     sample     them        model      uses it    consumed    tells us
-    live        when                   receives
+    plan  ─▶  bill  ─▶  loader  ─▶  batch  ─▶  train  ─▶  ledger  ─▶  report
+    the       names      reads the    what the   who        what was    what it
+    order     of one     samples from model      uses it    consumed    tells us
+              step       sources      receives
 
 Order is a pure function, written down before the run (the *plan*). Every batch
 comes with its *bill*: its id and the names of what is in it. What training
