@@ -143,7 +143,8 @@ def _named_counts(evidence: Evidence, views: Views, applied: dict[str, I64], lab
     groups = np.unique(labels)
     views.register("label_of_step", pa.table({"step": applied["step"], "label": labels}))
     if len(groups) == 1:
-        sql = f"SELECT {int(groups[0])} AS label, dataset, count(*) AS n FROM samples GROUP BY dataset"
+        label = "(SELECT any_value(label) FROM label_of_step)"
+        sql = f"SELECT {label} AS label, dataset, count(*) AS n FROM samples GROUP BY dataset"
     else:
         sql = (
             "SELECT label, dataset, sum(n)::BIGINT AS n FROM (SELECT step, dataset, count(*) AS n FROM samples "

@@ -15,7 +15,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from lading.errors import ConfigError
 from lading.identity import SampleId
 from lading.order.plan import Plan
 from lading.report.block import block
@@ -28,7 +27,7 @@ from lading.report.planned import planned_samples
 from lading.report.step import StepRecord, step_record
 from lading.report.table import Table
 from lading.report.verify.verdict import Progress, Verdict, silent, verify
-from lading.report.views import Views
+from lading.report.views import NoSamples, Views
 from lading.report.where import dataset_number, newest_plan, next_step, where
 
 
@@ -143,12 +142,10 @@ class Run:
         if self.evidence.description.plans:
             self._views.unregister("samples")  # they were of the steps that an earlier query asked for
         try:
-            return Table(self._views.query(query))
-        except ConfigError as error:
-            if "name samples does not exist" not in str(error):
-                raise
-        self._provide_samples(steps)
-        return Table(self._views.query(query))
+            return Table(self._views.ask(query))
+        except NoSamples:
+            self._provide_samples(steps)
+        return Table(self._views.ask(query))
 
     def _provide_samples(self, steps: tuple[int, int] | None) -> None:
         if not self.evidence.description.plans:
@@ -156,8 +153,9 @@ class Run:
             return
         first, stop = steps or (0, self.num_steps)
         applied = self._views.query(
-            f"SELECT attempt, step FROM history WHERE fate = 'applied' AND step >= {first} AND step < {stop} "
-            "ORDER BY step"
+            "SELECT attempt, step FROM history WHERE fate = 'applied' AND step >= ? AND step < ? ORDER BY step",
+            first,
+            stop,
         )
         pairs = list(zip(applied["attempt"].to_pylist(), applied["step"].to_pylist(), strict=True))
         self._views.register("samples", planned_samples(self.evidence, pairs))
@@ -167,8 +165,9 @@ class Run:
         owner = self.evidence.owner(step)
         self._views.create_samples()
         table = self._views.query(
-            f"SELECT slot, content FROM recorded_samples WHERE step = {step} "
-            f"AND attempt = {-1 if owner is None else owner}"
+            "SELECT slot, content FROM recorded_samples WHERE step = ? AND attempt = ?",
+            step,
+            -1 if owner is None else owner,
         )
         return dict(zip(table["slot"].to_pylist(), table["content"].to_pylist(), strict=True))
 
@@ -179,8 +178,8 @@ class Run:
         self._views.create_samples()
         self._views.register("asked", pa.table({"dataset": [d for d, _ in samples], "index": [i for _, i in samples]}))
         table = self._views.query(
-            f"SELECT dataset, index, step FROM samples JOIN asked USING (dataset, index) WHERE step < {step} "
-            "ORDER BY step"
+            "SELECT dataset, index, step FROM samples JOIN asked USING (dataset, index) WHERE step < ? ORDER BY step",
+            step,
         )
         found: dict[tuple[int, int], list[int]] = {}
         for row in table.to_pylist():

@@ -143,8 +143,10 @@ def _note(exception: dict[str, Any]) -> str:
 def _named_samples(evidence: Evidence, views: Views, owner: int | None, step: int) -> Table:
     views.create_samples()
     table = views.query(
-        f"SELECT slot::BIGINT AS slot, rank, dataset, index FROM recorded_samples WHERE step = {step} "
-        f"AND attempt = {-1 if owner is None else owner} ORDER BY slot"
+        "SELECT slot::BIGINT AS slot, rank, dataset, index FROM recorded_samples WHERE step = ? AND attempt = ? "
+        "ORDER BY slot",
+        step,
+        -1 if owner is None else owner,
     )
     names = np.array([*evidence.description.datasets, "?"], dtype=object)
     labels = names[np.minimum(table["dataset"].to_numpy(), len(names) - 1)]

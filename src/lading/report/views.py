@@ -1,24 +1,57 @@
-"""DuckDB over the files where they lie.
+"""DuckDB over the rows of a run, and over nothing else.
 
 batches   every row any rank recorded in any attempt; what was undone is called rolled back
 history   each step once: applied or skipped by all ranks of the attempt that owns it
 samples   the samples of the applied steps of history, by name
+
+    closed parts ──▶ Arrow dataset ─┐
+    tails        ──▶ Arrow table   ─┼─▶ DuckDB, without files, network and extensions, its configuration locked
+    spans, names ──▶ Arrow tables  ─┘
+
+Whatever a run directory says reaches DuckDB as a table or a parameter, never
+as SQL. DuckDB itself opens no file, and a question of the user's is one
+SELECT: there is nothing it could write to.
 """
 
 from __future__ import annotations
 
 import functools
+import os
+import secrets
+import tempfile
 from collections.abc import Iterator
 from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.dataset as pads
+import pyarrow.fs
 
-from lading.errors import ConfigError
+from lading.errors import ConfigError, CorruptLedgerError, LadingError
 from lading.ledger.schema import SCHEMAS
 from lading.report.evidence import Evidence
+from lading.runtime.fields import INT64_MAX
+from lading.runtime.shown import shown
 
-_MEMORY = "1500MB"
+_CONFIG = {
+    "memory_limit": "1500MB",
+    "enable_external_access": "false",
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "python_enable_replacements": "false",  # or a query could read the variables of this process
+}
+_PARTS = "parts_"
+_NO_SAMPLES = "name samples does not exist"
+_ORIGIN = [("attempt", pa.int32()), ("rank", pa.int32())]
+_OWNED = (
+    "EXISTS (SELECT 1 FROM spans WHERE spans.attempt = r.attempt AND r.step >= spans.start AND r.step < spans.stop)"
+)
+
+_BATCHES = f"""
+CREATE VIEW batches AS
+SELECT * REPLACE (CASE WHEN fate = 'applied' AND NOT owned THEN 'rolled back' ELSE fate END AS fate)
+FROM (SELECT *, {_OWNED} AS owned FROM latest AS r)
+"""
 
 _HISTORY = """
 CREATE VIEW history AS
@@ -36,6 +69,10 @@ HAVING count(*) = any_value(world_size) AND bool_and(fate <> 'delivered')
 """
 
 
+class NoSamples(ConfigError):
+    """A query asks for ``samples``, which are made only then."""
+
+
 class Views:
     """The views of a run, in a database of their own in memory.
 
@@ -45,18 +82,40 @@ class Views:
 
     def __init__(self, evidence: Evidence) -> None:
         self._evidence = evidence
+        self._has_samples = False
 
-    def query(self, sql: str) -> pa.Table:
-        """Return the rows of a query as an Arrow table."""
-        return self._run(self.connection, sql)
+    def query(self, sql: str, *parameters: Any) -> pa.Table:
+        """Return the rows of one of our own queries as an Arrow table; values are its ``?``."""
+        try:
+            relation = self.connection.sql(sql, params=list(parameters))
+            return relation.to_arrow_table()
+        except duckdb.Error as error:
+            raise _refused(error) from error
+
+    def ask(self, sql: str) -> pa.Table:
+        """Return the rows of a user's query, which must be one SELECT."""
+        try:
+            kinds = [statement.type for statement in self.connection.extract_statements(sql)]
+        except duckdb.Error as error:
+            raise _refused(error) from error
+        if kinds != [duckdb.StatementType.SELECT]:
+            found = ", ".join(str(kind).rpartition(".")[2] for kind in kinds) or "nothing"
+            raise ConfigError(
+                f"expected one SELECT, found {found}: questions only read. Write the answer to a file with "
+                "--json or run.sql(...).arrow; give PIVOT its values with IN (...)."
+            )
+        return self.query(sql)
 
     def register(self, name: str, table: pa.Table) -> None:
         """Give a table a name that queries can use."""
         self.connection.register(name, table)
 
     def stream(self, sql: str) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a query in batches; they need never be in memory together."""
-        yield from self.connection.sql(sql).to_arrow_reader(1 << 18)
+        """Yield the rows of one of our own queries in batches; they need never be in memory together."""
+        try:
+            yield from self.connection.sql(sql).to_arrow_reader(1 << 18)
+        except (duckdb.Error, OSError, pa.ArrowException) as error:
+            raise _refused(error) from error
 
     def unregister(self, name: str) -> None:
         """Take a name back."""
@@ -64,63 +123,60 @@ class Views:
 
     @functools.cached_property
     def connection(self) -> duckdb.DuckDBPyConnection:
-        """The database, with ``batches`` and ``history`` in it."""
-        connection = duckdb.connect(config={"memory_limit": _MEMORY, "autoinstall_known_extensions": "false"})
+        """The database, with ``batches`` and ``history`` in it, closed to everything else."""
+        spill = os.path.join(tempfile.gettempdir(), f"lading-{secrets.token_hex(8)}")  # made only when needed
+        connection = duckdb.connect(config={**_CONFIG, "temp_directory": spill})
         connection.execute("SET TimeZone = 'UTC'")
+        connection.execute("SET lock_configuration = true")
         self._create_recorded(connection, "batches")
-        owned = self.owned_sql()
-        connection.execute(
-            f"CREATE VIEW batches AS SELECT * REPLACE (CASE WHEN fate = 'applied' AND NOT {owned} THEN 'rolled back' "
-            f"ELSE fate END AS fate), {owned} AS owned FROM latest"
-        )
-        worlds = ", ".join(f"({a.number}, {a.launch.world_size})" for a in self._evidence.attempts.values())
-        connection.execute(f"CREATE VIEW worlds AS FROM (VALUES {worlds or '(-1, 1)'}) AS w(attempt, world_size)")
+        connection.register("spans", self._spans())
+        connection.register("worlds", self._worlds())
+        connection.execute(_BATCHES)
         connection.execute(_HISTORY)
         return connection
 
     def create_samples(self) -> None:
         """Make ``samples`` from the names that were kept."""
         connection = self.connection
-        if "recorded_samples" not in self._names():
-            self._create_recorded(connection, "samples")
-            names = ", ".join(_quoted(name) for name in self._evidence.description.datasets)
-            connection.execute(
-                "CREATE TEMP TABLE left_out AS (SELECT DISTINCT step FROM batches WHERE owned) "
-                "EXCEPT (SELECT step FROM history WHERE fate = 'applied')"
-            )
-            some = connection.execute("SELECT count(*) FROM left_out").fetchall()[0][0]
-            beyond = " AND step NOT IN (SELECT step FROM left_out)" if some else ""
-            connection.execute(
-                f"CREATE VIEW samples AS SELECT *, [{names}][dataset + 1] AS name FROM recorded_samples "
-                f"WHERE {self.owned_sql()}{beyond}"
-            )
+        if self._has_samples:
+            return
+        self._create_recorded(connection, "samples")
+        names = self._evidence.description.datasets
+        connection.register(
+            "dataset_names",
+            pa.table({"dataset": pa.array(range(len(names)), pa.int32()), "name": pa.array(names, pa.string())}),
+        )
+        connection.execute(
+            "CREATE TEMP TABLE left_out AS (SELECT DISTINCT step FROM batches WHERE owned) "
+            "EXCEPT (SELECT step FROM history WHERE fate = 'applied')"
+        )
+        some = connection.execute("SELECT count(*) FROM left_out").fetchall()[0][0]
+        beyond = " AND step NOT IN (SELECT step FROM left_out)" if some else ""
+        connection.execute(
+            "CREATE VIEW samples AS SELECT r.*, name FROM recorded_samples AS r "
+            f"LEFT JOIN dataset_names USING (dataset) WHERE {_OWNED}{beyond}"
+        )
+        self._has_samples = True
 
-    def owned_sql(self) -> str:
-        """Return the condition that a row's attempt owns its step."""
-        spans = [
-            f"(attempt = {s.attempt} AND step >= {s.start}{'' if s.stop is None else f' AND step < {s.stop}'})"
-            for s in self._evidence.spans
-        ]
-        return f"({' OR '.join(spans) or 'false'})"
+    def _spans(self) -> pa.Table:
+        spans = self._evidence.spans
+        ends = [INT64_MAX if span.stop is None else span.stop for span in spans]
+        columns = [[span.attempt for span in spans], [span.start for span in spans], ends]
+        return _integers(("attempt", "start", "stop"), columns)
 
-    def _names(self) -> set[str]:
-        return {
-            row[0] for row in self.connection.execute("SELECT table_name FROM information_schema.tables").fetchall()
-        }
+    def _worlds(self) -> pa.Table:
+        attempts = self._evidence.attempts.values()
+        return _integers(
+            ("attempt", "world_size"), [[a.number for a in attempts], [a.launch.world_size for a in attempts]]
+        )
 
     def _create_recorded(self, connection: duckdb.DuckDBPyConnection, table: str) -> None:
         """Make ``recorded_<table>``: closed parts and tails; of batches also ``latest``, one row each."""
         columns = ", ".join(["attempt", "rank", *SCHEMAS[table].names])
-        connection.register(f"tails_{table}", self._tails(table))
-        sources = [f"SELECT {columns} FROM tails_{table}"]
         files = self._evidence.files(table)
-        if files:
-            paths = ", ".join(_quoted(str(rank.folder.path / file.file)) for rank, file in files)
-            sources.insert(
-                0,
-                f"SELECT {columns} FROM read_parquet([{paths}], hive_partitioning = true, "
-                "hive_types = {'attempt': INT, 'rank': INT})",
-            )
+        connection.register(f"tails_{table}", self._tails(table))
+        connection.register(f"parts_{table}", self._parts(table))
+        sources = [f"SELECT {columns} FROM {kind}_{table}" for kind in ("parts", "tails")]
         connection.execute(f"CREATE VIEW recorded_{table} AS {' UNION ALL '.join(sources)}")
         if table == "batches":
             self._create_latest(connection, any(file.undecided for _, file in files))
@@ -139,8 +195,22 @@ class Views:
             "CREATE VIEW latest AS FROM recorded_batches WHERE fate <> 'delivered' UNION ALL FROM undecided"
         )
 
+    def _parts(self, table: str) -> pads.Dataset:
+        """Return the closed files as one dataset, with the attempt and rank of their folders; page CRCs are checked."""
+        files = self._evidence.files(table)
+        return pads.FileSystemDataset.from_paths(
+            [os.path.abspath(rank.folder.path / file.file) for rank, file in files],
+            schema=pa.schema([*_ORIGIN, *SCHEMAS[table]]),
+            format=pads.ParquetFileFormat(page_checksum_verification=True),
+            filesystem=pyarrow.fs.LocalFileSystem(),
+            partitions=[
+                (pads.field("attempt") == rank.folder.attempt) & (pads.field("rank") == rank.folder.rank)
+                for rank, _ in files
+            ],
+        )
+
     def _tails(self, table: str) -> pa.Table:
-        origin = pa.schema([("attempt", pa.int32()), ("rank", pa.int32()), *SCHEMAS[table]])
+        origin = pa.schema([*_ORIGIN, *SCHEMAS[table]])
         tables = [origin.empty_table()]
         for attempt in self._evidence.attempts.values():
             for rank in attempt.ranks:
@@ -151,16 +221,17 @@ class Views:
                     tables.append(pa.Table.from_arrays([*first, *rows.columns], schema=origin))
         return pa.concat_tables(tables)
 
-    def _run(self, connection: duckdb.DuckDBPyConnection, sql: str) -> Any:
-        try:
-            relation = connection.sql(sql)
-            return pa.table({}) if relation is None else relation.to_arrow_table()
-        except duckdb.Error as error:
-            why = " ".join(str(error).split()).rstrip(".")
-            raise ConfigError(
-                f"DuckDB cannot answer this: {why}. The views are batches, history and samples."
-            ) from error
+
+def _integers(names: tuple[str, ...], columns: list[list[int]]) -> pa.Table:
+    return pa.table([pa.array(column, pa.int64()) for column in columns], names=list(names))
 
 
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
+def _refused(error: Exception) -> LadingError:
+    why = shown(" ".join(str(error).split())).rstrip(".")
+    if _PARTS in why:
+        return CorruptLedgerError(
+            f"the record cannot be read: {why}. Run `lading verify` to see which file is damaged; the others stay "
+            "readable."
+        )
+    kind = NoSamples if isinstance(error, duckdb.CatalogException) and _NO_SAMPLES in why.lower() else ConfigError
+    return kind(f"DuckDB cannot answer this: {why}. The views are batches, history and samples.")

@@ -115,7 +115,7 @@ def _planned_places(evidence: Evidence, number: int, index: int) -> list[tuple[i
 def _named_places(evidence: Evidence, views: Views, number: int, index: int) -> list[tuple[int, int, int, int, str]]:
     views.create_samples()
     table = views.query(
-        f"SELECT attempt, step, slot, rank FROM recorded_samples WHERE dataset = {number} AND index = {index}"
+        "SELECT attempt, step, slot, rank FROM recorded_samples WHERE dataset = ? AND index = ?", number, index
     )
     return [(row["attempt"], row["step"], row["slot"], row["rank"], "") for row in table.to_pylist()]
 

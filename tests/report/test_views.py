@@ -1,0 +1,120 @@
+"""DuckDB sees the rows of a run and nothing else; a question only reads."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+
+import pyarrow as pa
+import pytest
+
+from lading.errors import ConfigError, CorruptLedgerError
+from lading.report import open_run
+
+VARIABLE = pa.table({"x": [1]})
+
+
+def state_of(folder):
+    """Return the content of every file below a folder."""
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    return {path.relative_to(folder): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "COPY history TO '{folder}/out.csv'",
+        "COPY (SELECT 1) TO '{part}' (FORMAT parquet)",
+        "EXPORT DATABASE '{folder}/out'",
+        "ATTACH '{folder}/out.db'",
+        "INSTALL httpfs",
+        "LOAD httpfs",
+        "EXPLAIN ANALYZE COPY history TO '{folder}/out.csv'",
+        "CREATE TABLE t AS FROM history",
+        "DROP VIEW history",
+        "SET enable_external_access = true",
+        "PRAGMA enable_profiling",
+        "CALL enable_logging(storage = 'file', storage_path = '{folder}/log')",
+        "FROM history; COPY history TO '{folder}/out.csv'",
+        "",
+    ],
+)
+def test_a_question_that_would_write_is_refused(rolled_back, tmp_path, query):
+    """Only one SELECT is a question; anything else is refused by its kind, and no file changes."""
+    part = next(iter(sorted(rolled_back.rglob("*.parquet"))))
+    before = state_of(rolled_back)
+
+    with pytest.raises(ConfigError, match="expected one SELECT, found"):
+        open_run(rolled_back).sql(query.format(folder=tmp_path, part=part))
+
+    assert state_of(rolled_back) == before
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "FROM read_text('{file}')",
+        "FROM read_csv('{file}')",
+        "FROM '{file}'",
+        "FROM glob('{folder}/*')",
+        "FROM read_blob('{file}')",
+        "FROM sniff_csv('{file}')",
+        "FROM parquet_metadata('{part}')",
+        "FROM read_parquet('{part}')",
+        "FROM query('COPY history TO ''{folder}/out''')",
+        "FROM enable_logging(storage = 'file', storage_config = {{'path': '{folder}/log'}})",
+        "FROM duckdb_secrets()",
+        "FROM VARIABLE",
+        "SELECT getenv('HOME')",
+    ],
+)
+def test_a_question_reads_no_file_and_no_variable(rolled_back, tmp_path, query):
+    """Files of others, the run's own files and the variables of the process are out of reach."""
+    secret = tmp_path / "secret.csv"
+    secret.write_text("password\n1\n")
+    part = next(iter(sorted(rolled_back.rglob("*.parquet"))))
+
+    with pytest.raises(ConfigError, match="DuckDB cannot answer this"):
+        open_run(rolled_back).sql(query.format(folder=tmp_path, file=secret, part=part))
+
+    assert [path.name for path in tmp_path.iterdir()] == ["secret.csv"]
+
+
+def test_what_asks_is_answered(rolled_back):
+    """Tables, joins, windows, descriptions and common table expressions all are questions."""
+    run = open_run(rolled_back)
+
+    for query in (
+        "FROM history",
+        "WITH x AS (FROM history) SELECT count(*) FROM x",
+        "SUMMARIZE history",
+        "DESCRIBE batches",
+        "SELECT step, avg(loss) OVER (ORDER BY step ROWS 3 PRECEDING) FROM history",
+        "SELECT name, count(*) FROM Samples GROUP BY ALL",
+        "PIVOT history ON fate IN ('applied', 'skipped') USING count(*)",
+    ):
+        assert len(run.sql(query))
+
+
+def test_a_damaged_part_is_named_as_such(rolled_back, tmp_path):
+    """Bytes that changed are found by their checksum, and the error is the ledger's, not DuckDB's."""
+    copy = tmp_path / "run"
+    shutil.copytree(rolled_back, copy)
+    part = next(iter(sorted(copy.rglob("part-*.parquet"))))
+    content = bytearray(part.read_bytes())
+    content[200] ^= 255
+    part.write_bytes(content)
+
+    with pytest.raises(CorruptLedgerError, match="lading verify"):
+        open_run(copy).sql("FROM batches")
+
+
+def test_a_folder_name_is_a_name_and_no_pattern(rolled_back, tmp_path):
+    """Quotes, brackets, stars and hive-like parents in the path of a run mean nothing to DuckDB."""
+    strange = tmp_path / "attempt=7" / "it's [1] * ?"
+    strange.parent.mkdir()
+    shutil.copytree(rolled_back, strange)
+
+    count = "SELECT attempt, count(*) AS n FROM batches GROUP BY attempt ORDER BY attempt"
+    assert open_run(strange).sql(count).dicts() == open_run(rolled_back).sql(count).dicts()
