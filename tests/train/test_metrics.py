@@ -115,10 +115,14 @@ def test_two_ranks_add_up_and_agree(tmp_path):
             assert rank["means"][framework][0] == pytest.approx(expected_means(PLAN, 0))
             assert rank["means"][framework][1] == pytest.approx(expected_means(PLAN, PLAN.epoch_steps(0) - 1))
         assert sum(rank["counts"]) == 48
-        assert rank["hashes"] == [2**63, 2**63 + 1]
+        assert rank["jax"] == [
+            "ranks disagree on the seed: rank 1 differs from rank 0 (seed 0 -> 1).",
+            "2",
+            "3",
+            "4",
+        ]
     quarrels = [rank["errors"] for rank in found]
-    assert all(
-        q[0].startswith("WorldError: the ranks ask for different things (reweight before step 1") for q in quarrels
-    )
+    assert quarrels[0][0] == quarrels[1][0]
+    assert quarrels[0][0].startswith("WorldError: ranks disagree on a reweighting: rank 1 differs from rank 0 (integer")
     assert quarrels[0][1].startswith("MixtureError: a weight is -1")
-    assert quarrels[1][1].startswith("WorldError: the ranks ask for different things")
+    assert quarrels[1][1].startswith("WorldError: ranks disagree on a reweighting: rank 1 differs")

@@ -3,6 +3,6 @@
 from lading.identity.bill import Bill
 from lading.identity.digest import digest, fingerprint, total_digest
 from lading.identity.sample import Deviation, Place, SampleId
-from lading.identity.world import World
+from lading.identity.world import World, rank_of
 
-__all__ = ["Bill", "Deviation", "Place", "SampleId", "World", "digest", "fingerprint", "total_digest"]
+__all__ = ["Bill", "Deviation", "Place", "SampleId", "World", "digest", "fingerprint", "rank_of", "total_digest"]

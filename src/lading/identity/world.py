@@ -1,10 +1,11 @@
 """Who am I among how many: one rank of a world.
 
     slots of a global batch   0 1 2 3 4 5 6 7 8 9
-    world of 3                ──0── ───1─── ──2──   shares differ by one at the most
+    world of 3                ──0── ──1── ───2───   shares differ by one at the most
 
 The world is looked up in arguments, else the process group, else the
 environment. Nothing is imported: a framework that is not loaded has no group.
+``lading.identity.agreement`` compares what the ranks of a world have.
 """
 
 from __future__ import annotations
@@ -12,8 +13,14 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from lading.errors import WorldError
+
+Slots = TypeVar("Slots", int, NDArray[np.int64])
 
 
 @dataclass(frozen=True)
@@ -47,19 +54,37 @@ class World:
         return _torch_world() or _jax_world() or _environment_world() or cls()
 
 
-def _torch_world() -> World | None:
+def rank_of(slot: Slots, size: int, world_size: int) -> Slots:
+    """Return the rank whose share of a global batch of ``size`` holds a slot; the inverse of ``World.share``.
+
+    >>> [rank_of(slot, 10, 3) for slot in range(10)]
+    [0, 0, 0, 1, 1, 1, 2, 2, 2, 2]
+    """
+    return ((slot + 1) * world_size - 1) // size
+
+
+def process_group() -> Any | None:
+    """Return ``torch.distributed`` where torch is loaded and its default process group exists; import nothing."""
     distributed = sys.modules.get("torch.distributed")
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return None
-    return World(distributed.get_rank(), distributed.get_world_size())
+    return distributed
+
+
+def jax_processes() -> Any | None:
+    """Return the state of ``jax.distributed`` (``client``, ``process_id``, ``num_processes``) where it is connected."""
+    state = getattr(sys.modules.get("jax._src.distributed"), "global_state", None)
+    return state if getattr(state, "client", None) is not None else None
+
+
+def _torch_world() -> World | None:
+    group = process_group()
+    return None if group is None else World(group.get_rank(), group.get_world_size())
 
 
 def _jax_world() -> World | None:
-    distributed = sys.modules.get("jax._src.distributed")
-    state = getattr(distributed, "global_state", None)
-    if state is None or getattr(state, "client", None) is None:
-        return None
-    return World(state.process_id, state.num_processes)
+    state = jax_processes()
+    return None if state is None else World(state.process_id, state.num_processes)
 
 
 def _environment_world() -> World | None:

@@ -19,8 +19,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from lading.errors import LadingError, MixtureError, ResumeError, WorldError
 from lading.identity import World
-from lading.identity.hashing import key64
-from lading.loader.agreement import check_agreement
+from lading.identity.agreement import agree
 from lading.loader.workers import PREFETCH
 from lading.order.event import Reweight
 from lading.order.mixture.order import Mixed
@@ -85,18 +84,27 @@ def reweighted(plan: Plan, step: int, weights: Weights, world: World, reason: st
         world: Who asks; all ranks must ask for the same.
         reason: Who asked for it.
     """
-    what = f"reweight before step {step}"
     try:
         spec = _running_mixture(plan)
         integers = as_integers(plan.datasets, weights, spec.unit)
     except LadingError as error:
         # The others may have asked for something sensible and wait: let them know before giving up.
         with contextlib.suppress(WorldError):
-            check_agreement(world, key64("refused", str(error)), what)
+            _agree(world, {"next step": step, "refused": str(error)})
         raise
     position = acts_at(plan, step)
-    check_agreement(world, key64(step, position, *integers), what)
+    _agree(world, {"next step": step, "acts at": position, "integer weights": integers})
     return Reweight(step, position, integers, reason)
+
+
+def _agree(world: World, request: dict[str, Any]) -> None:
+    agree(
+        world,
+        "a reweighting",
+        request,
+        way_out="Every rank must call it after the same step, with the same weights: all-reduce what they are worked "
+        "out from. Nothing was changed.",
+    )
 
 
 def acts_at(plan: Plan, step: int) -> int:

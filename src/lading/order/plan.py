@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lading.errors import PlanError
-from lading.identity import Bill, Deviation, Place, World, fingerprint
+from lading.identity import Bill, Deviation, Place, World, fingerprint, rank_of
 from lading.identity.hashing import key64, text64
 from lading.order import plan_json
 from lading.order.clock import Clock, Location
@@ -286,9 +286,7 @@ class Plan:
         epoch = self.clock.locate(step).epoch
         if world_size is None:
             return Place(epoch, step, slot)
-        size = self.clock.batch_at(step)
-        # Rank r holds [r*G//W, (r+1)*G//W), so r is the largest with r*G//W <= slot.
-        return Place(epoch, step, slot, ((slot + 1) * world_size - 1) // size)
+        return Place(epoch, step, slot, rank_of(slot, self.clock.batch_at(step), world_size))
 
 
 def _check(plan: Plan) -> None:

@@ -15,6 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.errors import ConfigError
+from lading.identity import rank_of
 from lading.identity.digest import sample_hashes
 from lading.order.event import Block
 from lading.order.plan import Plan
@@ -111,7 +112,7 @@ def planned_samples(evidence: Evidence, steps: list[tuple[int, int]]) -> pa.Tabl
                 "run.sql(query, steps=(first, stop)), or --steps first:stop."
             )
         world_size = evidence.attempts[attempt].launch.world_size
-        ranks = ((bill.slots + 1) * world_size - 1) // plan.clock.batch_at(step)
+        ranks = rank_of(bill.slots, plan.clock.batch_at(step), world_size)
         values = (np.full(count, attempt), ranks[real], np.full(count, step), bill.slots[real])
         for column, value in zip(columns, (*values, bill.dataset_idx[real], bill.idx[real]), strict=True):
             column.append(value)

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from lading.errors import ConfigError
-from lading.identity import Bill
+from lading.identity import Bill, rank_of
 from lading.order.plan import Plan
 from lading.report.evidence import Evidence
 from lading.report.table import Table
@@ -127,7 +127,7 @@ def _earlier(records: dict[tuple[int, int], dict[str, Any]]) -> list[dict[str, A
 def _bill_samples(bill: Bill, world_size: int, plan: Plan, exceptions: list[dict[str, Any]]) -> Table:
     notes = {e["slot"]: _note(e) for e in exceptions} | {d.slot: _note(vars(d)) for d in bill.deviations}
     slots = bill.slots
-    ranks = ((slots + 1) * world_size - 1) // plan.clock.batch_at(bill.step)
+    ranks = rank_of(slots, plan.clock.batch_at(bill.step), world_size)
     names = [bill.names[d] for d in bill.dataset_idx.tolist()]
     columns = [slots, ranks, bill.dataset_idx, names, bill.idx, [notes.get(s, "") for s in slots.tolist()]]
     return Table(pa.table([pa.array(c, f.type) for c, f in zip(columns, CONTENT, strict=True)], schema=CONTENT))

@@ -22,7 +22,6 @@ be reset right after a step of the scheduler, as often as one likes.
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -30,6 +29,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from lading.errors import MixtureError
+from lading.identity.world import process_group
 from lading.loader.reweighting import Mix, Policy, mix_at
 from lading.order.mixture.weights import named_weights
 from lading.order.plan import Plan
@@ -249,13 +249,16 @@ class MixtureScheduler:
 
 
 def _added_over_ranks(counts: np.ndarray) -> np.ndarray:
-    torch = sys.modules.get("torch")
-    if torch is None or not torch.distributed.is_available() or not torch.distributed.is_initialized():
+    if process_group() is None:
         return counts
-    from lading.train.metrics.torch import add_over_ranks  # only where torch is loaded already
+    from lading.train.metrics.torch import added_over_ranks  # only where torch is loaded already
 
+<<<<<<< HEAD
     device = "cuda" if torch.distributed.get_backend() == "nccl" else "cpu"
     table = torch.from_numpy(counts).to(device)
     add_over_ranks(table)
     found: np.ndarray = table.cpu().numpy()
     return found
+=======
+    return added_over_ranks(counts)
+>>>>>>> 4d0c0ea (identity: ranks agree through the group's key-value store or all raise the same sentence; one rank formula, one look at the process group)

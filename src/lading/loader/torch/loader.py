@@ -39,6 +39,7 @@ from lading.loader.torch.samplers import PlanSampler
 from lading.loader.trackers import Trackers
 from lading.loader.workers import Delivered
 from lading.order import Block, Event, Plan, Reweight
+from lading.order.agreement import agree_on_plan
 from lading.order.mixture.spec import LOOKAHEAD_STEPS
 from lading.order.mixture.weights import Weights
 from lading.source.reader import Reader
@@ -225,6 +226,7 @@ class Loader(DataLoader[Any]):
         self._loaded: dict[str, Any] | None = None  # the state loaded last, until its first batch is yielded
         self._plan: Plan | None = None
         self._world: World | None = None
+        self._has_agreed = False  # with the other ranks, on the plan
         self._workers: workers.Workers | None = None
         self._newest: weakref.ref[LoaderIterator] | None = None  # weak: whoever drops the iterator ends its workers
         self._incidents = Incidents(max_bad)
@@ -281,6 +283,9 @@ class Loader(DataLoader[Any]):
     def _start(self, *, with_bills: bool) -> LoaderIterator:
         self._check_world()
         steps = self._cursor.begin(self.plan)
+        if not self._has_agreed:
+            agree_on_plan(self.world, self.plan, steps.start)
+            self._has_agreed = True
         self._plan = Trackers(self.tracker).begin(steps.start, self.plan, self.world, self._loaded)
         self._fetcher.names = name_keys(self.names, self._named, may_pad=self._may_pad())
         stream = self._deliveries(_orders(weakref.ref(self), steps))
@@ -386,7 +391,7 @@ class Loader(DataLoader[Any]):
         fresh = planning.make_plan(self, planning.first_batch(state))
         plan, step = restored_plan(state, fresh, allow_rebatch=rebatch, allow_changed_plan=allow_changed_plan)
         self._policy.load(state.get("policy", ""))
-        self._plan = plan
+        self._plan, self._has_agreed = plan, False
         self._cursor.move_to(step)
         self._loaded = loaded_mark(state)
         self._incidents.clear()
@@ -401,14 +406,14 @@ class Loader(DataLoader[Any]):
     @contextlib.contextmanager
     def peeking(self) -> Iterator[None]:
         """Let batches be looked at inside the block without taking them from the run or telling the tracker."""
-        kept = self._cursor.snapshot(), self.tracker, self.last_bill, self._loaded
-        self.tracker, self._policy.is_paused = None, True
+        kept = self._cursor.snapshot(), self.tracker, self.last_bill, self._loaded, self._has_agreed
+        self.tracker, self._policy.is_paused, self._has_agreed = None, True, True  # one rank may peek alone
         try:
             yield
         finally:
             self._newest, self._policy.is_paused = None, False
-            _, self.tracker, self.last_bill, self._loaded = kept
-            self._cursor.restore(kept[0])
+            snapshot, self.tracker, self.last_bill, self._loaded, self._has_agreed = kept
+            self._cursor.restore(snapshot)
 
     def add_event(self, event: Event) -> None:
         """Change the plan from a step on that has not been handed out."""

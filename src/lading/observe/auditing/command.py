@@ -11,7 +11,6 @@ worker, a dropped tail, padding counted twice.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
@@ -20,6 +19,7 @@ from torch.utils.data import DataLoader, RandomSampler, SequentialSampler, Subse
 
 from lading.errors import LoaderError
 from lading.identity import World
+from lading.identity.world import process_group
 from lading.observe.auditing.finding import Finding
 from lading.observe.auditing.judge import OrderJudge
 from lading.observe.auditing.order import (
@@ -90,7 +90,7 @@ def _audit_order(loaders: list[Any], epochs: int, set_epoch: bool, limit: int | 
         )
     if epochs > 1 and len(first.dataset) <= _FEW_SAMPLES:
         epochs = max(epochs, _MORE_EPOCHS)
-    ranks = loaders if len(loaders) > 1 or _process_group() else ranks_of(first)
+    ranks = loaders if len(loaders) > 1 or _several_ranks() else ranks_of(first)
     for rank, loader in enumerate(ranks):
         watched.append(watch_order(loader, rank, epochs, limit or MAX_BATCHES, _teller(loader, set_epoch)))
     watched = [Watched(rank, own.epochs) for rank, own in enumerate(_all_ranks(watched))]
@@ -125,7 +125,7 @@ def _judged_order(loader: Any, watched: list[Watched], limit: int | None) -> lis
 def _unseen_ranks(loader: Any, watched: list[Watched]) -> list[Watched]:
     """Return what all ranks get where the environment has several and the sampler knows nothing of them."""
     size = 1 if is_planned(loader) else World.current().world_size
-    if size == 1 or hasattr(order_of(loader), "num_replicas") or _process_group():
+    if size == 1 or hasattr(order_of(loader), "num_replicas") or _several_ranks():
         return watched
     return [Watched(rank, watched[0].epochs) for rank in range(size)]
 
@@ -169,16 +169,14 @@ def _loaders(dataloader: Any) -> list[Any]:
     return several
 
 
-def _process_group() -> Any:
-    distributed = sys.modules.get("torch.distributed")
-    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
-        return None
-    return distributed if distributed.get_world_size() > 1 else None
+def _several_ranks() -> Any:
+    group = process_group()
+    return group if group is not None and group.get_world_size() > 1 else None
 
 
 def _all_ranks(own: list[Any]) -> list[Any]:
     """Return what every rank of the process group saw; without one, what was watched here."""
-    group = _process_group()
+    group = _several_ranks()
     if group is None:
         return own
     seen: list[Any] = [None] * group.get_world_size()

@@ -37,8 +37,9 @@ import deepspeed
 import torch
 from deepspeed.accelerator import get_accelerator
 
-from lading.errors import ConfigError, WorldError
+from lading.errors import ConfigError
 from lading.identity import World
+from lading.identity.agreement import agree
 from lading.ledger.ledger import Ledger
 from lading.loader.torch.loader import Loader
 from lading.train.deepspeed import checkpoint as checkpoints
@@ -129,18 +130,6 @@ def join_processes() -> World:
         os.environ.update({**alone, "MASTER_PORT": str(_free_port())})
     deepspeed.init_distributed(auto_mpi_discovery=False, verbose=False)
     return World.current()
-
-
-def check_agreement(number: int, what: str, device: torch.device) -> None:
-    """Raise on every process if they do not all bring the same number."""
-    both = torch.tensor([number, -number], dtype=torch.int64, device=device)
-    torch.distributed.all_reduce(both, torch.distributed.ReduceOp.MAX)
-    greatest, least = int(both[0]), -int(both[1])
-    if greatest != least:
-        raise WorldError(
-            f"the processes disagree on {what}: {least} here, {greatest} there. Do all machines see the same "
-            "output_dir?"
-        )
 
 
 def barrier() -> None:
@@ -330,7 +319,8 @@ class DsTrainer:
         """Stand at the beginning, or where a checkpoint was taken."""
         engine, self._lineage, self.consumed_samples = self.engine, (), 0
         self._parent = parent = None if folder is None else Checkpoint.read(folder)
-        check_agreement(-1 if parent is None else parent.update, "the checkpoint to resume from", engine.device)
+        update = None if parent is None else parent.update
+        agree(self.world, "the checkpoint", {"update": update}, way_out="Do all machines see the same output_dir?")
         if folder is None or parent is None:
             if engine.global_steps == 0 and not self.args.overwrite_output_dir:
                 checkpoints.check_untouched(self.args.run_dir)

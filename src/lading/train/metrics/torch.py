@@ -8,6 +8,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from lading.identity.world import process_group
+
 F64 = NDArray[np.float64]
 
 
@@ -27,8 +29,17 @@ def dataset_sums(
     return sums, counts
 
 
+def added_over_ranks(counts: NDArray[Any]) -> NDArray[Any]:
+    """Return an array of counts added up over all ranks; alone, the same counts."""
+    group = process_group()
+    device = "cuda" if group is not None and group.get_backend() == "nccl" else "cpu"
+    table = torch.from_numpy(counts.copy()).to(device)
+    add_over_ranks(table)
+    return table.cpu().numpy()
+
+
 def add_over_ranks(table: torch.Tensor) -> None:
     """Add a tensor up over all ranks, in place; alone, nothing happens."""
-    group = torch.distributed
-    if group.is_available() and group.is_initialized() and group.get_world_size() > 1:
+    group = process_group()
+    if group is not None and group.get_world_size() > 1:
         group.all_reduce(table)
