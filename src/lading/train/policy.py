@@ -253,12 +253,4 @@ def _added_over_ranks(counts: np.ndarray) -> np.ndarray:
         return counts
     from lading.train.metrics.torch import added_over_ranks  # only where torch is loaded already
 
-<<<<<<< HEAD
-    device = "cuda" if torch.distributed.get_backend() == "nccl" else "cpu"
-    table = torch.from_numpy(counts).to(device)
-    add_over_ranks(table)
-    found: np.ndarray = table.cpu().numpy()
-    return found
-=======
     return added_over_ranks(counts)
->>>>>>> 4d0c0ea (identity: ranks agree through the group's key-value store or all raise the same sentence; one rank formula, one look at the process group)

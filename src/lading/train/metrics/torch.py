@@ -35,7 +35,8 @@ def added_over_ranks(counts: NDArray[Any]) -> NDArray[Any]:
     device = "cuda" if group is not None and group.get_backend() == "nccl" else "cpu"
     table = torch.from_numpy(counts.copy()).to(device)
     add_over_ranks(table)
-    return table.cpu().numpy()
+    found: NDArray[Any] = table.cpu().numpy()
+    return found
 
 
 def add_over_ranks(table: torch.Tensor) -> None:
