@@ -69,6 +69,7 @@ if TYPE_CHECKING:  # the same names for type checkers; a test compares the two l
         JASPERBuilder as JASPERBuilder,
         build_jasper_dataset as build_jasper_dataset,
     )
+    from lading.source.jasper.build.refresh import build_steering as build_steering, mine_negatives as mine_negatives
     from lading.source.jasper.dataset import JASPERSteeringDataset as JASPERSteeringDataset
     from lading.source.spec import BatchSpec as BatchSpec, Field as Field, validate_batch as validate_batch
     from lading.source.stream.torch import TaggedIterableDataset as TaggedIterableDataset
@@ -106,7 +107,9 @@ _HOMES = {
     "TokenStore": "lading.source.tokens.store",
     "WeightedConcatDataset": "lading.source.weighted_concat",
     "build_jasper_dataset": "lading.source.jasper.build.builder",
+    "build_steering": "lading.source.jasper.build.refresh",
     "build_tokens": "lading.source",
+    "mine_negatives": "lading.source.jasper.build.refresh",
     "validate_batch": "lading.source.spec",
     # order
     "ChunkedSampler": "lading.order.chunked_sampler",

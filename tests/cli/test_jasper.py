@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -47,8 +48,8 @@ def pairs(tmp_path):
 def test_build_writes_a_directory_that_validates(lading, pairs, tmp_path):
     """From texts alone, with TF-IDF vectors; info tells what is in it."""
     made = tmp_path / "made"
-    code, out, _ = lading("build", pairs, made, "--embed", "tfidf", "--dimensions", 8, "--clusters", 3, "--hdf5",
-                          "--curriculum", "0.5,0.1,10", "--n-neg", 4, "--json")  # fmt: skip
+    code, out, _ = lading("build", pairs, "--out", made, "--embed", "tfidf", "--dimensions", 8, "--clusters", 3,
+                          "--hdf5", "--curriculum", "0.5,0.1,10", "--n-neg", 4, "--json")  # fmt: skip
     told = json.loads(out)
 
     assert code == 0
@@ -72,8 +73,9 @@ def test_build_takes_files_of_vectors(lading, tmp_path):
     np.save(tmp_path / "q.npy", random.normal(size=(9, 4)))
     torch.save(torch.randn(30, 4), tmp_path / "s.pt")
     np.save(tmp_path / "k.npy", random.normal(size=(2, 4)).astype(np.float32))
-    code, *_ = lading("build", file, tmp_path / "d", "--questions", tmp_path / "q.npy", "--sources", tmp_path / "s.pt",
-                      "--keywords", tmp_path / "k.npy", "--splits", "0.6,0.2,0.2")  # fmt: skip
+    code, *_ = lading("build", file, "--out", tmp_path / "d", "--questions", tmp_path / "q.npy",
+                      "--sources", tmp_path / "s.pt", "--keywords", tmp_path / "k.npy",
+                      "--splits", "0.6,0.2,0.2")  # fmt: skip
 
     assert code == 0
     assert lading("validate", tmp_path / "d")[0] == 0
@@ -86,7 +88,9 @@ def test_build_takes_any_function(lading, pairs, tmp_path, monkeypatch):
     )
     monkeypatch.chdir(tmp_path)
 
-    assert lading("build", pairs, tmp_path / "d", "--embed", "lading_test_letters:count", "--clusters", 2)[0] == 0
+    assert (
+        lading("build", pairs, "--out", tmp_path / "d", "--embed", "lading_test_letters:count", "--clusters", 2)[0] == 0
+    )
     assert table(tmp_path / "d", "question_embs").shape == (15, 4)
 
 
@@ -101,7 +105,7 @@ def test_build_takes_any_function(lading, pairs, tmp_path, monkeypatch):
 )
 def test_wrong_use_is_exit_code_2_and_one_line(lading, pairs, tmp_path, arguments, message):
     """Readable, no traceback, nothing written."""
-    code, _, err = lading("build", pairs, tmp_path / "d", *arguments)
+    code, _, err = lading("build", pairs, "--out", tmp_path / "d", *arguments)
 
     assert code == 2
     assert message in err
@@ -143,3 +147,28 @@ def test_a_directory_that_is_not_there_is_wrong_use(lading, tmp_path):
         code, _, err = lading(verb, tmp_path / "nowhere")
         assert code == 2
         assert "Dataset directory not found" in err
+
+
+def test_negatives_and_steering_are_worked_out_anew(lading, pairs, tmp_path):
+    """mine-negatives and build-steering on a directory that exists; it still checks."""
+    made = tmp_path / "made"
+    lading("build", pairs, "--out", made, "--embed", "tfidf", "--dimensions", 8, "--n-neg", 4, "--splits", "0.9,0.1,0")
+
+    code, out, _ = lading("mine-negatives", made, "--tier-proportions", "1,1,2,0", "--json")
+    assert code == 0
+    assert json.loads(out)["splits"]["test"] == 0
+    assert table(made, "negative_tiers").shape == (60, 4)
+    assert lading("build-steering", made)[0] == 0
+    assert lading("validate", made)[0] == 0
+    code, _, err = lading("mine-negatives", made, "--tier-proportions", "1,2")
+    assert (code, err) == (2, "lading: --tier-proportions is '1,2', expected 4 numbers separated by commas.\n")
+
+
+def test_without_torch_one_line_says_how_to_install_it(lading, tmp_path, monkeypatch):
+    """No traceback from any of its verbs."""
+    monkeypatch.setitem(sys.modules, "torch", None)
+
+    for arguments in (("info", tmp_path), ("validate", tmp_path), ("build", "a.csv", "--out", tmp_path)):
+        code, out, err = lading(*arguments)
+        assert (code, out) == (2, "")
+        assert err == "lading: lading jasper needs torch, which is not installed: pip install 'lading[jasper]'\n"

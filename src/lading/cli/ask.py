@@ -208,12 +208,12 @@ def _bounds(steps: str | None) -> tuple[int, int] | None:
 
 def report(
     run: Run,
-    output: Annotated[str, typer.Option("--output", "-o", help="File to write.")] = "report.html",
+    out: Annotated[str, typer.Option("--out", "-o", help="File to write.")] = "report.html",
     as_json: Json = False,
 ) -> None:
     """Write one page that tells the whole run; it needs no network and no other file."""
     from lading.report.render.page import write_page  # plotly is optional and slow to import
 
     with progress_bar(quiet=as_json) as progress:
-        size = write_page(open_run(run), Path(output), progress)
-    answer({"file": output, "bytes": size}, lambda: Text(f"{output}: {size / 1e6:.1f} MB"), as_json=as_json)
+        size = write_page(open_run(run), Path(out), progress)
+    answer({"file": out, "bytes": size}, lambda: Text(f"{out}: {size / 1e6:.1f} MB"), as_json=as_json)

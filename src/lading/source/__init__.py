@@ -15,6 +15,7 @@ if TYPE_CHECKING:  # the same names for type checkers; a test compares the two l
         JASPERBuilder as JASPERBuilder,
         build_jasper_dataset as build_jasper_dataset,
     )
+    from lading.source.jasper.build.refresh import build_steering as build_steering, mine_negatives as mine_negatives
     from lading.source.jasper.dataset import JASPERSteeringDataset as JASPERSteeringDataset
     from lading.source.stream.torch import TaggedIterableDataset as TaggedIterableDataset
     from lading.source.tagged import TaggedDataset as TaggedDataset
@@ -39,7 +40,9 @@ _HOMES = {
     "TokenWriter": "lading.source.tokens.build",
     "WeightedConcatDataset": "lading.source.weighted_concat",
     "build_jasper_dataset": "lading.source.jasper.build.builder",
+    "build_steering": "lading.source.jasper.build.refresh",
     "build_tokens": "lading.source.tokens.build",
+    "mine_negatives": "lading.source.jasper.build.refresh",
 }
 
 __all__ = ["BatchSpec", "Columns", "Field", "validate_batch", *_HOMES]

@@ -134,9 +134,9 @@ def test_the_page_refers_to_nothing_outside(pages):
 
 
 def test_the_command_writes_the_page(tmp_path: Path, pages, capsys):
-    """lading report RUN -o FILE."""
+    """lading report RUN --out FILE."""
     target = tmp_path / "report.html"
-    main_exit(["report", str(pages["one"].with_suffix("")), "-o", str(target), "--json"])
+    main_exit(["report", str(pages["one"].with_suffix("")), "--out", str(target), "--json"])
 
     assert target.stat().st_size > 1_000_000
     assert '"bytes"' in capsys.readouterr().out

@@ -10,6 +10,7 @@ The steering of a batch follows the epoch in its bill, in every worker.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -63,7 +64,7 @@ def create_loader(
         dataset_dir, split: Which data; "train" is shuffled, "val" and "test" go in order.
         batch_size: Samples of a batch on each rank.
         num_workers: Worker processes; batches are gathered, so 0 is quickest for tables in memory.
-        distributed: Each rank gets its share; False: every process gets everything.
+        distributed: Each rank gets its share; False: every process gets everything (a warning where ranks run).
         epoch: Epoch to start at, for the curriculum and the order.
         drop_last: Drop the incomplete batch at the end; None: for train only.
         pin_memory: Pin batches; quietly off where there is no accelerator.
@@ -71,6 +72,8 @@ def create_loader(
         device, storage_format, use_mmap, validate: As in ``JASPERSteeringDataset``.
         persistent_workers, prefetch_factor: As in torch.
     """
+    if not distributed:
+        _warn_of_ranks()
     dataset = JASPERSteeringDataset(dataset_dir, split, epoch, device, storage_format, use_mmap, validate=validate)
     loader = Loader(
         {split: dataset},
@@ -95,6 +98,16 @@ def create_loader(
     if epoch:
         loader._cursor.move_to(loader.plan.epoch_start(epoch))  # set_epoch leaves chunked loaders alone
     return loader
+
+
+def _warn_of_ranks() -> None:
+    group = torch.distributed
+    if group.is_available() and group.is_initialized() and group.get_world_size() > 1:
+        warnings.warn(
+            f"create_loader with distributed=False in a process group of {group.get_world_size()} ranks: every rank "
+            "reads every sample. Pass distributed=True to give each rank its share.",
+            stacklevel=3,
+        )
 
 
 def set_epoch(loader: DataLoader[Any], epoch: int) -> None:

@@ -25,16 +25,16 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 from torch.utils.data import Dataset, Subset
 
-from lading.errors import MissingExtraError, SourceError
+from lading.errors import SourceError
 from lading.source.buffers import Buffers
 from lading.source.jasper.gather import STEERING, SteeringStack, gather_batch, gather_sample, jasper_spec
 from lading.source.jasper.layout import BY_NAME, CONFIG_FILE, NEGATIVES, SPLITS, config_size, read_config
 from lading.source.jasper.steering import SharedSteering, Steering
-from lading.source.jasper.storage import detect_format, open_storage
+from lading.source.jasper.storage import convert_to_hdf5, open_storage
 from lading.source.jasper.validate import (
     check_pairs,
     check_tables,
-    load_negatives,
+    load_refreshed,
     load_split,
     load_tables,
     require_files,
@@ -274,7 +274,7 @@ class JASPERSteeringDataset(Dataset[dict[str, Tensor]]):
         return found
 
     def reload_negatives(self) -> None:
-        """Read the negatives and their tiers again, for instance after mining harder ones; all workers follow."""
+        """Read negatives, tiers and steering again, for instance after ``mine_negatives``; all workers follow."""
         self._read_negatives()
         self._shared.refresh_negatives()
         self._negatives_read = self._shared.negatives
@@ -316,7 +316,10 @@ class JASPERSteeringDataset(Dataset[dict[str, Tensor]]):
         *,
         validate: bool | None = None,
     ) -> dict[str, JASPERSteeringDataset]:
-        """Return train, val and test of one directory; the tables are read once and shared."""
+        """Return train, val and test of one directory; the tables are read once and shared.
+
+        A split that was built with a share of 0 is a dataset of length 0.
+        """
         train = JASPERSteeringDataset(
             dataset_dir, SPLITS[0], epoch, device, storage_format, use_mmap, validate=validate
         )
@@ -325,20 +328,14 @@ class JASPERSteeringDataset(Dataset[dict[str, Tensor]]):
     @staticmethod
     def convert_pt_to_hdf5(dataset_dir: str | Path, compression: str | None = "gzip") -> None:
         """Write the ``.pt`` tables of a directory into ``dataset.h5``; without compression it can be mapped."""
-        try:
-            from lading.source.jasper.hdf5 import convert  # h5py is optional and only needed here
-        except ImportError as error:
-            raise MissingExtraError(
-                "h5py is required for HDF5 conversion. Install with: pip install h5py (or 'lading[hdf5]')"
-            ) from error
-        detect_format(Path(dataset_dir), "pt")
-        convert(Path(dataset_dir), compression)
+        convert_to_hdf5(Path(dataset_dir), compression)
 
     def _sibling(self, split: str, validate: bool | None) -> JASPERSteeringDataset:
         other = copy.copy(self)
         other.split = split
         pairs, label = load_split(self._storage, split)
-        check_pairs(pairs, split, label, len(self.pair_index), validate)
+        if len(pairs):
+            check_pairs(pairs, split, label, len(self.pair_index), validate)
         other._keep_split(pairs)
         other._shared = SharedSteering(self._shared.steering, self.current_epoch)
         return other
@@ -365,7 +362,7 @@ class JASPERSteeringDataset(Dataset[dict[str, Tensor]]):
 
     def _read_negatives(self) -> None:
         sizes = self.embedding_dim, self.n_neg
-        self._keep(load_negatives(self._storage, sizes, len(self.pair_index), len(self.source_embs)))
+        self._keep(load_refreshed(self._storage, sizes, len(self.pair_index), len(self.source_embs)))
 
     def _follow(self) -> tuple[int, int]:
         """Return the current epoch and forced variant; read the negatives again where the parent process did."""

@@ -72,6 +72,7 @@ TABLES = (
 )
 BY_NAME = {table.name: table for table in TABLES}
 NEGATIVES = (BY_NAME["hard_negatives"], BY_NAME["negative_tiers"])
+STEERING_TABLES = tuple(table for table in TABLES if table.hdf5.startswith("steering/"))
 KEYWORDS_FILE = "pair_keyword_ids.pt"
 KEYWORDS_HDF5 = "pair_data/keyword_ids"
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from lading.errors import SourceError
+from lading.errors import MissingExtraError, SourceError
 from lading.source.jasper.layout import HDF5_FILE, SPLITS, TABLES, Table, split_table
 from lading.source.jasper.pt import PtStorage
 
@@ -73,6 +73,18 @@ def detect_format(directory: Path, storage_format: str) -> str:
     if not hdf5_file.is_file():
         raise SourceError(f"HDF5 file not found: {hdf5_file}. JASPERSteeringDataset.convert_pt_to_hdf5 writes it.")
     return "hdf5"
+
+
+def convert_to_hdf5(directory: Path, compression: str | None = "gzip") -> None:
+    """Write the ``.pt`` tables of a directory into its ``dataset.h5``."""
+    try:
+        convert = _hdf5().convert
+    except ImportError as error:
+        raise MissingExtraError(
+            "h5py is required for HDF5 conversion. Install with: pip install h5py (or 'lading[hdf5]')"
+        ) from error
+    detect_format(directory, "pt")
+    convert(directory, compression)
 
 
 def find_split(storage: Storage, split: str) -> Storage:

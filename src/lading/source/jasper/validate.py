@@ -30,6 +30,7 @@ from lading.source.jasper.layout import (
     KEYWORDS_FILE,
     KEYWORDS_HDF5,
     NEGATIVES,
+    STEERING_TABLES,
     TABLES,
     Table,
     split_table,
@@ -63,7 +64,10 @@ def check_shape(tensor: Tensor, table: Table, label: str, embedding_dim: int, n_
 def check_split(pairs: Tensor, split: str, label: str, num_pairs: int, *, below_zero: bool = True) -> None:
     """Refuse an empty split and pair numbers that do not exist."""
     if len(pairs) == 0:
-        raise SourceError(f"Split '{split}' is empty ({label} has 0 rows). Rebuild the dataset with more pairs.")
+        raise SourceError(
+            f"Split '{split}' is empty ({label} has 0 rows). Rebuild the dataset with more pairs, or give this split "
+            "a share above 0."
+        )
     check_ids(pairs, "Split indices reference pair", "pair", num_pairs, label, below_zero)
 
 
@@ -211,11 +215,13 @@ def require_files(storage: Storage, split: str) -> None:
     storage.require_keyword_ids()
 
 
-def load_negatives(storage: Storage, sizes: Sizes, num_pairs: int, num_sources: int) -> dict[str, Tensor]:
-    """Return the negatives and their tiers, checked as a whole before anybody uses them."""
-    tables = {table.name: _read(storage, table, sizes) for table in NEGATIVES}
-    for table in NEGATIVES:
+def load_refreshed(storage: Storage, sizes: Sizes, num_pairs: int, num_sources: int) -> dict[str, Tensor]:
+    """Return the tables that may be worked out anew (negatives, tiers, steering), checked before they are used."""
+    tables = {table.name: _read(storage, table, sizes) for table in (*NEGATIVES, *STEERING_TABLES)}
+    for table in (*NEGATIVES, *STEERING_TABLES):
         check_entries(tables[table.name], table, num_pairs, storage.label(table))
+    for table in STEERING_TABLES:
+        _check_finite(table.name, tables[table.name], storage.label(table))
     check_negatives(tables["hard_negatives"], num_sources, storage.label(NEGATIVES[0]))
     check_tiers(tables["negative_tiers"], storage.label(NEGATIVES[1]))
     return tables

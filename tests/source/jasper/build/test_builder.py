@@ -20,6 +20,7 @@ from lading.source.jasper.build.negatives import Pools, mine, most_similar, tier
 from lading.source.jasper.build.splits import split_pairs
 from lading.source.jasper.build.vectors import steering_tables, unit
 from lading.source.jasper.dataset import JASPERSteeringDataset
+from lading.source.jasper.inspect import faults, summary
 
 
 def example(pairs=60, questions=20, sources=40, keywords=6, dim=8, seed=0):
@@ -76,7 +77,7 @@ def test_negatives_obey_their_tiers(n_neg, n_clusters, sources, adjacent_k, seed
     pools = Pools.make(of_source, centroids, adjacent_k)
     similar = most_similar(questions, vectors, index, of_pair, pools, tier_sizes(n_neg)[2])
 
-    negatives, tiers = mine(index, of_pair, similar, pools, n_neg, seed)
+    negatives, tiers = mine(index, of_pair, similar, pools, tier_sizes(n_neg), seed)
 
     cosine = unit(questions) @ unit(vectors).T
     closeness = unit(centroids) @ unit(centroids).T
@@ -112,12 +113,25 @@ def test_random_tiers_are_random():
     pools = Pools.make(of_source, np.eye(2, dtype=np.float32), 0)
     index = np.zeros((pairs, 2), dtype=np.int64)
     similar = np.full((pairs, 1), -1)
-    negatives, _ = mine(index, np.zeros(pairs, dtype=np.int64), similar, pools, 4, 7)
+    negatives, _ = mine(index, np.zeros(pairs, dtype=np.int64), similar, pools, (1, 1, 1, 1), 7)
 
     same, far = np.bincount(negatives[:, 0], minlength=40), np.bincount(negatives[:, 3], minlength=40)
     assert same[0] == same[20:].sum() == far[:20].sum() == 0
     assert abs(same[1:20] - pairs / 19).max() < 5 * np.sqrt(pairs / 19)
     assert abs(far[20:] - pairs / 20).max() < 5 * np.sqrt(pairs / 20)
+
+
+def test_tier_proportions_are_numbers_or_shares(tmp_path):
+    """[3, 4, 3, 2] of 12 as the original has it; shares are rounded so that they sum to n_neg."""
+    rows, *vectors = example(pairs=200, questions=50, sources=200)
+    made = build(tmp_path / "d", rows, *vectors, n_clusters=4, n_neg=12, tier_proportions=[3, 4, 3, 2])
+
+    assert table(made, "negative_tiers").unique(dim=0).tolist() == [[1] * 3 + [2] * 4 + [3] * 3 + [4] * 2]
+    assert json.loads((made / "config.json").read_text())["tier_proportions"] == [3, 4, 3, 2]
+    assert tier_sizes(7, [0.5, 0.5, 0, 0]) == (4, 3, 0, 0)
+    for wrong in ([1, 2, 3], [3, 4, 3, 3], [-1, 5, 5, 3]):
+        with pytest.raises(SourceError, match="expected four numbers for tiers 1 to 4 that sum to n_neg=12"):
+            JASPERBuilder(n_neg=12, tier_proportions=wrong)
 
 
 def test_too_few_sources_are_refused(tmp_path):
@@ -148,10 +162,10 @@ def test_steering_follows_its_formulas():
     questions=st.integers(3, 60),
     clusters=st.integers(1, 6),
     seed=st.integers(0, 10**6),
-    shares=st.sampled_from([(0.8, 0.1, 0.1), (0.34, 0.33, 0.33), (0.5, 0.4, 0.1)]),
+    shares=st.sampled_from([(0.8, 0.1, 0.1), (0.34, 0.33, 0.33), (0.5, 0.4, 0.1), (0.9, 0.1, 0.0), (1.0, 0.0, 0.0)]),
 )
 def test_splits_part_questions_and_leave_nobody_out(questions, clusters, seed, shares):
-    """Every pair in one split, no question on two sides, no split empty."""
+    """Every pair in one split, no question on two sides, a split empty where its share is 0 and only there."""
     random = np.random.default_rng(seed)
     asked = np.concatenate([np.arange(questions), random.integers(0, questions, questions)])
     of_pair = random.integers(0, clusters, questions)[asked]
@@ -160,7 +174,7 @@ def test_splits_part_questions_and_leave_nobody_out(questions, clusters, seed, s
 
     assert sorted(np.concatenate(list(splits.values())).tolist()) == list(range(len(asked)))
     sides = [set(asked[numbers].tolist()) for numbers in splits.values()]
-    assert all(sides)
+    assert [bool(side) for side in sides] == [share > 0 for share in shares]
     assert sum(map(len, sides)) == questions
 
 
@@ -179,12 +193,12 @@ def test_splits_hold_their_shares_in_every_cluster():
     }
 
 
-@pytest.mark.parametrize("shares", [(0.8, 0.2), (0.8, 0.2, 0.0), (0.8, 0.1, 0.2)])
+@pytest.mark.parametrize("shares", [(0.8, 0.2), (0.0, 0.5, 0.5), (1.1, -0.1, 0.0), (0.8, 0.1, 0.2)])
 def test_impossible_shares_are_refused(shares):
-    """Three, above zero, that sum to one."""
-    with pytest.raises(SourceError, match=r"expected three shares above 0 that sum to 1"):
+    """Three that sum to one, the first above zero."""
+    with pytest.raises(SourceError, match=r"expected three shares that sum to 1, the first above 0"):
         split_pairs(np.arange(9), np.zeros(9, dtype=np.int64), shares, 0)
-    with pytest.raises(SourceError, match=r"2 questions cannot be split"):
+    with pytest.raises(SourceError, match=r"2 questions cannot be split into train, val, test, expected at least 3"):
         split_pairs(np.array([0, 1, 1]), np.zeros(3, dtype=np.int64), (0.8, 0.1, 0.1), 0)
 
 
@@ -320,6 +334,18 @@ def test_keywords_are_optional(tmp_path):
     assert made["keyword_embs"].shape == (0, 8)
     assert torch.equal(made["steering_keyword_weighted"], made["steering_centroid"])
     assert len(JASPERSteeringDataset(tmp_path / "d", "train", validate=True))
+
+
+def test_a_share_of_zero_leaves_a_split_empty(tmp_path):
+    """The directory is complete and checks; only opening the empty split by its name is refused."""
+    path = build(tmp_path / "d", *example(), splits=(0.9, 0.1, 0.0), hdf5=True)
+    splits = JASPERSteeringDataset.create_combined_splits(path, validate=True)
+
+    assert len(splits["train"]) + len(splits["val"]) == 60 and len(splits["test"]) == 0
+    assert list(torch.utils.data.DataLoader(splits["test"], batch_size=4)) == []
+    assert faults(path) == [] and summary(path)["splits"]["test"] == 0
+    with pytest.raises(SourceError, match=r"Split 'test' is empty .* give this split a share above 0"):
+        JASPERSteeringDataset(path, "test")
 
 
 def test_hdf5_is_written_on_request(tmp_path):

@@ -19,7 +19,7 @@ Check what a JASPER dataset is built from before time is spent on it, and what c
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,12 +35,14 @@ from torch import Tensor
 from lading.errors import SourceError
 from lading.source.jasper.build.clusters import Clusters, found_clusters, given_clusters
 from lading.source.jasper.build.inputs import F32, I64, Embed, Pairs, read_embeddings, read_pairs
+from lading.source.jasper.build.keyword_clusters import KeywordClusters
 from lading.source.jasper.build.negatives import Pools, mine, most_similar, num_asked, tier_sizes
 from lading.source.jasper.build.splits import split_pairs
 from lading.source.jasper.build.vectors import steering_tables
 from lading.source.jasper.build.write import refuse_existing, write_directory
 from lading.source.jasper.layout import KEYWORDS_FILE, SPLITS, TABLES, split_table
 from lading.source.jasper.steering import Steering
+from lading.source.jasper.storage import convert_to_hdf5
 from lading.source.jasper.validate import (
     check_contents,
     check_ids,
@@ -96,7 +98,8 @@ def check_result(tables: dict[str, Tensor], splits: dict[str, I64], keyword_ids:
     for table in TABLES:
         check_shape(tables[table.name], table, table.file, dimensions, n_neg)
     for split, numbers in splits.items():
-        check_split(torch.from_numpy(numbers), split, split_table(split).file, num_pairs)
+        if len(numbers):  # a share of 0 leaves a split empty
+            check_split(torch.from_numpy(numbers), split, split_table(split).file, num_pairs)
     check_references(tables, lambda table: table.file)
     check_rows(tables, lambda table: table.file)
     check_contents(tables, lambda table: table.file)
@@ -114,7 +117,8 @@ class JASPERBuilder:
         n_neg: Hard negatives of a pair.
         n_clusters: Clusters to find where none are given; None: by the number of questions.
         adjacent_k: Nearest clusters that tier 2 draws from.
-        splits: Shares of train, val and test.
+        tier_proportions: Of tiers 1 to 4: numbers that sum to ``n_neg``, or shares that sum to 1; None: equal.
+        splits: Shares of train, val and test; 0 leaves a split empty.
         seed: For clusters, negatives and splits.
         steering_probabilities: For ``config.json``; None: a quarter each.
         curriculum: For ``config.json``; None: no curriculum.
@@ -126,6 +130,7 @@ class JASPERBuilder:
     n_neg: int = 8
     n_clusters: int | None = None
     adjacent_k: int = 3
+    tier_proportions: Sequence[int | float] | None = None
     splits: tuple[float, float, float] = (0.8, 0.1, 0.1)
     seed: int = 42
     steering_probabilities: Mapping[str, float] | None = None
@@ -139,6 +144,7 @@ class JASPERBuilder:
             raise SourceError(
                 f"n_neg={self.n_neg}, adjacent_k={self.adjacent_k}: expected n_neg >= 1, adjacent_k >= 0."
             )
+        tier_sizes(self.n_neg, self.tier_proportions)
         Steering.from_config(self._steering_config())
 
     def build(
@@ -150,7 +156,7 @@ class JASPERBuilder:
         keyword_embs: Any = None,
         *,
         embed: Embed | None = None,
-        clusters: ArrayLike | None = None,
+        clusters: ArrayLike | str | Path | Mapping[str, Any] | None = None,
         source_clusters: ArrayLike | None = None,
         centroids: Any = None,
     ) -> Path:
@@ -158,14 +164,16 @@ class JASPERBuilder:
 
         Args:
             output_dir: The directory to make.
-            pairs: A Parquet, CSV or JSONL file, an Arrow table, or a list of (question, source, relevance, keywords)
-                as dicts or tuples. Texts are numbered as they first appear; numbers are rows of the embeddings.
+            pairs: A Parquet, CSV or JSONL file or several, an Arrow table, or a list of (question, source, relevance,
+                keywords) as dicts or tuples. Texts are numbered as they first appear; numbers are rows of the
+                embeddings. A pair that files hold more than once is one pair.
             question_embs: Vectors [Nq, D]: an array or tensor, a ``.npy``, ``.pt`` or ``.parquet`` file, a function
                 of texts, or None for the column ``question_emb`` of the pairs' file.
             source_embs: The same for sources.
             keyword_embs: The same for keywords; not needed where pairs have none.
             embed: Function that embeds a list of texts, for whatever is not given.
-            clusters: Cluster of each pair; None: the column ``cluster`` of the pairs, else k-means over questions.
+            clusters: Cluster of each pair, or a cluster JSON of keywords (a file, or its content), which brings its
+                centroids; None: the column ``cluster`` of the pairs, else k-means over questions.
             source_clusters: Cluster of each source; None: the nearest centroid's.
             centroids: Vectors [Nc, D]; None: the mean of a cluster's questions.
 
@@ -175,8 +183,11 @@ class JASPERBuilder:
         path = Path(output_dir)
         refuse_existing(path, self.overwrite)
         read = read_pairs(pairs)
+        given: Any = read.clusters if clusters is None else clusters
+        if isinstance(given, str | Path | Mapping):
+            given = KeywordClusters.read(given)
+            keyword_embs = given.vectors_of(read.texts["keyword"]) if keyword_embs is None else keyword_embs
         vectors = self._vectors(read, question_embs, source_embs, keyword_embs, embed)
-        given = read.clusters if clusters is None else np.asarray(clusters)
         with self._bars() as bars:
             found = self._clusters(read, vectors, given, source_clusters, centroids)
             splits = split_pairs(read.index[:, 0], found.pairs, self.splits, self.seed)
@@ -205,6 +216,15 @@ class JASPERBuilder:
         return made
 
     def _clusters(self, pairs: Pairs, vectors: Vectors, given: Any, source_clusters: Any, centroids: Any) -> Clusters:
+        if isinstance(given, KeywordClusters):
+            if given.centroids.shape[1] != vectors.questions.shape[1]:
+                raise SourceError(
+                    f"centroids of the cluster JSON have {given.centroids.shape[1]} dimensions, expected "
+                    f"{vectors.questions.shape[1]} as the questions. Embed texts with the model that made the clusters."
+                )
+            words = pairs.texts["keyword"]
+            embeddings = (vectors.questions, vectors.sources, vectors.keywords)
+            return given.of(pairs.index, words, pairs.keywords, embeddings)
         if given is None:
             return found_clusters(pairs.index[:, 0], vectors.questions, vectors.sources, self.n_clusters, self.seed)
         centers = None if centroids is None else np.asarray(centroids, dtype=np.float32)
@@ -243,12 +263,18 @@ class JASPERBuilder:
         pools = Pools.make(clusters.sources, clusters.centroids, self.adjacent_k)
         search = bars.add_task("similar sources", total=num_asked(pairs.index, clusters.pairs))
         mining = bars.add_task("negatives", total=len(pairs.index))
-        embeddings, count = (vectors.questions, vectors.sources), tier_sizes(self.n_neg)[2]
+        sizes = tier_sizes(self.n_neg, self.tier_proportions)
         similar = most_similar(
-            *embeddings, pairs.index, clusters.pairs, pools, count, functools.partial(bars.advance, search)
+            vectors.questions,
+            vectors.sources,
+            pairs.index,
+            clusters.pairs,
+            pools,
+            sizes[2],
+            functools.partial(bars.advance, search),
         )
         advance = functools.partial(bars.advance, mining)
-        return mine(pairs.index, clusters.pairs, similar, pools, self.n_neg, self.seed, advance)
+        return mine(pairs.index, clusters.pairs, similar, pools, sizes, self.seed, advance)
 
     def _write(
         self, path: Path, tables: dict[str, Tensor], splits: dict[str, I64], pairs: Pairs, bars: Progress
@@ -265,11 +291,13 @@ class JASPERBuilder:
             "n_clusters": len(tables["centroid_embs"]),
             "split_sizes": {split: len(splits[split]) for split in SPLITS},
             "seed": self.seed,
+            "split_ratios": list(self.splits),
             "adjacent_k": self.adjacent_k,
+            **({} if self.tier_proportions is None else {"tier_proportions": list(self.tier_proportions)}),
             **self._steering_config(),
         }
         task = bars.add_task("writing", total=1)
-        finish = _to_hdf5 if self.hdf5 else (lambda aside: None)
+        finish = convert_to_hdf5 if self.hdf5 else (lambda aside: None)
         write_directory(path, config, files, pairs.keywords, overwrite=self.overwrite, finish=finish)
         bars.advance(task)
 
@@ -293,7 +321,7 @@ def build_jasper_dataset(
     keyword_embs: Any = None,
     *,
     embed: Embed | None = None,
-    clusters: ArrayLike | None = None,
+    clusters: ArrayLike | str | Path | Mapping[str, Any] | None = None,
     source_clusters: ArrayLike | None = None,
     centroids: Any = None,
     **settings: Any,
@@ -310,9 +338,3 @@ def build_jasper_dataset(
         source_clusters=source_clusters,
         centroids=centroids,
     )
-
-
-def _to_hdf5(aside: Path) -> None:
-    from lading.source.jasper.dataset import JASPERSteeringDataset  # where the check for h5py is
-
-    JASPERSteeringDataset.convert_pt_to_hdf5(aside)

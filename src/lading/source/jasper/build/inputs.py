@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,13 @@ from lading.source.spec import as_array
 
 I64 = NDArray[np.int64]
 F32 = NDArray[np.float32]
+ALIASES = {
+    "question_text": "question",
+    "source_text": "source",
+    "relevance_score": "relevance",
+    "score": "relevance",
+    "cluster_id": "cluster",
+}
 Embed = Callable[[list[str]], Any]
 COLUMNS = ("question", "source", "relevance", "keywords", "cluster")
 READERS: dict[str, Callable[[Path], pa.Table]] = {
@@ -59,10 +66,11 @@ class Pairs:
 
 
 def read_pairs(given: str | Path | pa.Table | Pairs | Iterable[Any]) -> Pairs:
-    """Read pairs from a Parquet, CSV or JSONL file, an Arrow table, or a list of dicts or tuples."""
+    """Read pairs from Parquet, CSV or JSONL files, an Arrow table, or a list of dicts or tuples."""
     if isinstance(given, Pairs):
         return given
-    table = _table(given)
+    files = _files(given)
+    table = _table(given) if files is None else _joined(files)
     missing = [name for name in COLUMNS[:2] if name not in table.column_names]
     if missing or len(table) == 0:
         found = ", ".join(table.column_names)
@@ -74,7 +82,7 @@ def read_pairs(given: str | Path | pa.Table | Pairs | Iterable[Any]) -> Pairs:
     sources, source_texts = _numbered(table, "source")
     keywords, keyword_texts = _keywords(table)
     relevance = _numbers(table, "relevance", np.float32, np.ones(len(table), dtype=np.float32))
-    return Pairs(
+    pairs = Pairs(
         np.column_stack([questions, sources]),
         relevance,
         keywords,
@@ -86,6 +94,7 @@ def read_pairs(given: str | Path | pa.Table | Pairs | Iterable[Any]) -> Pairs:
             if f"{thing}_emb" in table.column_names
         },
     )
+    return pairs if files is None else _merged(pairs)
 
 
 def read_embeddings(given: Any, thing: str, pairs: Pairs, embed: Embed | None) -> F32 | None:
@@ -129,21 +138,63 @@ def _vectors_of(given: Any, thing: str, pairs: Pairs) -> NDArray[Any] | None:
 def _table(given: Any) -> pa.Table:
     if isinstance(given, pa.Table):
         return given
-    if isinstance(given, str | Path):
-        path = Path(given)
-        if path.suffix not in READERS:
-            raise SourceError(f"{path.name} is no pairs file, expected one of {', '.join(READERS)}.")
-        if not path.is_file():
-            raise SourceError(f"pairs file not found: {path}.")
-        try:
-            return READERS[path.suffix](path)
-        except (pa.ArrowException, OSError) as error:
-            raise SourceError(f"{path} cannot be read as {path.suffix[1:]}: {error}.") from error
     rows = [row if isinstance(row, Mapping) else dict(zip(COLUMNS, row, strict=False)) for row in given]
     try:
         return pa.Table.from_pylist(rows)
     except (pa.ArrowException, TypeError) as error:
         raise SourceError(f"pairs do not make a table: {error}. Give every pair the same keys and types.") from error
+
+
+def _files(given: Any) -> list[Path] | None:
+    """Return the files that pairs are in; None where they are no files."""
+    if isinstance(given, str | Path):
+        return [Path(given)]
+    if isinstance(given, list | tuple) and given and all(isinstance(one, str | Path) for one in given):
+        return [Path(one) for one in given]
+    return None
+
+
+def _joined(files: list[Path]) -> pa.Table:
+    """Return the rows of all files, one after another; what only some of them have is empty in the others."""
+    tables = [_read_file(path) for path in files]
+    try:
+        return tables[0] if len(tables) == 1 else pa.concat_tables(tables, promote_options="permissive")
+    except pa.ArrowException as error:
+        names = ", ".join(path.name for path in files)
+        raise SourceError(f"{names} do not make one table: {error}. Give all files the same types.") from error
+
+
+def _read_file(path: Path) -> pa.Table:
+    if path.suffix not in READERS:
+        raise SourceError(f"{path.name} is no pairs file, expected one of {', '.join(READERS)}.")
+    if not path.is_file():
+        raise SourceError(f"pairs file not found: {path}.")
+    try:
+        table = READERS[path.suffix](path)
+    except (pa.ArrowException, OSError) as error:
+        raise SourceError(f"{path} cannot be read as {path.suffix[1:]}: {error}.") from error
+    names = [
+        ALIASES.get(name, name) if ALIASES.get(name) not in table.column_names else name for name in table.column_names
+    ]
+    return table.rename_columns(names)
+
+
+def _merged(pairs: Pairs) -> Pairs:
+    """Make one pair of those with the same question and source: the highest relevance, all keywords."""
+    _, first, of_row = np.unique(pairs.index, axis=0, return_index=True, return_inverse=True)
+    if len(first) == len(pairs.index):
+        return pairs
+    kept = np.sort(first)
+    place = np.argsort(np.argsort(first))[of_row.reshape(-1)]  # rank of a pair by its first row
+    relevance = np.zeros(len(kept), dtype=np.float32)
+    np.maximum.at(relevance, place, pairs.relevance)
+    keywords: list[dict[int, None]] = [{} for _ in kept]
+    for row, words in zip(place.tolist(), pairs.keywords, strict=True):
+        keywords[row].update(dict.fromkeys(words))
+    clusters = None if pairs.clusters is None else pairs.clusters[kept]
+    return replace(
+        pairs, index=pairs.index[kept], relevance=relevance, keywords=[list(k) for k in keywords], clusters=clusters
+    )
 
 
 def _numbered(table: pa.Table, name: str) -> tuple[I64, list[str] | None]:
@@ -177,6 +228,8 @@ def _keywords(table: pa.Table) -> tuple[list[list[int]], list[str] | None]:
     if "keywords" not in table.column_names:
         return [[] for _ in range(len(table))], None
     rows = [_keyword_list(value, row) for row, value in enumerate(table["keywords"].to_pylist())]
+    if pa.types.is_integer(table["question"].type) and all(isinstance(w, str) and w.isdigit() for r in rows for w in r):
+        rows = [[int(word) for word in row] for row in rows]  # a CSV of numbers: '3; 5' are rows of the embeddings
     kinds = {type(word) for row in rows for word in row}
     if kinds <= {int}:
         return rows, None
@@ -194,6 +247,8 @@ def _keyword_list(value: Any, row: int) -> list[Any]:
         return []
     if isinstance(value, list):
         return value
+    if isinstance(value, int):  # a CSV column of single numbers
+        return [value]
     if isinstance(value, str):
         text = value.strip()
         try:

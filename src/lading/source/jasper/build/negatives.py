@@ -5,7 +5,8 @@
     tier 3  outside the cluster                        the most similar to the question
     tier 4  outside the cluster                        at random
 
-``n_neg // 4`` of each, the remainder to tiers 1, 2, 3 first. A tier that has
+``n_neg // 4`` of each, the remainder to tiers 1, 2, 3 first, unless
+``tier_proportions`` say otherwise. A tier that has
 too few is filled from all other sources, labelled 4. No source twice for a
 pair, the true one never. Chance is a keyed permutation of each pair's pool:
 no generator, the same result in any order and in blocks of any size.
@@ -17,7 +18,7 @@ questions of one cluster [256, D] x all sources [D, Ns] ─▶ the cluster's own
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -65,15 +66,33 @@ class Pools:
         return cls(order, starts, np.concatenate(runs), near_starts)
 
 
-def tier_sizes(n_neg: int) -> tuple[int, int, int, int]:
+def tier_sizes(n_neg: int, proportions: Sequence[int | float] | None = None) -> tuple[int, int, int, int]:
     """Return how many negatives each tier gives.
+
+    Args:
+        n_neg: Negatives of a pair.
+        proportions: Of tiers 1 to 4: numbers of negatives that sum to ``n_neg``, or shares that sum to 1 (what is left
+            by rounding down goes to the largest remainders). None: equal, the remainder to tiers 1, 2, 3 first.
 
     >>> tier_sizes(8), tier_sizes(6), tier_sizes(3)
     ((2, 2, 2, 2), (2, 2, 1, 1), (1, 1, 1, 0))
+    >>> tier_sizes(12, [3, 4, 3, 2]), tier_sizes(6, [0.5, 0.5, 0, 0])
+    ((3, 4, 3, 2), (3, 3, 0, 0))
     """
-    share, rest = divmod(n_neg, 4)
-    first, second, third = (share + (rest > tier) for tier in range(3))
-    return first, second, third, share
+    given = [0.25] * 4 if proportions is None else list(proportions)
+    is_wrong = len(given) != 4 or not all(isinstance(part, int | float) and part >= 0 for part in given)
+    if is_wrong or (sum(given) != n_neg and abs(sum(given) - 1) > 1e-6):
+        raise SourceError(
+            f"tier_proportions are {proportions!r}, expected four numbers for tiers 1 to 4 that sum to n_neg={n_neg}, "
+            "or four shares that sum to 1."
+        )
+    exact = given if sum(given) == n_neg else [part * n_neg for part in given]
+    sizes = [int(part + 1e-9) for part in exact]
+    by_remainder = sorted(range(4), key=lambda tier: (sizes[tier] - exact[tier], tier))
+    for tier in by_remainder[: n_neg - sum(sizes)]:
+        sizes[tier] += 1
+    first, second, third, fourth = sizes
+    return first, second, third, fourth
 
 
 def mine(
@@ -81,7 +100,7 @@ def mine(
     pair_clusters: I64,
     similar: I64,
     pools: Pools,
-    n_neg: int,
+    sizes: tuple[int, int, int, int],
     seed: int,
     advance: Callable[[int], None] = lambda done: None,
 ) -> tuple[I64, I64]:
@@ -92,21 +111,22 @@ def mine(
         pair_clusters: Cluster of each pair.
         similar: What ``most_similar`` found for each pair.
         pools: Sources by cluster.
-        n_neg: Negatives of a pair.
+        sizes: Negatives of each tier.
         seed: Same seed, same negatives.
         advance: Told of pairs done.
     """
+    n_neg = sum(sizes)
     if len(pools.order) <= n_neg:
         raise SourceError(
             f"n_neg={n_neg} needs at least {n_neg + 1} sources, found {len(pools.order)}. Lower n_neg or add sources."
         )
     negatives = np.empty((len(pair_index), n_neg), dtype=np.int64)
-    tiers = np.repeat(np.repeat([[1, 2, 3, 4]], tier_sizes(n_neg), axis=1), len(pair_index), axis=0)
+    tiers = np.repeat(np.repeat([[1, 2, 3, 4]], sizes, axis=1), len(pair_index), axis=0)
     for start in range(0, len(pair_index), PAIRS_AT_ONCE):
         block = slice(start, min(start + PAIRS_AT_ONCE, len(pair_index)))
         pairs = np.arange(block.start, block.stop)
         draw = _Draw(pools, pairs, pair_index[block, 1], pair_clusters[block], seed)
-        negatives[block], filled = draw.negatives(similar[block], tier_sizes(n_neg))
+        negatives[block], filled = draw.negatives(similar[block], sizes)
         tiers[block][filled] = 4
         advance(len(pairs))
     return negatives, tiers

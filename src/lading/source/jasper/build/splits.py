@@ -25,20 +25,24 @@ def split_pairs(questions: I64, clusters: I64, shares: tuple[float, ...], seed: 
     Args:
         questions: Question of each pair.
         clusters: Cluster of each pair; a question with pairs in several counts for the one of its first pair.
-        shares: Shares of train, val and test.
+        shares: Shares of train, val and test; a split of share 0 is empty.
         seed: Same seed, same splits.
     """
-    if len(shares) != len(SPLITS) or min(shares) <= 0 or abs(sum(shares) - 1) > 1e-6:
-        raise SourceError(f"splits are {shares}, expected three shares above 0 that sum to 1, as (0.8, 0.1, 0.1).")
-    asked, first, of_pair, weights = np.unique(questions, return_index=True, return_inverse=True, return_counts=True)
-    if len(asked) < len(SPLITS):
+    if len(shares) != len(SPLITS) or not (min(shares) >= 0 < shares[0]) or abs(sum(shares) - 1) > 1e-6:
         raise SourceError(
-            f"{len(asked)} questions cannot be split into train, val and test, expected at least 3 different ones."
+            f"splits are {shares}, expected three shares that sum to 1, the first above 0, as (0.8, 0.1, 0.1)."
+        )
+    asked, first, of_pair, weights = np.unique(questions, return_index=True, return_inverse=True, return_counts=True)
+    wanted = [split for split, share in zip(SPLITS, shares, strict=True) if share > 0]
+    if len(asked) < len(wanted):
+        raise SourceError(
+            f"{len(asked)} questions cannot be split into {', '.join(wanted)}, expected at least {len(wanted)} "
+            "different ones. Add questions, or give a split the share 0."
         )
     order = np.lexsort((keys64(key64(seed, "splits"), asked), clusters[first]))
     side = np.empty(len(asked), dtype=np.int64)
     side[order] = _deal(weights[order], shares)
-    _leave_none_empty(side, weights)
+    _fill_empty(side, weights, shares)
     return {split: np.flatnonzero(side[of_pair.reshape(-1)] == number) for number, split in enumerate(SPLITS)}
 
 
@@ -47,16 +51,16 @@ def _deal(weights: I64, shares: tuple[float, ...]) -> list[int]:
     lacking, dealt = [0.0] * len(shares), []
     for weight in weights.tolist():
         lacking = [lack + share * weight for lack, share in zip(lacking, shares, strict=True)]
-        chosen = max(range(len(shares)), key=lacking.__getitem__)
+        chosen = max((n for n, share in enumerate(shares) if share > 0), key=lacking.__getitem__)
         lacking[chosen] -= weight
         dealt.append(chosen)
     return dealt
 
 
-def _leave_none_empty(side: I64, weights: I64) -> None:
-    """Move the lightest question of the fullest split into a split that got none: few questions, short shares."""
-    for number in range(len(SPLITS)):
-        if not (side == number).any():
+def _fill_empty(side: I64, weights: I64, shares: tuple[float, ...]) -> None:
+    """Move the lightest question of the fullest split into a split that got none although it has a share."""
+    for number, share in enumerate(shares):
+        if share > 0 and not (side == number).any():
             fullest = np.bincount(side, minlength=len(SPLITS)).argmax()
             candidates = np.flatnonzero(side == fullest)
             side[candidates[weights[candidates].argmin()]] = number

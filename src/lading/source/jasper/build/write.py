@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from lading.errors import SourceError
-from lading.source.jasper.layout import CONFIG_FILE, KEYWORDS_FILE
+from lading.source.jasper.layout import CONFIG_FILE, HDF5_FILE, KEYWORDS_FILE
+from lading.source.jasper.storage import convert_to_hdf5
 
 MARK = ".building-"
 
@@ -52,6 +53,35 @@ def write_directory(
             _replace(path, aside)
         else:
             aside.rename(path)
+
+
+def rewrite_directory(path: Path, config: Mapping[str, Any], tables: Mapping[str, Tensor]) -> None:
+    """Replace some tables and the config of a directory; all else stays, and a reader sees all or nothing of it.
+
+    Args:
+        path: A JASPER directory.
+        config: Its new ``config.json``.
+        tables: Its new tables, by file name without ``.pt``.
+    """
+    changed = {CONFIG_FILE, HDF5_FILE, *(f"{name}.pt" for name in tables)}
+    with _aside(path) as aside:
+        for file in path.iterdir():
+            if file.is_file() and file.name not in changed:
+                _same_file(file, aside / file.name)
+        for name, tensor in tables.items():
+            torch.save(tensor.contiguous(), aside / f"{name}.pt")
+        (aside / CONFIG_FILE).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        if (path / HDF5_FILE).is_file():
+            convert_to_hdf5(aside)
+        _replace(path, aside)
+
+
+def _same_file(file: Path, other: Path) -> None:
+    """Give a file a second name; copy it where the file system has no hard links."""
+    try:
+        os.link(file, other)
+    except OSError:
+        shutil.copy2(file, other)
 
 
 def refuse_existing(path: Path, overwrite: bool) -> None:
