@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import reprlib
 import unicodedata
+from collections.abc import Iterable
 from typing import Any
 
 _FOUND_CHARACTERS = 80
@@ -31,6 +32,16 @@ def shown(text: str) -> str:
 def found(value: Any) -> str:
     """Return a value from outside in short, for the end of an error message: ``found 'x'``."""
     return shown(_Brief().repr(value))
+
+
+def listed(names: Iterable[Any], most: int = 20) -> str:
+    """Return names as a list in a sentence, the first of many.
+
+    >>> listed(["code", "prose"]), listed(range(30), most=2)
+    ('code, prose', '0, 1 and 28 more')
+    """
+    texts = [shown(str(name)[:_FOUND_CHARACTERS]) for name in names]
+    return ", ".join(texts) if len(texts) <= most else f"{', '.join(texts[:most])} and {len(texts) - most} more"
 
 
 class _Brief(reprlib.Repr):

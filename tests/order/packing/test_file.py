@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from lading.errors import PackingError
 from lading.order.packing import file as packing_file
 from lading.order.packing.file import index_for, open_index, save_index
+from lading.order.packing.fill import fill_rows
 from lading.order.packing.index import PackingIndex
 from lading.order.packing.rules import PackingRules
 
@@ -58,12 +60,18 @@ def test_an_empty_index_survives(tmp_path):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda d: (d / "size.npy").write_bytes((d / "size.npy").read_bytes()[:-4]), r"size\.npy cannot be read"),
-        (lambda d: np.save(d / "start.npy", np.zeros(2)), r"start\.npy holds \(2,\) entries, expected 5"),
-        (lambda d: (d / "document.npy").unlink(), r"document\.npy cannot be read"),
+        (
+            lambda d: (d / "size.npy").write_bytes((d / "size.npy").read_bytes()[:-4]),
+            r"size\.npy: expected 5 numbers, found what cannot be read",
+        ),
+        (
+            lambda d: np.save(d / "start.npy", np.zeros(2)),
+            r"start\.npy: expected 5 numbers of int32 or int64, found \(2,\) of float64",
+        ),
+        (lambda d: (d / "document.npy").unlink(), r"document\.npy: expected 5 numbers, found no file"),
         (lambda d: (d / "packing.json").unlink(), r"packing\.json is missing"),
-        (lambda d: (d / "packing.json").write_text("{"), r"packing\.json is no JSON"),
-        (lambda d: change(d, packing_version=0), "has packing_version 0, expected 1"),
+        (lambda d: (d / "packing.json").write_text("{"), r"packing\.json: expected JSON"),
+        (lambda d: change(d, packing_version=0), "packing_version: expected 1, found 0"),
         (lambda d: change(d, num_documents=7), "says fingerprint .*, but its rules give"),
     ],
 )
@@ -89,3 +97,42 @@ def test_a_place_that_cannot_be_written_to_is_named(tmp_path):
 
     with pytest.raises(PackingError, match=r"the packing index cannot be saved at .* Pass index_dir="):
         save_index(PackingIndex.build(LENGTHS, 16), tmp_path / "file")
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize(
+    ("column", "place", "value"),
+    [
+        ("document", 1, 1 << 30),
+        ("document", 1, -1),
+        ("start", 1, 1 << 30),
+        ("start", 1, -4),
+        ("size", 1, (1 << 31) - 1),
+        ("size", 1, 0),
+        ("size", 1, -3),
+        ("row_offsets", 1, 1 << 60),
+        ("row_offsets", 1, -2),
+    ],
+)
+def test_pieces_outside_their_documents_are_refused_not_followed(tmp_path, monkeypatch, column, place, value, compiled):
+    """Compiled code would read or write whatever lies there in memory; every piece is checked before it is used."""
+    monkeypatch.setattr("lading.runtime.compiled.enabled", lambda: compiled)
+    index = save_index(PackingIndex.build(LENGTHS, 16, overflow="split"), tmp_path)
+    file = Path(index.path) / f"{column}.npy"
+    numbers = np.load(file)
+    numbers[place] = value
+    np.save(file, numbers)
+    offsets = np.concatenate([[0], np.cumsum(LENGTHS)])
+
+    with pytest.raises(PackingError, match=r"row . of the packing index"):
+        fill_rows(open_index(index.path), np.arange(len(index)), np.arange(offsets[-1]), offsets)
+
+
+def test_offsets_that_leave_the_tokens_are_refused_not_followed():
+    """A token store may be damaged where the index is sound."""
+    index = PackingIndex.build(LENGTHS, 16, overflow="split")
+    for wrong in (1 << 60, -(1 << 60), -1, 1000):
+        offsets = np.concatenate([[0], np.cumsum(LENGTHS)])
+        offsets[1] = wrong
+        with pytest.raises(PackingError, match="damaged"):
+            fill_rows(index, np.arange(len(index)), np.arange(sum(LENGTHS)), offsets)

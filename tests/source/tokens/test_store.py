@@ -115,9 +115,9 @@ def cut(file, size):
         (lambda p: cut(p / "offsets.bin", 8), r"offsets\.bin has 32 bytes, expected 40"),
         (lambda p: (p / "offsets.bin").unlink(), r"offsets\.bin is missing"),
         (lambda p: (p / "tokens.json").unlink(), r"no token store at .*tokens\.json is missing"),
-        (lambda p: (p / "tokens.json").write_text("{"), r"tokens\.json is no JSON"),
-        (lambda p: edit(p, tokens_version=9), "has tokens_version 9, expected 1"),
-        (lambda p: edit(p, dtype=None), "expected 1 with dtype"),
+        (lambda p: (p / "tokens.json").write_text("{"), r"tokens\.json: expected JSON"),
+        (lambda p: edit(p, tokens_version=9), "tokens_version: expected 1, found 9"),
+        (lambda p: edit(p, dtype=None), r"dtype: expected one of \|u1, <u2, <u4, found nothing"),
         (
             lambda p: (p / "offsets.bin").write_bytes(np.array([0, 5, 5, 22, 23], "<i8").tobytes()),
             r"offsets\.bin goes from 0 to 23, expected 0 to 24",

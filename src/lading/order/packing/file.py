@@ -22,8 +22,12 @@ from numpy.typing import NDArray
 from lading.errors import PackingError
 from lading.order.packing.index import PACKING_VERSION, PackingIndex, build_index, index_fingerprint, lengths_hash
 from lading.order.packing.rules import PackingRules
+from lading.runtime.fields import Fields, Origin
+from lading.runtime.shown import shown
 
 COLUMNS = ("row_offsets", "document", "start", "size")
+NUMBERS = (np.dtype(np.int32), np.dtype(np.int64))
+MOST = 1 << 48
 
 
 def save_index(index: PackingIndex, directory: str | Path) -> PackingIndex:
@@ -54,20 +58,21 @@ def open_index(path: str | Path) -> PackingIndex:
     """Open a saved index; its columns stay on disk until they are read."""
     path = Path(path)
     found = _read_description(path)
-    columns = {name: _mapped(path / f"{name}.npy") for name in COLUMNS}
-    expected = {"row_offsets": found["num_rows"] + 1} | dict.fromkeys(COLUMNS[1:], found["num_pieces"])
-    for name, column in columns.items():
-        if column.shape != (expected[name],):
-            raise PackingError(
-                f"{path / name}.npy holds {column.shape} entries, expected {expected[name]}. "
-                "Delete the directory and make the index again."
-            )
-    rules = PackingRules(**found["rules"])
-    index = PackingIndex(rules, found["num_documents"], found["lengths_hash"], **columns, path=str(path.absolute()))
-    if index.fingerprint != found["fingerprint"]:
+    num_documents, num_rows, num_pieces = (
+        found.integer(name, low=0, high=MOST) for name in ("num_documents", "num_rows", "num_pieces")
+    )
+    columns = {
+        "row_offsets": _mapped(path / "row_offsets.npy", num_rows + 1, (np.dtype(np.int64),)),
+        "document": _mapped(path / "document.npy", num_pieces, NUMBERS),
+        "start": _mapped(path / "start.npy", num_pieces, NUMBERS),
+        "size": _mapped(path / "size.npy", num_pieces, (np.dtype(np.int32),)),
+    }
+    hashed = found.hexadecimal("lengths_hash", digits=16)
+    index = PackingIndex(_rules(found.record("rules")), num_documents, hashed, **columns, path=str(path.absolute()))
+    if index.fingerprint != found.text("fingerprint"):
         raise PackingError(
-            f"{path / 'packing.json'} says fingerprint {found['fingerprint']}, but its rules give {index.fingerprint}. "
-            "It was changed by hand or by another version; make the index again."
+            f"{path / 'packing.json'} says fingerprint {shown(found.text('fingerprint'))}, but its rules give "
+            f"{index.fingerprint}. It was changed by hand or by another version; make the index again."
         )
     return index
 
@@ -93,30 +98,51 @@ def _description(index: PackingIndex) -> dict[str, Any]:
     }
 
 
-def _read_description(path: Path) -> dict[str, Any]:
+def _read_description(path: Path) -> Fields:
     file = path / "packing.json"
     if not file.exists():
         raise PackingError(f"no packing index at {path}: {file} is missing. Make one with lading tokens pack.")
-    try:
-        found: dict[str, Any] = json.loads(file.read_text())
-    except ValueError as error:
-        raise PackingError(f"{file} is no JSON ({error}). Delete the directory and make the index again.") from error
-    if found.get("packing_version") != PACKING_VERSION:
-        raise PackingError(
-            f"{file} has packing_version {found.get('packing_version')}, expected {PACKING_VERSION}. "
-            "Make the index again with this version of Lading."
-        )
+    origin = Origin(file, PackingError, "Delete the directory and make the index again.")
+    found = origin.record(origin.read())
+    if found.value("packing_version") != PACKING_VERSION:
+        found.refuse("packing_version", str(PACKING_VERSION))
     return found
 
 
-def _mapped(file: Path) -> NDArray[Any]:
+def _rules(found: Fields) -> PackingRules:
+    names = [field.name for field in dataclasses.fields(PackingRules)]
+    found.only(*names)
+    return PackingRules(
+        row_length=found.integer("row_length"),
+        algorithm=found.text("algorithm"),
+        overflow=found.text("overflow"),
+        open_rows=found.maybe(Fields.integer, "open_rows"),
+        append_eod=found.flag("append_eod"),
+        sort_window=found.integer("sort_window"),
+    )
+
+
+def _mapped(file: Path, length: int, dtypes: tuple[np.dtype[Any], ...]) -> NDArray[Any]:
+    """Map a column, of exactly this length and one of these types: compiled code relies on both."""
+    origin = Origin(file, PackingError, "It is cut off or of another index; delete the directory and make it again.")
+    if not file.is_file():
+        origin.refuse("", f"{length} numbers", "no file")
     try:
-        # Plain arrays over the map: np.memmap slices cost microseconds each.
-        return np.asarray(np.load(file, mmap_mode="r", allow_pickle=False))
-    except (OSError, ValueError, EOFError) as error:
-        if file.exists() and file.stat().st_size and "empty file" in str(error):
-            found: NDArray[Any] = np.load(file, allow_pickle=False)
-            return found
-        raise PackingError(
-            f"{file} cannot be read ({error}). It is missing or cut off; delete the directory and make the index again."
-        ) from error
+        shape, dtype, start = _header(file)
+        fits = shape == (length,) and dtype in dtypes
+        # Plain arrays over the map: np.memmap slices cost microseconds each. Of no numbers there is nothing to map.
+        column = np.asarray(np.memmap(file, dtype, "r", start, shape)) if fits and length else np.zeros(0, np.int32)
+    except Exception as error:  # NumPy reads a header with Python's own parser, which raises what it likes
+        origin.refuse("", f"{length} numbers", f"what cannot be read ({error})")
+    if not fits:
+        origin.refuse("", f"{length} numbers of {' or '.join(map(str, dtypes))}", f"{shape} of {dtype}")
+    return column
+
+
+def _header(file: Path) -> tuple[tuple[int, ...], np.dtype[Any], int]:
+    """Return shape, type and where the numbers of an ``.npy`` file start."""
+    with open(file, "rb") as stream:
+        version = np.lib.format.read_magic(stream)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read(stream)
+        return shape, dtype, stream.tell()

@@ -54,7 +54,7 @@ def fill_rows(
         return _fill_plainly(index, rows, _reader(tokens, offsets), columns, eod_token_id, reset_positions)
     from lading.order.packing import kernels  # opened at first use: Numba is optional and slow to import
 
-    kernels.fill(
+    wrong = kernels.fill(
         tokens,
         offsets,
         index.row_offsets[rows],
@@ -66,6 +66,8 @@ def fill_rows(
         tuple(columns[name] for name in NAMES[:4]),
         tuple(columns.get(name, np.zeros((0, 0), np.int32)) for name in NAMES[4:]),
     )
+    if wrong >= 0:
+        raise _damaged(index, int(rows[wrong]))
     return columns
 
 
@@ -104,9 +106,19 @@ def empty_columns(index: PackingIndex, num_rows: int, with_documents: bool = Tru
     return columns
 
 
+def _damaged(index: PackingIndex, row: int) -> PackingError:
+    where = f" at {index.path}" if index.path else ""
+    return PackingError(
+        f"row {row} of the packing index{where} holds pieces that its documents do not have. The index or the offsets "
+        "of the tokens are damaged, or belong to other tokens; make the index again."
+    )
+
+
 def _reader(tokens: NDArray[Any], offsets: NDArray[np.int64]) -> Callable[[int, int, int], NDArray[Any]]:
     def read(document: int, start: int, stop: int) -> NDArray[Any]:
         begin, end = int(offsets[document]), int(offsets[document + 1])
+        if not 0 <= begin <= end <= len(tokens):
+            return tokens[:0]  # less than any piece holds
         return tokens[begin + start : min(begin + stop, end)]
 
     return read
@@ -130,6 +142,8 @@ def _fill_plainly(
         for segment, (_, column, document, start, size) in enumerate(index.pieces(row), start=1):
             stop = column + size
             found = read(document, start, start + size)
+            if len(found) < size - 1:
+                raise _damaged(index, row)
             targets[place, column : column + len(found)] = found
             targets[place, column + len(found) : stop] = eod_token_id
             inputs[place, column] = eod_token_id

@@ -101,6 +101,13 @@ class PackingIndex:
         sizes = self.size[first:last].tolist()
         columns = np.cumsum([0, *sizes]).tolist()
         documents, starts = self.document[first:last].tolist(), self.start[first:last].tolist()
+        inside = 0 <= first <= last <= self.num_pieces and columns[-1] <= self.rules.row_length
+        known = all(0 <= document < self.num_documents for document in documents)
+        if not inside or not known or min(starts, default=0) < 0 or min(sizes, default=1) < 1:
+            raise PackingError(
+                f"row {row} of the packing index has pieces outside it or its documents: the index is damaged. "
+                "Delete its directory and make it again."
+            )
         return [Piece(row, *place) for place in zip(columns, documents, starts, sizes, strict=False)]
 
     def rows_of_document(self, document: int) -> list[Piece]:

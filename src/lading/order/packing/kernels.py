@@ -328,16 +328,29 @@ def _fill_constant(row, start, stop, value, array):  # type: ignore[no-untyped-d
 
 @kernel
 def fill(tokens, offsets, first, last, index, row_length, eod_token_id, reset, token_columns, name_columns):  # type: ignore[no-untyped-def]
-    """``packing_fill.fill_rows`` of one flat array of tokens; every place of the columns is written."""
+    """``packing_fill.fill_rows`` of one flat array of tokens; every place of the columns is written.
+
+    Return -1, or the place of the first row whose pieces leave the tokens or the row: compiled code would follow them
+    into memory that is not its own, and an index on disk may hold anything.
+    """
     document, start_of, size_of = index
     documents, sequences = name_columns
     with_names = documents.shape[0] > 0
     for row in range(first.shape[0]):
         column = np.int64(0)
+        if not 0 <= first[row] <= last[row] <= size_of.shape[0]:
+            return row
         for piece in range(first[row], last[row]):
             name, start, size = np.int64(document[piece]), np.int64(start_of[piece]), np.int64(size_of[piece])
+            if name < 0 or name + 1 >= offsets.shape[0] or start < 0 or size < 1 or size > row_length - column:
+                return row
             begin = offsets[name] + start
-            found = tokens[begin : min(begin + size, offsets[name + 1])]
+            if begin < 0 or begin > tokens.shape[0]:
+                return row
+            end = min(begin + size, offsets[name + 1])
+            if end > tokens.shape[0] or end - begin < size - 1:  # all tokens of the piece, or all but its E
+                return row
+            found = tokens[begin:end]
             place = (piece - first[row] + 1, np.int64(0) if reset else column)
             _fill_piece((row, column, size), found, place, eod_token_id, token_columns)
             if with_names:
@@ -351,3 +364,4 @@ def fill(tokens, offsets, first, last, index, row_length, eod_token_id, reset, t
             if with_names:
                 _fill_constant(row, column, row_length, 0, documents)
                 _fill_constant(row, column, row_length, 0, sequences)
+    return -1

@@ -98,7 +98,12 @@ class TokenWriter:
             file: The file it came from, for errors.
             place: Where in the file, for errors.
         """
-        array = np.asarray(ids)
+        try:
+            array = np.asarray(ids)
+        except (ValueError, OverflowError) as error:  # lists of unequal lengths, integers beyond 64 bits
+            raise SourceError(
+                f"{self._name(file, place)} is no sequence of token ids ({error}). Check the column and the tokenizer."
+            ) from error
         if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
             raise SourceError(
                 f"{self._name(file, place)} holds {array.dtype} with {array.ndim} axes, expected a sequence of token "

@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow.parquet
 
 from lading.errors import ConfigError, SourceError
+from lading.runtime.shown import listed
 
 SPLITS = ("file", "line", "paragraph")
 ROWS_AT_ONCE = 4096
@@ -84,10 +85,10 @@ def _jsonl(path: Path, field: str) -> Iterator[TextDocument]:
                 continue
             try:
                 found = json.loads(line)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise SourceError(f"{path}, line {number} is no JSON ({error}). Correct or remove the line.") from error
             if not isinstance(found, dict) or field not in found:
-                has = ", ".join(found) if isinstance(found, dict) else type(found).__name__
+                has = listed(found) if isinstance(found, dict) else type(found).__name__
                 raise SourceError(f"{path}, line {number} has no {field!r}; it has {has}. Pass field= for another key.")
             yield TextDocument(_content(found[field], path, f"line {number}"), str(path), f"line {number}")
 
@@ -95,18 +96,28 @@ def _jsonl(path: Path, field: str) -> Iterator[TextDocument]:
 def _parquet(path: Path, field: str) -> Iterator[TextDocument]:
     try:
         file = pyarrow.parquet.ParquetFile(path)
-    except (pyarrow.ArrowInvalid, OSError) as error:
+    except (pyarrow.ArrowException, OSError, ValueError) as error:
         raise SourceError(f"{path} is no Parquet file ({error}). It was cut off, or has another format.") from error
     with file:
         if field not in file.schema_arrow.names:
-            has = ", ".join(file.schema_arrow.names)
+            has = listed(file.schema_arrow.names)
             raise SourceError(f"{path} has no column {field!r}; it has {has}. Pass field= for another column.")
         row = 0
-        for batch in file.iter_batches(ROWS_AT_ONCE, columns=[field]):
-            for value in batch.column(0):
+        for column in _columns(file, path, field):
+            for value in column:
                 content = value.as_py() if pyarrow.types.is_string(value.type) or not value.is_valid else _ids(value)
                 yield TextDocument(_content(content, path, f"row {row}"), str(path), f"row {row}")
                 row += 1
+
+
+def _columns(file: pyarrow.parquet.ParquetFile, path: Path, field: str) -> Iterator[Any]:
+    """Yield a column in batches, whole ones only: what is inside is checked before it is looked at."""
+    try:
+        for batch in file.iter_batches(ROWS_AT_ONCE, columns=[field]):
+            batch.validate(full=True)  # offsets and texts of a damaged file may point anywhere
+            yield batch.column(0)
+    except (pyarrow.ArrowException, OSError, ValueError) as error:
+        raise SourceError(f"{path} cannot be read ({error}). It is damaged; write it again.") from error
 
 
 def _ids(value: Any) -> Any:

@@ -12,7 +12,6 @@ tokens are not stored; packing appends them.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -20,10 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lading.errors import SourceError
+from lading.runtime.fields import Fields, Origin
 
 TOKENS_VERSION = 1
 CHECKED_BELOW_BYTES = 1 << 30
 BLOCK = 1 << 22
+DTYPES = ("|u1", "<u2", "<u4")
+MOST = 1 << 52
 
 
 @runtime_checkable
@@ -47,10 +49,13 @@ class TokenStore:
     def __init__(self, path: str | Path, *, validate: bool | None = None) -> None:
         self.path = Path(path)
         found = _read_description(self.path)
-        self.vocab_size, self.eod_token_id = int(found["vocab_size"]), int(found["eod_token_id"])
-        self.tokenizer, self.content = str(found["tokenizer"]), str(found["content"])
-        self.tokens = _mapped(self.path / "tokens.bin", np.dtype(found["dtype"]), int(found["num_tokens"]))
-        self.offsets = _mapped(self.path / "offsets.bin", np.dtype("<i8"), int(found["num_documents"]) + 1)
+        self.vocab_size = found.integer("vocab_size", low=1, high=1 << 32)
+        self.eod_token_id = found.integer("eod_token_id", low=-(1 << 31), high=(1 << 31) - 1)
+        self.tokenizer, self.content = found.text("tokenizer"), found.text("content")
+        dtype = np.dtype(found.text("dtype", choices=DTYPES))
+        self.tokens = _mapped(self.path / "tokens.bin", dtype, found.integer("num_tokens", low=0, high=MOST))
+        documents = found.integer("num_documents", low=0, high=MOST)
+        self.offsets = _mapped(self.path / "offsets.bin", np.dtype("<i8"), documents + 1)
         self._check_ends()
         if validate if validate is not None else self.tokens.nbytes + self.offsets.nbytes < CHECKED_BELOW_BYTES:
             self.validate()
@@ -133,26 +138,19 @@ class TokenStore:
         )
 
 
-def _read_description(path: Path) -> dict[str, Any]:
+def _read_description(path: Path) -> Fields:
     file = path / "tokens.json"
     if not file.exists():
         raise SourceError(f"no token store at {path}: {file} is missing. Make one with lading tokens build.")
-    try:
-        found: dict[str, Any] = json.loads(file.read_text())
-    except ValueError as error:
-        raise SourceError(f"{file} is no JSON ({error}). The store is damaged; build it again.") from error
-    needed = ("vocab_size", "eod_token_id", "tokenizer", "content", "dtype", "num_tokens", "num_documents")
-    missing = [name for name in needed if name not in found]
-    if found.get("tokens_version") != TOKENS_VERSION or missing:
-        raise SourceError(
-            f"{file} has tokens_version {found.get('tokens_version')}, expected {TOKENS_VERSION} with "
-            f"{', '.join(missing or needed)}. Build the store again with this version of Lading."
-        )
+    origin = Origin(file, SourceError, "The store is damaged or of another Lading; build it again.")
+    found = origin.record(origin.read())
+    if found.value("tokens_version") != TOKENS_VERSION:
+        found.refuse("tokens_version", str(TOKENS_VERSION))
     return found
 
 
 def _mapped(file: Path, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
-    if not file.exists():
+    if not file.is_file():
         raise SourceError(f"{file} is missing. The store is damaged; build it again.")
     expected, found = count * dtype.itemsize, file.stat().st_size
     if found != expected:
