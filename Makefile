@@ -31,6 +31,8 @@ $(VENV)/.full: $(VENV)/.demo
 	@$(PIP) hypothesis pytest pytest-xdist pytest-timeout pytest-rerunfailures ruff mypy 'pyright[nodejs]' types-PyYAML pandas polars build hatchling
 	@$(PIP) -e '.[torch,lightning,accelerate,jax,audio,hdf5,jasper,report,fast]'
 	@$(PIP) datasets tensorboard grain orbax-checkpoint playwright kaleido mkdocs-material mkdocstrings-python
+	@$(PIP) transformers trl 'ray[train,data]' wandb tokenizers zstandard
+	@$(PIP) starlette uvicorn httpx jinja2 jsonargparse obstore 'moto[s3,server]'
 	@DS_BUILD_OPS=0 $(PIP) --no-build-isolation deepspeed
 	@echo "» compiling DeepSpeed's CPU extension and Lading's kernels once"
 	@$(BIN)/python benchmarks/warm_up.py

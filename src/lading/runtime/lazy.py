@@ -24,7 +24,9 @@ EXTRAS = {
     "sklearn": "jasper",
     "soundfile": "audio",
     "soxr": "audio",
+    "tensorboard": "tensorboard",
     "torch": "torch",
+    "wandb": "wandb",
 }
 
 
