@@ -21,7 +21,7 @@ SOURCES = {
 def read(sources, dataset_idx, idx):
     """Read rows of some sources."""
     readers = [reader_of(source, name) for name, source in sources.items()]
-    return read_columns(readers, np.array(dataset_idx), np.array(idx), seed=0, epoch=0, names=list(sources))
+    return read_columns(readers, np.array(dataset_idx), np.array(idx), seed=0, epoch=0, names=dict(enumerate(sources)))
 
 
 def test_rows_of_several_sources_stand_in_slot_order():
@@ -53,7 +53,7 @@ def test_sources_that_want_randomness_get_the_keys_of_the_torch_loader():
             return {"key": keys}
 
     readers = [reader_of(Keyed(), "keyed")]
-    found = read_columns(readers, np.array([0, 0]), np.array([4, 2]), seed=7, epoch=3)
+    found = read_columns(readers, np.array([0, 0]), np.array([4, 2]), seed=7, epoch=3, names={})
 
     assert found["key"].tolist() == [key64(7, 3, 0, 4), key64(7, 3, 0, 2)]
 

@@ -41,8 +41,10 @@ class Bill:
         is_padding: True where the row only fills up (or its sample was skipped) and must not count.
         global_size: Samples in the global batch, all ranks together, padding left out.
         world: Whose rows these are.
-        names: Names of the datasets, by number.
+        names: Names of the datasets, by number; empty where a number is unused.
         deviations: Rows of this bill that depart from the plan.
+        source_rows: Source and row in it of each row, where samples are read under other numbers than their names;
+            see ``source_idx`` and ``rows``.
     """
 
     batch_id: str
@@ -58,10 +60,21 @@ class Bill:
     world: World = _ALONE
     names: tuple[str, ...] = ()
     deviations: tuple[Deviation, ...] = ()
+    source_rows: tuple[NDArray[np.int32], NDArray[np.int64]] | None = None
 
     def __len__(self) -> int:
         """Return the number of rows, padding included: the length of the batch."""
         return len(self.idx)
+
+    @property
+    def source_idx(self) -> NDArray[np.int32]:
+        """Source each row is read from; the dataset's number where every source is one dataset."""
+        return self.dataset_idx if self.source_rows is None else self.source_rows[0]
+
+    @property
+    def rows(self) -> NDArray[np.int64]:
+        """Row of its source that each row is read from; ``idx`` where every source is one dataset."""
+        return self.idx if self.source_rows is None else self.source_rows[1]
 
     @functools.cached_property
     def is_real(self) -> NDArray[np.bool_]:
@@ -101,9 +114,25 @@ class Bill:
         datasets, counts = np.unique(self.dataset_idx[self.is_real], return_counts=True)
         return dict(zip(datasets.tolist(), counts.tolist(), strict=True))
 
+    def name_of(self, row: int) -> str:
+        """Return the name of the dataset that a row's sample belongs to."""
+        return self.names[int(self.dataset_idx[row])]
+
     def replace(self, **changes: Any) -> Bill:
         """Return a bill with some fields changed."""
         return dataclasses.replace(self, **changes)
+
+    def select(self, rows: NDArray[np.int64], **changes: Any) -> Bill:
+        """Return a bill of some of the rows, other fields changed as given."""
+        read = self.source_rows
+        chosen = {
+            "slots": self.slots[rows],
+            "dataset_idx": self.dataset_idx[rows],
+            "idx": self.idx[rows],
+            "is_padding": self.is_padding[rows],
+            "source_rows": None if read is None else (read[0][rows], read[1][rows]),
+        }
+        return self.replace(**{**chosen, **changes})
 
     def share(self, world: World, *, full_size: int | None = None) -> Bill:
         """Return the rows of one rank of a whole (world size 1) bill.
@@ -121,14 +150,8 @@ class Bill:
         rows[beyond] = rows[beyond] % size
         is_padding = self.is_padding[rows] | beyond
         mine = set(self.slots[rows[~beyond]].tolist()) if self.deviations else set()
-        return self.replace(
-            slots=self.slots[rows],
-            dataset_idx=self.dataset_idx[rows],
-            idx=self.idx[rows],
-            is_padding=is_padding,
-            world=world,
-            deviations=tuple(d for d in self.deviations if d.slot in mine),
-        )
+        deviations = tuple(d for d in self.deviations if d.slot in mine)
+        return self.select(rows, is_padding=is_padding, world=world, deviations=deviations)
 
     def __repr__(self) -> str:
         of = f", rank {self.world.rank}/{self.world.world_size}" if self.world.world_size > 1 else ""

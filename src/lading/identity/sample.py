@@ -5,6 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+# Columns of a batch that say what its rows are: the sample's index, its dataset's number, an id of the user's, and
+# whether the row only fills up.
+IDX, DATASET_IDX, IS_PADDING, ID = "idx", "dataset_idx", "is_padding", "id"
+NAME_COLUMNS = (IDX, DATASET_IDX, IS_PADDING)
+SAMPLE_COLUMNS = (IDX, DATASET_IDX, ID)  # what a dataset can put on a single sample
+
 
 class SampleId(NamedTuple):
     """One training example: the dataset's number and the index inside it."""

@@ -25,8 +25,10 @@ from lading.identity import Bill, Deviation
 from lading.identity.hashing import key64
 from lading.loader.torch.collate import add_names, collate
 from lading.loader.torch.gather import gather_columns, gather_samples, sample_keys
+from lading.order.parts import Parts
 from lading.order.substitute import substitutes
 from lading.runtime.random_state import isolated_rng
+from lading.source.parts import provides_names
 from lading.source.reader import Reader, reader_of
 
 POLICIES = ("raise", "skip", "substitute")
@@ -50,6 +52,7 @@ class Failure:
     file: str
     error: str
     trace: str
+    source: int
 
 
 @dataclass(frozen=True)
@@ -72,8 +75,11 @@ class Fetcher:
         sources: The datasets by name.
         seed: Seed of the plan, for keys and substitutes.
         collate_fn: Makes a batch of samples; None: columns where the sources give them, else as torch collates.
-        names: Key in a dict batch of each name column to add.
-        policies: What to do about a bad sample, by dataset number.
+        names: Key in a dict batch of each name column.
+        policies: What to do about a bad sample, by number of the source.
+
+    Attributes:
+        parts: The datasets behind the sources, as the plan numbers them; a loader sets it with its plan.
     """
 
     def __init__(
@@ -86,9 +92,10 @@ class Fetcher:
     ) -> None:
         self.sources, self.seed, self.collate_fn = sources, seed, collate_fn
         self.names, self.policies = names, policies
+        self.parts: Parts | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in vars(self).items() if k not in ("readers", "in_columns", "keyed")}
+        return {k: v for k, v in vars(self).items() if k not in ("readers", "in_columns", "keyed", "own_names")}
 
     @functools.cached_property
     def readers(self) -> list[Reader]:
@@ -104,6 +111,11 @@ class Fetcher:
     def keyed(self) -> bool:
         """Whether any source wants keys."""
         return any(r.keyed for r in self.readers)
+
+    @functools.cached_property
+    def own_names(self) -> bool:
+        """Whether any source's samples carry names themselves."""
+        return any(map(provides_names, self.sources.values()))
 
     def __call__(self, order: WorkOrder) -> Delivery:
         """Fetch a batch."""
@@ -121,7 +133,7 @@ class Fetcher:
         else:
             with isolated_rng(key64(self.seed, "rng", bill.epoch, bill.step, int(bill.slots[0]))):
                 batch = (self.collate_fn or collate)(gather_samples(self.readers, bill, keys))
-        return add_names(batch, bill, self.names, bill.names[int(bill.dataset_idx[0])]) if self.names else batch
+        return add_names(batch, bill, self.names, own=self.own_names) if self.names else batch
 
     def _recover(self, order: WorkOrder, error: Exception) -> Delivery:
         bill = order.bill
@@ -133,60 +145,71 @@ class Fetcher:
                 "equal keys and shapes."
             ) from error
         for row, failure in failures:
-            if self.policies[failure.dataset] == "raise":
+            if self.policies[failure.source] == "raise":
                 return Delivery(None, failure=failure)
             bill = self._replace(order, bill, row, failure, [r for r, _ in failures])
         return Delivery(self._assemble(bill), bill=bill)
 
-    def _attempt(self, bill: Bill, row: int, index: int | None = None) -> tuple[int, Failure] | None:
+    def _attempt(self, bill: Bill, row: int) -> tuple[int, Failure] | None:
         """Read one row alone; return what went wrong."""
-        dataset = int(bill.dataset_idx[row])
-        chosen = bill.replace(
-            idx=np.array([bill.idx[row] if index is None else index]),
-            dataset_idx=bill.dataset_idx[row : row + 1],
-            slots=bill.slots[row : row + 1],
-            is_padding=bill.is_padding[row : row + 1],
-        )
+        chosen = bill.select(np.array([row]))
         try:
             gather_samples(self.readers, chosen, sample_keys(self.seed, chosen))
         except Exception as error:
-            number = int(chosen.idx[0])
+            source = int(chosen.source_idx[0])
             text = f"{type(error).__name__}: {error}"
-            file = self.readers[dataset].file_of(number)
-            return row, Failure(dataset, number, file, text, traceback.format_exc())
+            file = self.readers[source].file_of(int(chosen.rows[0]))
+            sample = int(chosen.dataset_idx[0]), int(chosen.idx[0])
+            return row, Failure(*sample, file, text, traceback.format_exc(), source)
         return None
 
     def _replace(self, order: WorkOrder, bill: Bill, row: int, failure: Failure, bad_rows: list[int]) -> Bill:
         """Return the bill with a bad row skipped or substituted."""
-        idx, dataset_idx, is_padding = bill.idx.copy(), bill.dataset_idx.copy(), bill.is_padding.copy()
-        slot, was_padding = int(bill.slots[row]), bool(is_padding[row])
+        slot, was_padding = int(bill.slots[row]), bool(bill.is_padding[row])
         good = next((r for r in range(len(bill)) if r not in bad_rows), None)
-        if self.policies[failure.dataset] == "skip":
-            is_padding[row] = True
+        chosen = np.arange(len(bill))
+        if self.policies[failure.source] == "skip":
             if good is None:
-                idx[row] = self._substitute(order, bill, row, failure)
+                bill = self._substituted(order, bill, row, failure)
             else:
-                idx[row], dataset_idx[row] = idx[good], dataset_idx[good]
+                chosen[row] = good
+            is_padding = bill.is_padding.copy()
+            is_padding[row] = True
+            bill = bill.select(chosen, slots=bill.slots, is_padding=is_padding)
             deviation = Deviation(slot, "skipped", failure.dataset, failure.index, None, failure.error)
         else:
-            idx[row] = self._substitute(order, bill, row, failure)
-            deviation = Deviation(slot, "substituted", failure.dataset, failure.index, int(idx[row]), failure.error)
-        deviations = bill.deviations if was_padding else (*bill.deviations, deviation)
-        return bill.replace(idx=idx, dataset_idx=dataset_idx, is_padding=is_padding, deviations=deviations)
+            bill = self._substituted(order, bill, row, failure)
+            instead = int(bill.idx[row])
+            deviation = Deviation(slot, "substituted", failure.dataset, failure.index, instead, failure.error)
+        return bill if was_padding else bill.replace(deviations=(*bill.deviations, deviation))
 
-    def _substitute(self, order: WorkOrder, bill: Bill, row: int, failure: Failure) -> int:
-        length = len(self.readers[failure.dataset].source)
+    def _substituted(self, order: WorkOrder, bill: Bill, row: int, failure: Failure) -> Bill:
+        """Return the bill with the first sample in a bad one's place that can be read."""
+        assert self.parts is not None, "a loader sets the parts with its plan"
         blocked = order.blocked.get(failure.dataset, frozenset())
+        part = self.parts.part(failure.dataset)
         tries = 0
-        for candidate in substitutes(length, self.seed, failure.index):
-            if candidate in blocked:
+        for candidate in substitutes(part.reach, self.seed, failure.index - part.first):
+            if part.first + candidate in blocked:
                 continue
-            if self._attempt(bill, row, candidate) is None:
-                return candidate
+            changed = self._with_index(bill, row, part.first + candidate)
+            if self._attempt(changed, row) is None:
+                return changed
             tries += 1
             if tries == _SUBSTITUTE_TRIES:
                 break
         raise SourceError(
-            f"sample {failure.index} of dataset {bill.names[failure.dataset]!r} cannot be read ({failure.error}), "
+            f"sample {failure.index} of dataset {part.name!r} cannot be read ({failure.error}), "
             f"nor can {tries} others tried in its place. The dataset seems broken as a whole: check its files."
         )
+
+    def _with_index(self, bill: Bill, row: int, index: int) -> Bill:
+        """Return the bill with another sample of the same dataset in a row."""
+        assert self.parts is not None
+        idx = bill.idx.copy()
+        idx[row] = index
+        if bill.source_rows is None:
+            return bill.replace(idx=idx)
+        sources, rows = bill.source_idx, bill.rows.copy()
+        rows[row] = self.parts.row_near(int(bill.dataset_idx[row]), index, int(rows[row]))
+        return bill.replace(idx=idx, source_rows=(sources, rows))

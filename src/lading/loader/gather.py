@@ -1,7 +1,7 @@
 """Read the rows of a bill as NumPy columns, from any sources, without a framework.
 
-dataset_idx  0 1 1 0        source 0 ─▶ rows 0, 3
-idx          7 2 9 4        source 1 ─▶ rows 1, 2        interleaved into one batch
+source_idx  0 1 1 0        source 0 ─▶ places 0, 3
+rows        7 2 9 4        source 1 ─▶ places 1, 2        interleaved into one batch
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ I64 = NDArray[np.int64]
 
 
 def read_columns(
-    readers: Sequence[Reader], dataset_idx: NDArray[Any], idx: I64, *, seed: int, epoch: int, names: Sequence[str] = ()
+    readers: Sequence[Reader], source_idx: NDArray[Any], rows: I64, *, seed: int, epoch: int, names: Mapping[int, str]
 ) -> Any:
     """Return the columns of some samples: a dict, a tuple or one array, a row for each sample.
 
     Args:
-        readers: How each source is read, by dataset number.
-        dataset_idx: Dataset of each row.
-        idx: Index of each row in its dataset.
+        readers: How each source is read.
+        source_idx: Source of each row of the batch.
+        rows: Row in its source of each row of the batch.
         seed: Seed of the plan, for sources that want randomness.
         epoch: Epoch of the rows, for the same.
-        names: Names of the datasets, for errors.
+        names: Name of a dataset in each source, for errors.
     """
     keyed = any(reader.keyed for reader in readers)
-    keys = keys64(key64(seed, epoch), dataset_idx, idx) if keyed else None
+    keys = keys64(key64(seed, epoch), source_idx, rows) if keyed else None
     parts = []
-    for number, rows in split_by_source(dataset_idx, len(readers)):
-        part_keys = None if keys is None else keys[rows]
-        parts.append((number, rows, _part(readers[number], idx[rows], epoch, part_keys)))
-    return parts[0][2] if len(parts) == 1 else _interleaved(parts, len(idx), names)
+    for source, places in split_by_source(source_idx, len(readers)):
+        part_keys = None if keys is None else keys[places]
+        parts.append((source, places, _part(readers[source], rows[places], epoch, part_keys)))
+    return parts[0][2] if len(parts) == 1 else _interleaved(parts, len(rows), names)
 
 
 def _part(reader: Reader, indices: I64, epoch: int, keys: Any) -> Any:
@@ -65,12 +65,12 @@ def _stacked(samples: list[Any]) -> Any:
     return np.stack([as_array(sample) for sample in samples])
 
 
-def _interleaved(parts: Sequence[tuple[int, I64, Any]], size: int, names: Sequence[str]) -> Any:
+def _interleaved(parts: Sequence[tuple[int, I64, Any]], size: int, names: Mapping[int, str]) -> Any:
     """Put the rows of several sources into one batch, in slot order."""
     structure = parts[0][2]
     for number, _, part in parts[1:]:
         if _shape(part) != _shape(structure):
-            mine, theirs = (names[n] if n < len(names) else str(n) for n in (parts[0][0], number))
+            mine, theirs = (names.get(n, str(n)) for n in (parts[0][0], number))
             raise SourceError(
                 f"datasets {mine!r} and {theirs!r} do not fit into one batch: {_shape(structure)} and {_shape(part)}. "
                 "Give them the same keys, dtypes and shapes."

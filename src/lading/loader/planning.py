@@ -25,6 +25,7 @@ from lading.order.dataset import PlannedDataset
 from lading.order.mixture.request import MixtureRequest, mixture
 from lading.order.mixture.spec import MixtureSpec
 from lading.order.plan import Plan
+from lading.source.parts import parts_of
 from lading.source.protocol import Located
 from lading.source.reader import Reader
 
@@ -107,16 +108,8 @@ def make_plan(loader: Loader, first_batch: int | None = None) -> Plan:
         loader: The loader.
         first_batch: Global batch size a resumed run began with: its schedule counts in those steps.
     """
-    datasets = tuple(
-        PlannedDataset(
-            name,
-            len(r.source),
-            describe(r, loader.fingerprint),
-            mean_tokens_of(name, r.source, loader.mean_tokens),
-            location_of(r.source),
-        )
-        for name, r in loader.named_readers()
-    )
+    given = loader.fingerprint, loader.mean_tokens
+    datasets = tuple(planned_dataset(name, r, *given) for name, r in loader.named_readers())
     batch = loader.global_batch_size or (loader.rank_batch_size or 0) * loader.world.world_size
     told = loader.weight_unit, loader.stopping, loader.epoch_samples, loader.lookahead_steps
     request = MixtureRequest(loader.weights, loader.schedule, loader.temperature, *told)
@@ -131,6 +124,28 @@ def make_plan(loader: Loader, first_batch: int | None = None) -> Plan:
         mixture=planned_mixture(
             datasets, loader.mixture, request, loader.policy, first_batch or batch, loader.drop_last
         ),
+    )
+
+
+def planned_dataset(
+    name: str, reader: Reader, mode: str | None = None, mean_tokens: Mapping[str, float] | None = None
+) -> PlannedDataset:
+    """Return what a plan keeps of a source.
+
+    Args:
+        name: Its name.
+        reader: How it is read.
+        mode: Content to look at for its fingerprint.
+        mean_tokens: Mean tokens of a sample, by name, as the user gave them.
+    """
+    source = reader.source
+    return PlannedDataset(
+        name,
+        len(source),
+        describe(reader, mode),
+        mean_tokens_of(name, source, mean_tokens),
+        location_of(source),
+        tuple(replace(part, name=f"{name}{part.name}") for part in parts_of(source)),
     )
 
 

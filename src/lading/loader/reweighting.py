@@ -120,7 +120,7 @@ def mix_at(plan: Plan, step: int) -> Mix:
     means = tuple(d.mean_tokens for d in plan.datasets)
     return Mix(
         step=step,
-        names=plan.names,
+        names=plan.source_names,
         lengths=plan.lengths,
         mean_tokens=means,
         counts=tuple(plan.counts(step)),

@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING
 
 from lading.order.chunked_sampler import ChunkedSampler
 from lading.order.clock import Clock, Location
-from lading.order.dataset import PlannedDataset
+from lading.order.dataset import Part, PlannedDataset
 from lading.order.event import Block, Event, Rebatch, Reweight
+from lading.order.parts import Parts
 from lading.order.permutation import ORDER_VERSION, Permutation
 from lading.order.plan import Plan
 from lading.order.shuffle import Order, Shuffled
@@ -31,12 +32,14 @@ __all__ = [
     "Block",
     "ChunkedSampler",
     "Clock",
-    "PlannedDataset",
     "Event",
     "Location",
     "Order",
+    "Part",
+    "Parts",
     "Permutation",
     "Plan",
+    "PlannedDataset",
     "Rebatch",
     "Reweight",
     "Shuffled",

@@ -5,7 +5,9 @@
 
 A plan knows datasets, seed, shuffle, mixture, batch size, chunks and the
 events that changed it while it ran. It knows nothing of ranks: a rank takes
-its share of a bill.
+its share of a bill. Order, weights and passes count rows of sources; bills and
+``where`` name samples of datasets, which are the parts of sources
+(``lading.order.parts``).
 """
 
 from __future__ import annotations
@@ -25,10 +27,11 @@ from lading.identity import Bill, Deviation, Place, World, fingerprint, rank_of
 from lading.identity.hashing import key64, text64
 from lading.order import plan_json
 from lading.order.clock import Clock, Location
-from lading.order.dataset import PlannedDataset
+from lading.order.dataset import Part, PlannedDataset, numbered
 from lading.order.event import Block, Event, Rebatch, Reweight
 from lading.order.mixture.order import Mixed
 from lading.order.mixture.spec import MixtureSpec
+from lading.order.parts import Parts
 from lading.order.permutation import MAX_SAMPLES
 from lading.order.shuffle import SHUFFLES, Order, Shuffled
 from lading.order.simulation import Simulation, simulate
@@ -42,7 +45,7 @@ class Plan:
     """The complete, serialisable description of a run's order.
 
     Attributes:
-        datasets: What is read, by number.
+        datasets: The sources, in order, and the datasets that are their parts.
         global_batch_size: Samples of a step, all ranks together.
         seed: Same seed, same order, on every machine.
         shuffle: ``full``, ``block`` (blocks of ``block_samples`` neighbours) or ``none``.
@@ -64,18 +67,22 @@ class Plan:
     events: tuple[Event, ...] = ()
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "datasets", numbered(self.datasets))
         _check(self)
 
     @classmethod
-    def make(cls, lengths: Mapping[str, int] | int, batch_size: int, **fields: Any) -> Plan:
-        """Make a plan from lengths alone.
+    def make(cls, lengths: Mapping[str, int | Sequence[Part]] | int, batch_size: int, **fields: Any) -> Plan:
+        """Make a plan from lengths alone, or from the parts of sources.
 
         >>> plan = Plan.make({"code": 6, "prose": 4}, batch_size=4, seed=7)
         >>> plan.bill(0).num_samples, plan.epoch_steps(0)
         (4, 3)
+        >>> twice = Plan.make({"data": [Part(None, "[0]", 6, 3), Part(None, "[1]", 2, 2)]}, batch_size=4)
+        >>> twice.names, len(twice.where("data[0]", 1))
+        (('data[0]', 'data[1]'), 2)
         """
         named = {"data": lengths} if isinstance(lengths, int) else lengths
-        return cls(tuple(PlannedDataset(name, n) for name, n in named.items()), batch_size, **fields)
+        return cls(tuple(_dataset(name, given) for name, given in named.items()), batch_size, **fields)
 
     def bill(self, step: int, *, world: World | None = None, pad: bool | None = None) -> Bill:
         """Return what a step holds.
@@ -87,14 +94,11 @@ class Plan:
                 rank, so that every rank delivers its full share at every step.
         """
         location = self.clock.locate(step)
-        datasets, indices = self.order.samples(location.position, location.position + location.size)
+        sources, rows = self.order.samples(location.position, location.position + location.size)
+        datasets, indices = self.parts.of_rows(sources, rows)
         deviations: tuple[Deviation, ...] = ()
         if self._blocklist is not None:
-            indices = indices.copy()
-            deviations = tuple(
-                Deviation(slot, "substituted", int(datasets[slot]), index, instead, "blocked")
-                for slot, index, instead in self._blocklist.apply(step, datasets, indices)
-            )
+            indices, rows, deviations = self._unblocked(step, datasets, indices, rows)
         whole = Bill(
             batch_id=self.batch_id(location.epoch, step),
             step=step,
@@ -108,11 +112,29 @@ class Plan:
             global_size=location.size,
             names=self.names,
             deviations=deviations,
+            source_rows=None if self.parts.is_plain else (sources, rows),
         )
         world = world or World()
         if world.world_size == 1 and not pad:
             return whole
         return whole.share(world, full_size=None if pad is False else self.clock.batch_at(step))
+
+    def _unblocked(
+        self, step: int, datasets: NDArray[np.int32], indices: I64, rows: I64
+    ) -> tuple[I64, I64, tuple[Deviation, ...]]:
+        """Return indices and rows with blocked samples replaced, and what was replaced."""
+        assert self._blocklist is not None
+        indices, rows = indices.copy(), rows.copy()
+        deviations = []
+        for slot, index, instead in self._blocklist.apply(step, datasets, indices):
+            number = int(datasets[slot])
+            rows[slot] = self.parts.row_near(number, instead, int(rows[slot]))
+            deviations.append(Deviation(slot, "substituted", number, index, instead, "blocked"))
+        return indices, rows, tuple(deviations)
+
+    def samples(self, start: int, stop: int) -> tuple[NDArray[np.int32], I64]:
+        """Return dataset numbers and indices at the absolute positions ``[start, stop)`` of one epoch, blocks aside."""
+        return self.parts.of_rows(*self.order.samples(start, stop))
 
     def batch_id(self, epoch: int, step: int) -> str:
         """Return the id of a step's batch: the same on every rank and in every attempt."""
@@ -121,7 +143,7 @@ class Plan:
     def where(
         self, dataset: str | int, index: int, start: int = 0, stop: int | None = None, *, world_size: int | None = None
     ) -> list[Place]:
-        """Return every place that holds a sample, past or future.
+        """Return every place that holds a sample or a copy of it, past or future.
 
         Args:
             dataset: Name or number of the dataset.
@@ -131,9 +153,7 @@ class Plan:
             world_size: Number of ranks, to be told the rank as well.
         """
         number = self.number_of(dataset)
-        length = self.lengths[number]
-        if not 0 <= index < length:
-            raise PlanError(f"dataset {self.names[number]!r} has no sample {index}: expected 0 to {length - 1}.")
+        self.parts.check_index(number, index)
         if stop is None:
             stop = self.clock.epoch_start(self.clock.locate(start).epoch + 1)
         steps, slots = self._steps_holding(number, index, start, stop)
@@ -164,18 +184,12 @@ class Plan:
         return self._blocklist.at(step) if self._blocklist is not None else {}
 
     def counts(self, step: int) -> list[int]:
-        """Return how many samples of each dataset the order holds before a step."""
+        """Return how many samples of each source the order holds before a step."""
         return self.order.counts(self.clock.locate(step).position)
 
     def number_of(self, dataset: str | int) -> int:
         """Return the number of a dataset given by name or number."""
-        if isinstance(dataset, str):
-            if dataset not in self.names:
-                raise PlanError(f"no dataset {dataset!r} in the plan: it has {', '.join(map(repr, self.names))}.")
-            return self.names.index(dataset)
-        if not 0 <= dataset < len(self.datasets):
-            raise PlanError(f"no dataset number {dataset} in the plan: it has 0 to {len(self.datasets) - 1}.")
-        return int(dataset)
+        return self.parts.number_of(dataset)
 
     def simulate(self, steps: int | None = None, *, epochs: int | None = None) -> Simulation:
         """Return coverage, repeats, passes per source and tails, before anything runs. Default: one epoch."""
@@ -185,8 +199,18 @@ class Plan:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the datasets, by number."""
-        return self._names
+        """Names of the datasets, by number; empty where a number is unused."""
+        return self.parts.names
+
+    @functools.cached_property
+    def source_names(self) -> tuple[str, ...]:
+        """Names of the sources, in order: what weights and passes are about."""
+        return tuple(d.name for d in self.datasets)
+
+    @functools.cached_property
+    def parts(self) -> Parts:
+        """The datasets behind the sources: names of rows, both ways."""
+        return Parts(self.datasets)
 
     @property
     def epoch_samples(self) -> int:
@@ -201,6 +225,7 @@ class Plan:
     def with_event(self, event: Event) -> Plan:
         """Return the plan as it is after an event. Nothing before the event changes."""
         after = dataclasses.replace(self, events=(*self.events, event))
+        vars(after)["parts"] = self.parts  # events change no names
         if isinstance(event, Reweight) and isinstance(self.order, Mixed):
             # Neither the clock nor the name of the plan changes, and the stages worked out so far stay.
             vars(after).update(fingerprint=self.fingerprint, clock=self.clock, order=self.order.extended(event))
@@ -231,12 +256,8 @@ class Plan:
 
     @functools.cached_property
     def lengths(self) -> tuple[int, ...]:
-        """Samples of each dataset."""
+        """Samples of each source, copies included."""
         return tuple(d.length for d in self.datasets)
-
-    @functools.cached_property
-    def _names(self) -> tuple[str, ...]:
-        return tuple(d.name for d in self.datasets)
 
     @functools.cached_property
     def _id_key(self) -> int:
@@ -254,31 +275,41 @@ class Plan:
     @functools.cached_property
     def _blocklist(self) -> Blocklist | None:
         blocks = [e for e in self.events if isinstance(e, Block)]
-        return Blocklist(blocks, self.lengths, self.seed) if blocks else None
+        return Blocklist(blocks, self.parts, self.seed) if blocks else None
 
     def _steps_holding(self, number: int, index: int, start: int, stop: int) -> tuple[I64, I64]:
         """Return steps and slots that hold a sample, substitutions taken into account."""
         if self._blocklist is None:
-            return self._natural(number, index, start, stop)
+            return self._copies(number, [index], start, stop)
         cuts = [start, *(s for s in self._blocklist.change_steps if start < s < stop), stop]
-        found = [self._natural(number, index, start, start)]
+        found = [self._copies(number, [], start, start)]
         for low, high in itertools.pairwise(cuts):
             table = self._blocklist.at(low).get(number, {})
             originals = [i for i, instead in table.items() if instead == index]
             if index not in table:
                 originals.append(index)
-            found += [self._natural(number, i, low, high) for i in originals]
-        steps = np.concatenate([part[0] for part in found])
-        slots = np.concatenate([part[1] for part in found])
+            found.append(self._copies(number, originals, low, high))
+        return np.concatenate([part[0] for part in found]), np.concatenate([part[1] for part in found])
+
+    def _copies(self, number: int, indices: Sequence[int], start: int, stop: int) -> tuple[I64, I64]:
+        """Return steps and slots whose rows are copies of some samples, in order."""
+        found = [(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))]
+        for index in indices:
+            source, rows = self.parts.rows_of(number, index)
+            found += [self.steps_of_row(source, row, start, stop) for row in rows.tolist()]
+        if len(found) == 2:
+            return found[1]
+        steps, slots = (np.concatenate([part[side] for part in found]) for side in (0, 1))
         rank = np.lexsort((slots, steps))
         return steps[rank], slots[rank]
 
-    def _natural(self, number: int, index: int, start: int, stop: int) -> tuple[I64, I64]:
+    def steps_of_row(self, source: int, row: int, start: int, stop: int) -> tuple[I64, I64]:
+        """Return the steps and slots in ``[start, stop)`` at which the order has a row of a source, blocks aside."""
         if stop <= start:
             return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
         last = self.clock.locate(stop - 1)
         low, high = self.clock.locate(start).position, last.position + last.size
-        steps, slots = self.clock.steps_of(self.order.positions(number, index, low, high))
+        steps, slots = self.clock.steps_of(self.order.positions(source, row, low, high))
         kept = (steps >= start) & (steps < stop)
         return steps[kept], slots[kept]
 
@@ -289,13 +320,21 @@ class Plan:
         return Place(epoch, step, slot, rank_of(slot, self.clock.batch_at(step), world_size))
 
 
+def _dataset(name: str, given: int | Sequence[Part]) -> PlannedDataset:
+    if isinstance(given, int):
+        return PlannedDataset(name, given)
+    parts = tuple(dataclasses.replace(part, name=f"{name}{part.name}") for part in given)
+    return PlannedDataset(name, sum(part.rows for part in parts), parts=parts)
+
+
 def _check(plan: Plan) -> None:
     lengths = [d.length for d in plan.datasets]
     if not lengths or any(n < 0 for n in lengths) or sum(lengths) == 0:
         found = ", ".join(f"{d.name!r} {d.length}" for d in plan.datasets) or "no dataset"
         raise PlanError(f"a plan needs at least one sample: found {found}. Check the sources.")
-    if len(set(plan.names)) != len(lengths):
-        raise PlanError(f"datasets need different names: found {', '.join(map(repr, plan.names))}.")
+    names = [part.name for d in plan.datasets for part in d.parts] or list(plan.source_names)
+    if len(set(names)) != len(names) or len(set(plan.source_names)) != len(lengths):
+        raise PlanError(f"datasets need different names: found {', '.join(map(repr, names))}.")
     if sum(lengths) > MAX_SAMPLES:
         raise PlanError(f"{sum(lengths)} samples are more than an order can hold: expected at most 2**63.")
     for field, least in (("global_batch_size", 1), ("chunk_batches", 1), ("block_samples", 1)):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from lading.errors import PlanError
 from lading.identity import fingerprint
-from lading.order.dataset import PlannedDataset
+from lading.order.dataset import Part, PlannedDataset
 from lading.order.event import event_from_dict, event_to_dict
 from lading.order.mixture.spec import MixtureSpec
 from lading.order.permutation import ORDER_VERSION
@@ -59,7 +59,18 @@ def to_json(plan: Plan) -> str:
 
 
 def _datasets(plan: Plan) -> list[dict[str, Any]]:
-    return [{k: v for k, v in asdict(d).items() if v is not None} for d in plan.datasets]
+    """Return what is known of each source; parts only where there are some."""
+    whole = [{k: v for k, v in asdict(d).items() if v is not None} for d in plan.datasets]
+    for fields in whole:
+        parts = [{k: v for k, v in part.items() if k != "first" or v} for part in fields.pop("parts")]
+        if parts:
+            fields["parts"] = parts
+    return whole
+
+
+def _dataset(fields: Mapping[str, Any]) -> PlannedDataset:
+    parts = tuple(Part(**part) for part in fields.get("parts", ()))
+    return PlannedDataset(**{**fields, "parts": parts})
 
 
 def fields_from_json(text: str) -> dict[str, Any]:
@@ -81,7 +92,7 @@ def fields_from_json(text: str) -> dict[str, Any]:
     return {
         **{name: fields[name] for name in simple},
         **({"block_samples": block_samples} if block_samples else {}),
-        "datasets": tuple(PlannedDataset(**d) for d in fields["datasets"]),
+        "datasets": tuple(map(_dataset, fields["datasets"])),
         "mixture": MixtureSpec.from_dict(mixture) if mixture else None,
         "events": tuple(event_from_dict(e) for e in fields.get("events", [])),
     }
@@ -90,11 +101,15 @@ def fields_from_json(text: str) -> dict[str, Any]:
 def summary(plan: Plan) -> dict[str, Any]:
     """Return the short form of a plan that travels in loader states."""
     whole = description(plan)
-    datasets = [[d.name, d.length, d.fingerprint] for d in plan.datasets]
+    datasets = [[d.name, d.length, d.fingerprint, *_parts_print(d)] for d in plan.datasets]
     whole["mixture"] = fingerprint(whole["mixture"]) if plan.mixture else None
     listed = len(json.dumps(datasets)) <= _LISTED_BYTES
     whole["datasets"] = datasets if listed else {"count": len(datasets), "fingerprint": fingerprint(datasets)}
     return whole
+
+
+def _parts_print(dataset: PlannedDataset) -> list[str]:
+    return [fingerprint([list(asdict(part).values()) for part in dataset.parts])] if dataset.parts else []
 
 
 def differences(saved: Mapping[str, Any], found: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -113,7 +128,7 @@ def _dataset_differences(saved: Any, found: Any) -> list[str]:
     if isinstance(saved, dict) or isinstance(found, dict):
         counts = [s["count"] if isinstance(s, dict) else len(s) for s in (saved, found)]
         return [f"datasets (too many to list: {counts[0]} -> {counts[1]}) differ in name, length or content"]
-    old, new = ({name: (length, print_) for name, length, print_ in side} for side in (saved, found))
+    old, new = ({name: tuple(rest) for name, *rest in side} for side in (saved, found))
     texts = [f"dataset {name!r} is gone" for name in old if name not in new]
     texts += [f"dataset {name!r} is new" for name in new if name not in old]
     for name in [n for n in old if n in new]:
@@ -121,6 +136,8 @@ def _dataset_differences(saved: Any, found: Any) -> list[str]:
             texts.append(f"dataset {name!r} {_spaced(old[name][0])} -> {_spaced(new[name][0])} samples")
         elif old[name][1] != new[name][1]:
             texts.append(f"dataset {name!r} content {old[name][1] or 'unknown'} -> {new[name][1] or 'unknown'}")
+        elif old[name][2:] != new[name][2:]:
+            texts.append(f"dataset {name!r} has other parts, or other numbers for them")
     return texts or ["the order of the datasets"]
 
 

@@ -93,7 +93,7 @@ class Simulation:
     Attributes:
         steps: Steps looked at.
         epochs: Complete epochs in them.
-        delivered: Samples of each dataset that are delivered, by name.
+        delivered: Samples of each source that are delivered, by name.
         passes: The same as a share of the dataset's length.
         coverage: Share of each dataset's samples that the order reaches at least once.
         repeats: Deliveries of samples that had been delivered before.
@@ -117,21 +117,22 @@ def simulate(plan: Plan, steps: int) -> Simulation:
     complete = end is not None and end.epoch_step + 1 == plan.epoch_steps(end.epoch)
     reach = 0 if end is None else (end.epoch + 1) * plan.epoch_samples if complete else end.position + end.size
     counts = plan.order.counts(reach)
-    tails = [_names(plan, start, stop) for start, stop in _tails(plan, steps)]
+    tails = [_rows(plan, start, stop) for start, stop in _tails(plan, steps)]
     dropped = [sum(sample.dataset == d for tail in tails for sample in tail) for d in range(len(plan.datasets))]
     delivered = [c - d for c, d in zip(counts, dropped, strict=True)]
     different = _reached(plan, reach, counts)
     for sample in _never_reached(plan, tails, steps):
         different[sample.dataset] -= 1
+    sized = list(zip(plan.source_names, plan.lengths, delivered, different, strict=True))
     return Simulation(
         steps=steps,
         epochs=end.epoch + complete if end else 0,
-        delivered=dict(zip(plan.names, delivered, strict=True)),
-        passes={name: c / n if n else 0.0 for name, c, n in zip(plan.names, delivered, plan.lengths, strict=True)},
-        coverage={name: r / n if n else 1.0 for name, r, n in zip(plan.names, different, plan.lengths, strict=True)},
+        delivered={name: count for name, _, count, _ in sized},
+        passes={name: count / n if n else 0.0 for name, n, count, _ in sized},
+        coverage={name: found / n if n else 1.0 for name, n, _, found in sized},
         repeats=sum(delivered) - sum(different),
         dropped=sum(dropped),
-        tail=tuple(sample for tail in tails for sample in tail)[:_NAMED_TAIL],
+        tail=_named(plan, [sample for tail in tails for sample in tail][:_NAMED_TAIL]),
     )
 
 
@@ -148,7 +149,15 @@ def _tails(plan: Plan, steps: int) -> list[tuple[int, int]]:
     return tails
 
 
-def _names(plan: Plan, start: int, stop: int) -> list[SampleId]:
+def _named(plan: Plan, rows: list[SampleId]) -> tuple[SampleId, ...]:
+    """Return the names of rows of sources."""
+    sources, places = (np.array([row[side] for row in rows], dtype=np.int64) for side in (0, 1))
+    datasets, indices = plan.parts.of_rows(sources.astype(np.int32), places)
+    return tuple(SampleId(d, i) for d, i in zip(datasets.tolist(), indices.tolist(), strict=True))
+
+
+def _rows(plan: Plan, start: int, stop: int) -> list[SampleId]:
+    """Return the rows of sources at some positions."""
     datasets, indices = plan.order.samples(start, stop)
     return [SampleId(d, i) for d, i in zip(datasets.tolist(), indices.tolist(), strict=True)]
 
@@ -159,7 +168,7 @@ def _never_reached(plan: Plan, tails: list[list[SampleId]], steps: int) -> list[
         return []
     # A mixture need not come back to a sample in every epoch.
     missed = set(tails[0]).intersection(*tails[1:]) if plan.mixture is None else set().union(*tails)
-    return [sample for sample in missed if not plan.where(sample.dataset, sample.index, 0, steps)]
+    return [sample for sample in missed if not len(plan.steps_of_row(*sample, 0, steps)[0])]
 
 
 def _reached(plan: Plan, position: int, counts: list[int]) -> list[int]:
@@ -250,7 +259,7 @@ def forecast(plan: Plan, steps: int, points: int = POINTS) -> Forecast:
         samples=whole,
         datasets=rows,
         at_steps=tuple(at),
-        shares={name: _shares(counts, d) for d, name in enumerate(plan.names)},
+        shares={name: _shares(counts, d) for d, name in enumerate(plan.source_names)},
         passes={
             data.name: [row[d] / data.length if data.length else 0.0 for row in counts]
             for d, data in enumerate(plan.datasets)

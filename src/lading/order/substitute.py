@@ -12,7 +12,9 @@ from collections.abc import Collection, Iterable, Iterator
 import numpy as np
 
 from lading.errors import PlanError
+from lading.order.dataset import Part
 from lading.order.event import Block
+from lading.order.parts import Parts
 from lading.order.permutation import Permutation
 
 
@@ -35,18 +37,26 @@ def substitute(length: int, seed: int, index: int, blocked: Collection[int]) -> 
     )
 
 
+def part_substitute(part: Part, seed: int, index: int, blocked: Collection[int]) -> int:
+    """Return the first substitute in a dataset that is not blocked, among the samples its rows hold."""
+    inside = {i - part.first for i in blocked}
+    if index - part.first >= part.reach:  # no row holds it, so nothing has to come instead
+        return index
+    return part.first + substitute(part.reach, seed, index - part.first, inside)
+
+
 class Blocklist:
     """The blocked samples of a plan, and what is delivered instead of them.
 
     Args:
         events: Block events of the plan.
-        lengths: Samples of each dataset.
+        parts: The datasets of the plan.
         seed: Seed of the plan.
     """
 
-    def __init__(self, events: Iterable[Block], lengths: tuple[int, ...], seed: int) -> None:
+    def __init__(self, events: Iterable[Block], parts: Parts, seed: int) -> None:
         self._events = sorted(events, key=lambda e: e.step)
-        self._lengths, self._seed = lengths, seed
+        self._parts, self._seed = parts, seed
         self._maps: dict[int, dict[int, dict[int, int]]] = {}
 
     @property
@@ -61,11 +71,12 @@ class Blocklist:
             blocked: dict[int, set[int]] = {}
             for event in active:
                 blocked.setdefault(event.dataset, set()).update(event.indices)
-            self._maps[len(active)] = {
-                d: {i: substitute(self._lengths[d], self._seed, i, indices) for i in sorted(indices)}
-                for d, indices in blocked.items()
-            }
+            self._maps[len(active)] = {d: self._replacements(d, indices) for d, indices in blocked.items()}
         return self._maps[len(active)]
+
+    def _replacements(self, dataset: int, indices: Collection[int]) -> dict[int, int]:
+        part = self._parts.part(dataset)
+        return {i: part_substitute(part, self._seed, i, indices) for i in sorted(indices)}
 
     def apply(self, step: int, datasets: np.ndarray, indices: np.ndarray) -> list[tuple[int, int, int]]:
         """Replace blocked indices in place; return (slot, blocked index, substitute) of each."""

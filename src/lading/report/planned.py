@@ -27,8 +27,8 @@ _BLOCK = 1 << 20
 
 
 def counts_of_steps(plan: Plan, steps: I64) -> I64:
-    """Return the samples of each dataset in some ascending steps, exceptions left out."""
-    total = np.zeros(len(plan.datasets), dtype=np.int64)
+    """Return the samples of each dataset, by number, in some ascending steps, exceptions left out."""
+    total = np.zeros(len(plan.names), dtype=np.int64)
     for first, last in _runs(plan, steps):
         begin, end = plan.locate(first), plan.locate(last)
         total += _between(plan, begin.position, end.position + end.size)
@@ -48,18 +48,27 @@ def _runs(plan: Plan, steps: I64) -> list[tuple[int, int]]:
 
 
 def _between(plan: Plan, start: int, stop: int) -> I64:
-    if plan.mixture is not None:
-        found: I64 = np.array(plan.order.counts(stop)) - np.array(plan.order.counts(start))
-        return found
-    if len(plan.datasets) == 1:
-        return np.array([stop - start])
-    if start % plan.epoch_samples == 0 and stop - start == plan.epoch_samples:
-        return np.array(plan.lengths, dtype=np.int64)
-    total = np.zeros(len(plan.datasets), dtype=np.int64)
+    """Return the samples of each dataset between two positions of one epoch."""
+    parts = plan.parts
+    if plan.mixture is None and start % plan.epoch_samples == 0 and stop - start == plan.epoch_samples:
+        return np.array(parts.rows, dtype=np.int64)
+    total = np.zeros(len(plan.names), dtype=np.int64)
+    by_source = _between_by_source(plan, start, stop) if len(parts.numbers) == len(plan.datasets) else None
+    if by_source is not None:
+        for number in parts.numbers:
+            total[number] = by_source[parts.source(number)]
+        return total
     for low in range(start, stop, _BLOCK):
-        datasets, _ = plan.order.samples(low, min(low + _BLOCK, stop))
+        datasets, _ = plan.samples(low, min(low + _BLOCK, stop))
         total += np.bincount(datasets, minlength=len(total))
     return total
+
+
+def _between_by_source(plan: Plan, start: int, stop: int) -> I64 | None:
+    """Return the samples of each source between two positions where the order knows them without a look at each."""
+    if plan.mixture is not None:
+        return np.subtract(plan.order.counts(stop), plan.order.counts(start), dtype=np.int64)
+    return np.array([stop - start]) if len(plan.datasets) == 1 else None
 
 
 def seen_flags(plan: Plan, steps: I64, flags: list[NDArray[np.bool_]], skip: dict[int, list[dict[str, Any]]]) -> None:
@@ -69,13 +78,13 @@ def seen_flags(plan: Plan, steps: I64, flags: list[NDArray[np.bool_]], skip: dic
     for step in special:
         bill = expected_bill(plan, step, skip[step])
         for dataset, index in bill.samples:
-            flags[dataset][index] = True
+            flags[dataset][index - plan.parts.part(dataset).first] = True
     for first, last in _runs(plan, plain):
         begin, end = plan.locate(first), plan.locate(last)
         for low in range(begin.position, end.position + end.size, _BLOCK):
-            datasets, indices = plan.order.samples(low, min(low + _BLOCK, end.position + end.size))
-            for d, flag in enumerate(flags):
-                flag[indices[datasets == d]] = True
+            datasets, indices = plan.samples(low, min(low + _BLOCK, end.position + end.size))
+            for d in np.unique(datasets).tolist():
+                flags[d][indices[datasets == d] - plan.parts.part(d).first] = True
 
 
 SAMPLES = pa.schema(
@@ -166,6 +175,6 @@ def step_runs(plan: Plan, steps: I64) -> Iterator[tuple[int, int]]:
 def _run_digests(plan: Plan, first: int, last: int) -> U64:
     positions = np.array([plan.locate(step).position for step in range(first, last + 1)], dtype=np.int64)
     start, end = int(positions[0]), plan.locate(last)
-    datasets, indices = plan.order.samples(start, end.position + end.size)
+    datasets, indices = plan.samples(start, end.position + end.size)
     hashes = sample_hashes(np.arange(start, end.position + end.size, dtype=np.int64), datasets, indices)
     return np.add.reduceat(hashes, positions - start)

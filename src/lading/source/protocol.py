@@ -7,6 +7,8 @@
     file_of(index)                       the file a sample lies in, for error messages
     stored_at()                          the directory it lies in, for records
     spec()                               keys, shapes, dtypes and ranges of its batches (``BatchSpec``)
+    parts                                the datasets its rows belong to (``lading.order.Part``), where it is several
+                                         or has a number of its own; their names are appended to the source's
     provides_names                       True if its dict samples carry ``idx`` and ``dataset_idx`` themselves
 
 A key is a 64-bit hash of (seed, epoch, dataset, index): the same whichever
@@ -15,12 +17,14 @@ process reads the sample, and after every resume.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
+
+from lading.order.dataset import Part
 
 Columns = Any
 """Columns of a batch: a dict, a tuple or list, or one array; each with a row per sample."""
@@ -74,6 +78,14 @@ class InFiles(Protocol):
     """A source that knows which file a sample lies in."""
 
     def file_of(self, index: int, /) -> str: ...
+
+
+@runtime_checkable
+class InParts(Protocol):
+    """A source whose rows belong to several datasets, or to one that has a number."""
+
+    @property
+    def parts(self) -> Sequence[Part]: ...
 
 
 @runtime_checkable

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from lading.errors import SourceError
 from lading.identity.content import content_hash
+from lading.order.dataset import Part
 
 NAME_KEYS = ("idx", "dataset_idx", "id")
 
@@ -122,6 +123,11 @@ class TaggedDataset:
         fetch = getattr(self.dataset, "__getitems__", None)
         samples = fetch(places) if fetch is not None else [self.dataset[place] for place in places]
         return [self._tagged(place, sample) for place, sample in zip(places, samples, strict=True)]
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """One dataset, with the number given."""
+        return (Part(self.dataset_idx, "", len(self), len(self)),)
 
     def names_at(self, indices: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """Return dataset numbers and indices of samples, without loading them."""

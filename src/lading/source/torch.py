@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import IterableDataset, Subset, TensorDataset
+from torch.utils.data import ConcatDataset, IterableDataset, Subset, TensorDataset
 
 from lading.errors import SourceError
+from lading.order.dataset import Part
 from lading.source.columns import Columns
 from lading.source.protocol import Reader
 from lading.source.torch_buffers import Buffers
@@ -43,6 +45,23 @@ def reader_of(source: Any, name: str, inner: Callable[[Any, str], Reader]) -> Re
     if type(source) is Subset:
         return _subset_reader(source, inner(source.dataset, name))
     return None
+
+
+def parts_of(source: Any, inner: Callable[[Any], tuple[Part, ...]]) -> tuple[Part, ...]:
+    """Return the parts of a ``ConcatDataset``: its datasets, called ``[0]``, ``[1]`` ..., or what they consist of.
+
+    Args:
+        source: A dataset; any other kind has none.
+        inner: Finds the parts of a dataset inside.
+    """
+    if not isinstance(source, ConcatDataset):
+        return ()
+    found: list[Part] = []
+    for place, dataset in enumerate(source.datasets):
+        rows = len(dataset)  # type: ignore[arg-type]  # ConcatDataset asked for it
+        for part in inner(dataset) or (Part(None, "", rows, rows),):
+            found.append(dataclasses.replace(part, name=f"[{place}]{part.name}"))
+    return tuple(found)
 
 
 def _subset_reader(source: Subset[Any], inner: Reader) -> Reader:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lading.errors import SourceError
+from lading.order.dataset import Part
 from lading.source.tagged import name_keys, named, provides_names
 
 
@@ -74,6 +75,15 @@ class WeightedConcatDataset:
             self._keys["dataset_idx"]: dataset,
         }
         return named(sample, added, replaces=provides_names(self.datasets[dataset]))
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The datasets, each with its rows; their samples carry these numbers and indices."""
+        found = []
+        for number, (dataset, rows, end) in enumerate(zip(self.datasets, self.lengths, self._ends, strict=True)):
+            samples, first = (rows, int(end) - rows) if self.global_idx else (len(dataset), 0)
+            found.append(Part(number, f"[{number}]", rows, samples, first))
+        return tuple(found)
 
     def names_at(self, indices: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """Return dataset numbers and indices of samples, without loading them."""

@@ -236,7 +236,7 @@ def test_what_jax_cannot_take_is_named():
 
     for source, message in [
         (Columns(t=np.array(["a"] * 4)), r"column \['t'\] holds <U1 of shape \(4,\)"),
-        (Columns(idx=np.arange(4)), "the dataset has columns idx of its own"),
+        (Columns(idx=np.arange(4)), "dataset .data. has a key .idx. of its own"),
         (Columns(n=big), "an array of int64 holds 1099511627776, but JAX keeps only int32"),
         (
             Broken(),

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from lading.errors import BadSampleError, LadingError, SourceError
 from lading.identity import Bill
 from lading.loader.gather import read_columns
+from lading.loader.names import column_keys, missing_names
+from lading.source.parts import provides_names
 from lading.source.reader import Reader
-
-NAMES = ("idx", "dataset_idx", "is_padding")
 
 
 def read_rows(readers: Sequence[Reader], bill: Bill, rows: NDArray[np.int64], seed: int) -> Any:
@@ -31,23 +31,25 @@ def read_rows(readers: Sequence[Reader], bill: Bill, rows: NDArray[np.int64], se
         raise
     except Exception as error:
         raise _bad_sample(readers, bill, rows, seed, error) from error
-    return _named(columns, bill, rows) if isinstance(columns, dict) else columns
+    if not isinstance(columns, dict):
+        return columns
+    own = any(provides_names(reader.source) for reader in readers)
+    keys = column_keys(None, [reader.source for reader in readers], may_pad=True)
+    added = missing_names(columns, bill.select(rows), keys, own=own)
+    return {**columns, **{key: _small(column) for key, column in added.items()}}
 
 
 def _columns(readers: Sequence[Reader], bill: Bill, rows: Any, seed: int) -> Any:
-    return read_columns(readers, bill.dataset_idx[rows], bill.idx[rows], seed=seed, epoch=bill.epoch, names=bill.names)
+    mine = bill.select(rows)
+    sources, first_rows = np.unique(mine.source_idx, return_index=True)
+    names = {source: mine.name_of(row) for source, row in zip(sources.tolist(), first_rows.tolist(), strict=True)}
+    return read_columns(readers, mine.source_idx, mine.rows, seed=seed, epoch=bill.epoch, names=names)
 
 
-def _named(columns: dict[str, Any], bill: Bill, rows: Any) -> dict[str, Any]:
-    taken = [name for name in NAMES if name in columns]
-    if taken:
-        raise SourceError(
-            f"the dataset has columns {', '.join(taken)} of its own, which Lading adds. Rename them in the dataset."
-        )
-    idx = bill.idx[rows]
-    # 64 bits only where they are needed: JAX keeps 32 unless told otherwise.
-    small = idx.astype(np.int32) if not idx.size or int(idx.max()) < 1 << 31 else idx
-    return {**columns, "idx": small, "dataset_idx": bill.dataset_idx[rows], "is_padding": bill.is_padding[rows]}
+def _small(column: NDArray[Any]) -> NDArray[Any]:
+    """Return a column in 32 bits where they are enough: JAX keeps 32 by default."""
+    fits = column.dtype == np.int64 and (not column.size or int(column.max()) < 1 << 31)
+    return column.astype(np.int32) if fits else column
 
 
 def _bad_sample(readers: Sequence[Reader], bill: Bill, rows: Any, seed: int, error: Exception) -> SourceError:
@@ -64,8 +66,8 @@ def _bad_sample(readers: Sequence[Reader], bill: Bill, rows: Any, seed: int, err
 
 
 def _named_error(readers: Sequence[Reader], bill: Bill, row: int, error: Exception) -> BadSampleError:
-    name, index = bill.names[int(bill.dataset_idx[row])], int(bill.idx[row])
-    file = readers[int(bill.dataset_idx[row])].file_of(index)
+    name, index = bill.name_of(row), int(bill.idx[row])
+    file = readers[int(bill.source_idx[row])].file_of(int(bill.rows[row]))
     return BadSampleError(
         f"sample {index} of dataset {name!r}{f' ({file})' if file else ''} could not be read for batch {bill.batch_id} "
         f"of step {bill.step}: {type(error).__name__}: {error}. Mend it, or block it.",

@@ -25,9 +25,9 @@ from lading.identity import Bill, World
 from lading.loader.cursor import Cursor
 from lading.loader.jax.host_rows import read_rows
 from lading.loader.jax.placement import Placement
-from lading.loader.planning import describe, location_of, mean_tokens_of, planned_mixture
+from lading.loader.planning import planned_dataset, planned_mixture
 from lading.loader.state import make_state, restored_plan
-from lading.order import Plan, PlannedDataset
+from lading.order import Plan
 from lading.order.mixture.request import MixtureRequest
 from lading.runtime.threads import ahead
 from lading.source.reader import reader_of
@@ -91,12 +91,7 @@ class JaxLoader:
 
     def _make_plan(self, batch: int, shares: tuple[Any, MixtureRequest], *, drop_last: bool, **settings: Any) -> Plan:
         named = zip(self.sources, self._readers, strict=True)
-        datasets = tuple(
-            PlannedDataset(
-                name, len(r.source), describe(r, None), mean_tokens_of(name, r.source, None), location_of(r.source)
-            )
-            for name, r in named
-        )
+        datasets = tuple(planned_dataset(name, reader) for name, reader in named)
         mixed = planned_mixture(datasets, *shares, None, batch, drop_last)
         return Plan(datasets, batch, drop_last=drop_last, mixture=mixed, **settings)
 

@@ -10,10 +10,8 @@ import numpy as np
 import torch
 from torch.utils.data import default_collate
 
-from lading.errors import SourceError
 from lading.identity import Bill
-
-NAME_KEYS = ("idx", "dataset_idx", "is_padding")
+from lading.loader.names import missing_names
 
 
 def collate(samples: Sequence[Any]) -> Any:
@@ -40,24 +38,18 @@ def as_tensors(columns: Any) -> Any:
     return columns
 
 
-def add_names(batch: Any, bill: Bill, names: Mapping[str, str], source_name: str) -> Any:
+def add_names(batch: Any, bill: Bill, names: Mapping[str, str], *, own: bool) -> Any:
     """Add the name columns to a dict batch; other batches have their names in the bill only.
 
     Args:
         batch: The collated batch.
         bill: What it holds.
-        names: Key in the batch of each name column to add.
-        source_name: Dataset to name in the error.
+        names: Key in the batch of each name column.
+        own: Whether samples carry names themselves: then they must be the bill's.
     """
     if not isinstance(batch, dict):
         return batch
-    columns: dict[str, Any] = {"idx": bill.idx, "dataset_idx": bill.dataset_idx, "is_padding": bill.is_padding}
-    for name, key in names.items():
-        if key in batch:
-            raise SourceError(
-                f"dataset {source_name!r} has a key {key!r} of its own, which Lading adds to every batch. "
-                f'Pass names={{"{name}": "sample_{name}"}} to choose another key, or names=False to add none.'
-            )
+    for key, column in missing_names(batch, bill, names, own=own).items():
         # A copy: what the caller does to the batch must not reach the bill.
-        batch[key] = torch.from_numpy(columns[name].astype(bool if name == "is_padding" else np.int64))
+        batch[key] = torch.from_numpy(column.astype(bool if column.dtype == bool else np.int64))
     return batch

@@ -67,7 +67,7 @@ def _first(batches: Iterator[Any], loader: Any) -> Any:
 
 
 def _name_in_bill(loader: Loader, bill: Bill, row: int) -> str:
-    name, index = bill.names[int(bill.dataset_idx[row])], int(bill.idx[row])
+    name, index = bill.name_of(row), int(bill.idx[row])
     source = loader.sources[name] if isinstance(loader.sources, dict) else loader.sources
     return _described(source, index)
 

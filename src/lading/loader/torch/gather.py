@@ -1,7 +1,7 @@
 """Read the rows of a bill, one gather per source and column.
 
-bill    dataset_idx  0 1 1 0        source 0 rows ─▶ slots 0, 3
-        idx          7 2 9 4        source 1 rows ─▶ slots 1, 2
+bill    source_idx  0 1 1 0        source 0 rows ─▶ slots 0, 3
+        rows        7 2 9 4        source 1 rows ─▶ slots 1, 2
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ U64 = NDArray[np.uint64]
 
 
 def sample_keys(seed: int, bill: Bill) -> U64:
-    """Return a key for each row: a hash of (seed, epoch, dataset, index)."""
-    return keys64(key64(seed, bill.epoch), bill.dataset_idx, bill.idx)
+    """Return a key for each row: a hash of (seed, epoch, source, row)."""
+    return keys64(key64(seed, bill.epoch), bill.source_idx, bill.rows)
 
 
 def gather_columns(readers: Sequence[Reader], bill: Bill, keys: U64 | None) -> Any:
     """Return the batch of a bill whose sources all give columns."""
     if len(readers) == 1:
-        return as_tensors(_columns(readers[0], bill.idx, bill.epoch, keys))
+        return as_tensors(_columns(readers[0], bill.rows, bill.epoch, keys))
     parts = []
-    for number, rows in split_by_source(bill.dataset_idx, len(readers)):
+    for number, rows in split_by_source(bill.source_idx, len(readers)):
         part_keys = None if keys is None else keys[rows]
-        parts.append((number, rows, as_tensors(_columns(readers[number], bill.idx[rows], bill.epoch, part_keys))))
+        parts.append((number, rows, as_tensors(_columns(readers[number], bill.rows[rows], bill.epoch, part_keys))))
     if len(parts) == 1:
         return parts[0][2]
     return _interleave(parts, bill)
@@ -43,9 +43,9 @@ def gather_columns(readers: Sequence[Reader], bill: Bill, keys: U64 | None) -> A
 def gather_samples(readers: Sequence[Reader], bill: Bill, keys: U64 | None) -> list[Any]:
     """Return the samples of a bill in row order."""
     samples: list[Any] = [None] * len(bill)
-    for number, rows in split_by_source(bill.dataset_idx, len(readers)):
+    for number, rows in split_by_source(bill.source_idx, len(readers)):
         part_keys = None if keys is None else keys[rows]
-        part = readers[number].samples(bill.idx[rows], bill.epoch, part_keys)
+        part = readers[number].samples(bill.rows[rows], bill.epoch, part_keys)
         for row, sample in zip(rows.tolist(), part, strict=True):
             samples[row] = sample
     return samples
@@ -60,14 +60,14 @@ def _interleave(parts: Sequence[tuple[int, NDArray[Any], Any]], bill: Bill) -> A
     """Put the rows of several sources into one batch, in slot order."""
     structure = parts[0][2]
     if isinstance(structure, Mapping):
-        for number, _, part in parts[1:]:
+        for _, rows, part in parts[1:]:
             if not isinstance(part, Mapping) or part.keys() != structure.keys():
-                raise _mismatch(bill, parts[0][0], sorted(structure), number, _shape_of(part))
+                raise _mismatch(bill, parts[0][1], sorted(structure), rows, _shape_of(part))
         return {name: _interleave([(n, r, p[name]) for n, r, p in parts], bill) for name in structure}
     if isinstance(structure, list):
-        for number, _, part in parts[1:]:
+        for _, rows, part in parts[1:]:
             if not isinstance(part, list) or len(part) != len(structure):
-                raise _mismatch(bill, parts[0][0], f"{len(structure)} columns", number, _shape_of(part))
+                raise _mismatch(bill, parts[0][1], f"{len(structure)} columns", rows, _shape_of(part))
         return [_interleave([(n, r, p[i]) for n, r, p in parts], bill) for i in range(len(structure))]
     if not isinstance(structure, torch.Tensor):
         mixed: list[Any] = [None] * len(bill)
@@ -80,9 +80,9 @@ def _interleave(parts: Sequence[tuple[int, NDArray[Any], Any]], bill: Bill) -> A
 
 def _scatter(parts: Sequence[tuple[int, NDArray[Any], Any]], first: torch.Tensor, bill: Bill) -> torch.Tensor:
     out = first.new_empty((len(bill), *first.shape[1:]))
-    for number, rows, part in parts:
+    for _, rows, part in parts:
         if part.shape[1:] != first.shape[1:] or part.dtype != first.dtype:
-            raise _mismatch(bill, parts[0][0], _shape_of(first), number, _shape_of(part))
+            raise _mismatch(bill, parts[0][1], _shape_of(first), rows, _shape_of(part))
         out.index_copy_(0, torch.from_numpy(np.ascontiguousarray(rows)), part)
     return out
 
@@ -95,8 +95,9 @@ def _shape_of(part: Any) -> str:
     return f"{len(part)} columns" if isinstance(part, list) else type(part).__name__
 
 
-def _mismatch(bill: Bill, first: int, expected: Any, number: int, found: Any) -> SourceError:
+def _mismatch(bill: Bill, first: NDArray[Any], expected: Any, second: NDArray[Any], found: Any) -> SourceError:
+    names = [bill.name_of(int(rows[0])) for rows in (first, second)]
     return SourceError(
-        f"datasets {bill.names[first]!r} and {bill.names[number]!r} do not fit into one batch: {expected} and {found}. "
+        f"datasets {names[0]!r} and {names[1]!r} do not fit into one batch: {expected} and {found}. "
         "Give them the same keys, dtypes and shapes, or pass a collate_fn."
     )

@@ -32,9 +32,9 @@ from lading.loader import planning, reweighting, workers
 from lading.loader.bad_samples import Incidents
 from lading.loader.cursor import Cursor
 from lading.loader.fetch import POLICIES, Failure, Fetcher, WorkOrder
+from lading.loader.names import column_keys
 from lading.loader.state import loaded_mark, make_state, restored_plan
 from lading.loader.torch import samplers
-from lading.loader.torch.collate import NAME_KEYS
 from lading.loader.torch.samplers import PlanSampler
 from lading.loader.trackers import Trackers
 from lading.loader.workers import Delivered
@@ -45,19 +45,8 @@ from lading.order.mixture.weights import Weights
 from lading.source.reader import Reader
 
 
-def name_keys(names: Mapping[str, str] | bool | None, sources: Mapping[str, Any], *, may_pad: bool) -> dict[str, str]:
-    """Return the key in dict batches of each name column to add."""
-    if names is False or all(getattr(s, "provides_names", False) for s in sources.values()):
-        return {}
-    chosen = dict(names) if isinstance(names, Mapping) else {}
-    unknown = sorted(set(chosen) - set(NAME_KEYS))
-    if unknown:
-        raise LoaderError(f"names has {', '.join(unknown)}: expected keys among {', '.join(NAME_KEYS)}.")
-    return {name: chosen.get(name, name) for name in NAME_KEYS if name != "is_padding" or may_pad}
-
-
 def policies(on_error: str | Mapping[str, str], sources: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return what to do about a bad sample, by dataset number."""
+    """Return what to do about a bad sample, by number of the source."""
     chosen = on_error if isinstance(on_error, Mapping) else dict.fromkeys(sources, on_error)
     found = tuple(chosen.get(name, "raise") for name in sources)
     unknown = sorted({*found} - {*POLICIES}) or sorted({*chosen} - {*sources})
@@ -287,7 +276,8 @@ class Loader(DataLoader[Any]):
             agree_on_plan(self.world, self.plan, steps.start)
             self._has_agreed = True
         self._plan = Trackers(self.tracker).begin(steps.start, self.plan, self.world, self._loaded)
-        self._fetcher.names = name_keys(self.names, self._named, may_pad=self._may_pad())
+        self._fetcher.names = column_keys(self.names, self._named.values(), may_pad=self._may_pad())
+        self._fetcher.parts = self.plan.parts
         stream = self._deliveries(_orders(weakref.ref(self), steps))
         iterator = LoaderIterator(self, stream, steps.stop, with_bills=with_bills)
         self._newest = weakref.ref(iterator)

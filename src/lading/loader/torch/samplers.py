@@ -79,7 +79,7 @@ class PlanSampler(DistributedSampler[Any]):
         starts = np.concatenate([[0], np.cumsum(self.loader.plan.lengths)])
         for step in self.loader.round_steps():
             bill = self.loader.share_of(step)
-            yield from (starts[bill.dataset_idx] + bill.idx).tolist()
+            yield from (starts[bill.source_idx] + bill.rows).tolist()
 
     def __len__(self) -> int:
         steps = self.loader.round_steps()
@@ -146,4 +146,4 @@ def note_indices(loader: Loader, bill: Bill) -> None:
     """Tell a framework's index-noting batch sampler what a batch held."""
     seen = getattr(loader.batch_sampler, "seen_batch_indices", None)
     if seen is not None:
-        seen.append(bill.idx.tolist())
+        seen.append(bill.rows.tolist())

@@ -147,7 +147,7 @@ def _moved(dataloader: Any, order: Any, rank: int) -> Any:
 
 def _real(starts: NDArray[np.int64], bill: Any) -> NDArray[np.int64]:
     real = bill.is_real
-    found: NDArray[np.int64] = starts[bill.dataset_idx[real]] + bill.idx[real]
+    found: NDArray[np.int64] = starts[bill.source_idx[real]] + bill.rows[real]
     return found
 
 
