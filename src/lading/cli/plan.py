@@ -16,13 +16,11 @@ YAML or JSON; it may stand under the key ``plan`` of a larger file. The JSON of
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable
 from dataclasses import fields
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeGuard
 
 import typer
-import yaml
 from rich.console import Group, RenderableType
 from rich.text import Text
 
@@ -33,6 +31,9 @@ from lading.order.mixture.request import MixtureRequest, mixture
 from lading.order.mixture.schedule import Duration
 from lading.order.simulation import Forecast, forecast
 from lading.report.render import text as render
+from lading.runtime.fields import Fields, Origin
+from lading.runtime.shown import found as brief, listed
+from lading.runtime.yaml_text import parse_yaml
 
 _PLAN = ("seed", "shuffle", "block_samples", "drop_last", "chunk_batches")
 _MIXTURE = tuple(f.name for f in fields(MixtureRequest))
@@ -42,21 +43,64 @@ _KEYS = ("datasets", "batch_size", "until", *_PLAN, *_MIXTURE)
 def read_plan(path: str) -> tuple[Plan, str | None]:
     """Return the plan of a configuration, and how long it is to be followed if it says so."""
     text = _file_text(path)
-    try:
-        found = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path} is neither YAML nor JSON: {error}") from error
-    if isinstance(found, dict) and "lading_plan" in found:
+    if '"lading_plan"' in text:
         return Plan.from_json(text), None
+    found = parse_yaml(text, path)
     if isinstance(found, dict) and isinstance(found.get("plan"), dict):
         found = found["plan"]
     if not isinstance(found, dict) or "datasets" not in found or "batch_size" not in found:
         raise ConfigError(f"{path}: expected the keys datasets and batch_size, at the top or under plan.")
-    unknown = sorted(map(str, set(found) - set(_KEYS)))
+    unknown = [key for key in found if key not in _KEYS]
     if unknown:
-        raise ConfigError(f"{path}: unknown key {', '.join(unknown)}; expected {', '.join(_KEYS)}.")
-    until = found.get("until")
-    return _plan(path, found), None if until is None else str(until)
+        raise ConfigError(f"{path}: unknown key {listed(unknown)}; expected {', '.join(_KEYS)}.")
+    values = {key: value for key, value in found.items() if value is not None}
+    _check(Fields(values, Origin(path, ConfigError)))
+    until = values.get("until")
+    return _plan(path, values), None if until is None else str(until)
+
+
+def _check(found: Fields) -> None:
+    """Refuse values of the wrong type or size; what they mean together is checked by the plan."""
+    for key, read in _READERS.items():
+        if key in found:
+            read(found, key)
+
+
+def _weights(found: Fields, key: str | int) -> None:
+    weights = found.value(key)
+    inner = found.record(key) if isinstance(weights, dict) else found.items(key)
+    for name in inner:
+        inner.number(name, low=0, high=1e18)
+
+
+def _schedule(found: Fields, key: str | int) -> None:
+    for stage in (items := found.items(key, most=4096)):
+        pair = items.items(stage, least=2, most=2)
+        if not isinstance(pair.value(0), str):
+            pair.integer(0, low=0)
+        _weights(pair, 1)
+
+
+def _until(found: Fields, key: str | int) -> None:
+    if not isinstance(found.value(key), str):
+        found.integer(key, low=0)
+
+
+_READERS: dict[str, Callable[[Fields, str], Any]] = {
+    "seed": lambda found, key: found.integer(key, low=-(1 << 63), high=(1 << 64) - 1),
+    "shuffle": lambda found, key: found.text(key),
+    "block_samples": lambda found, key: found.integer(key, low=1),
+    "drop_last": lambda found, key: found.flag(key),
+    "chunk_batches": lambda found, key: found.integer(key, low=1),
+    "epoch_samples": lambda found, key: found.integer(key, low=1),
+    "lookahead_steps": lambda found, key: found.integer(key, low=0, high=1 << 20),
+    "temperature": lambda found, key: found.number(key, low=0),
+    "unit": lambda found, key: found.text(key),
+    "stopping": lambda found, key: found.text(key),
+    "weights": _weights,
+    "schedule": _schedule,
+    "until": _until,
+}
 
 
 def steps_until(plan: Plan, until: str | None) -> int:
@@ -83,8 +127,8 @@ def steps_until(plan: Plan, until: str | None) -> int:
 
 def _plan(path: str, found: dict[str, Any]) -> Plan:
     datasets, batch = _datasets(path, found["datasets"]), found["batch_size"]
-    if not isinstance(batch, int) or batch < 1:
-        raise ConfigError(f"{path}: batch_size: expected a whole number of at least 1, found {batch!r}.")
+    if not _is_whole(batch) or batch < 1:
+        raise ConfigError(f"{path}: batch_size: expected a whole number of at least 1, found {brief(batch)}.")
     request = MixtureRequest(**{key: found[key] for key in _MIXTURE if key in found})
     simple = {key: found[key] for key in _PLAN if key in found}
     drop_last = bool(simple.get("drop_last", False))
@@ -92,16 +136,25 @@ def _plan(path: str, found: dict[str, Any]) -> Plan:
     return Plan(datasets, batch, mixture=spec, **simple)
 
 
+def _is_whole(value: Any) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63
+
+
+def _is_number(value: Any) -> bool:
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e18)
+
+
 def _datasets(path: str, found: Any) -> tuple[PlannedDataset, ...]:
     if not isinstance(found, dict) or not found:
-        raise ConfigError(f"{path}: datasets: expected names and lengths, found {json.dumps(found, default=str)}.")
+        raise ConfigError(f"{path}: datasets: expected names and lengths, found {brief(found)}.")
     datasets = []
     for name, value in found.items():
         about = value if isinstance(value, dict) else {"length": value}
         length, tokens = about.get("length"), about.get("mean_tokens")
-        if not isinstance(length, int) or not set(about) <= {"length", "mean_tokens"}:
+        if not _is_whole(length) or not set(about) <= {"length", "mean_tokens"} or not _is_number(tokens):
             raise ConfigError(
-                f"{path}: datasets.{name}: expected a number of samples, or length and mean_tokens, found {value!r}."
+                f"{path}: datasets.{listed([name])}: expected a number of samples, or length and mean_tokens, found "
+                f"{brief(value)}."
             )
         datasets.append(PlannedDataset(str(name), length, mean_tokens=None if tokens is None else float(tokens)))
     return tuple(datasets)
@@ -109,9 +162,9 @@ def _datasets(path: str, found: Any) -> tuple[PlannedDataset, ...]:
 
 def _file_text(path: str) -> str:
     try:
-        return Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}. Expected a YAML or JSON file.") from error
+        return Origin(path, ConfigError, "Pass the path of a YAML or JSON file.").read().decode()
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is no text ({error}). Expected a YAML or JSON file.") from error
 
 
 _COLUMNS = {

@@ -18,8 +18,6 @@ Things named in a configuration: a class by its dotted path, and its arguments.
       transform: {class_path: my_project.Louder}     components nest
 
 This is the convention of Lightning's own command line.
-
-Read YAML without its surprises: no objects, no key twice, ``1e-3`` is a number.
 """
 
 from __future__ import annotations
@@ -28,15 +26,14 @@ import difflib
 import importlib
 import inspect
 import os
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import yaml
-
 from lading.datamodule.sizes import ChunkSizes, chunk_sizes
 from lading.errors import ConfigError, LadingError
+from lading.runtime.shown import found as brief, listed
+from lading.runtime.yaml_text import parse_yaml, read_yaml
 
 
 @dataclass(frozen=True)
@@ -61,14 +58,14 @@ class Component:
         value = {"class_path": value} if isinstance(value, str) else value
         expected = "a class_path (and init_args)"
         if not isinstance(value, Mapping):
-            raise ConfigError(f"{file}: {key}: expected {expected}, found {value!r}.")
+            raise ConfigError(f"{file}: {key}: expected {expected}, found {brief(value)}.")
         unknown = [name for name in value if name not in ("class_path", "init_args")]
         if unknown or not isinstance(value.get("class_path"), str):
-            found = ", ".join(map(str, value)) or "nothing"
+            found = listed(value) or "nothing"
             raise ConfigError(f"{file}: {key}: expected {expected}, found the keys {found}.")
         arguments = value.get("init_args")
         if not isinstance(arguments, Mapping | None):
-            raise ConfigError(f"{file}: {key}.init_args: expected arguments by name, found {arguments!r}.")
+            raise ConfigError(f"{file}: {key}.init_args: expected arguments by name, found {brief(arguments)}.")
         return cls(value["class_path"], dict(arguments or {}), file, key)
 
     def load(self) -> Any:
@@ -76,12 +73,12 @@ class Component:
         where = f"{self.file}: {self.key}.class_path"
         module, _, name = self.class_path.rpartition(".")
         if not module:
-            raise ConfigError(f"{where}: expected a dotted path such as package.Class, found {self.class_path!r}.")
+            raise ConfigError(f"{where}: expected a dotted path such as package.Class, found {brief(self.class_path)}.")
         try:
             return getattr(importlib.import_module(module), name)
-        except (ImportError, AttributeError) as error:
+        except (ImportError, AttributeError, TypeError, ValueError) as error:  # the last two: names that are none
             raise ConfigError(
-                f"{where}: expected a class that can be imported, found {self.class_path!r}: {error}."
+                f"{where}: expected a class that can be imported, found {brief(self.class_path)}: {error}."
             ) from error
 
     def takes(self, name: str) -> bool:
@@ -133,37 +130,6 @@ def _parameters(target: Any) -> list[str]:
     return ["**" if p.kind is p.VAR_KEYWORD else p.name for p in parameters if p.kind is not p.VAR_POSITIONAL]
 
 
-_FLOAT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)[eE][+-]?\d+")
-
-
-def read_yaml(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return the mapping in a file; anything else is refused with file and line."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            text = file.read()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read: {error}. Pass the path of a YAML file.") from error
-    try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
-        values = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path}: not YAML: {' '.join(str(error).split())}.") from error
-    if not isinstance(values, dict):
-        raise ConfigError(f"{path}: expected a mapping of sections, found {type(values).__name__}.")
-    _refuse_doubles(str(path), node)
-    found: dict[str, Any] = _numbers(values)
-    return found
-
-
-def parsed(text: str) -> Any:
-    """Return a value as YAML reads it.
-
-    >>> parsed("1e-3"), parsed("[1, two]"), parsed("null")
-    (0.001, [1, 'two'], None)
-    """
-    return _numbers(yaml.safe_load(text))
-
-
 def assigned(values: dict[str, Any], assignment: str) -> dict[str, Any]:
     """Return a copy with one dotted key changed.
 
@@ -174,46 +140,15 @@ def assigned(values: dict[str, Any], assignment: str) -> dict[str, Any]:
     path = key.strip().split(".")
     if not equals or not all(path):
         raise ConfigError(f"--set {assignment}: expected section.key=value, such as train.train_chunk_size=500.")
-    try:
-        value = parsed(text)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"--set {assignment}: the value is not YAML: {' '.join(str(error).split())}.") from error
-    return _with(values, path, value, assignment)
+    return _with(values, path, parse_yaml(text, f"--set {assignment}"), assignment)
 
 
 def _with(values: Any, path: list[str], value: Any, assignment: str) -> dict[str, Any]:
     if values is not None and not isinstance(values, dict):
-        raise ConfigError(f"--set {assignment}: {path[0]} would be set inside {values!r}, which is no section.")
+        raise ConfigError(f"--set {assignment}: {path[0]} would be set inside {brief(values)}, which is no section.")
     inner = dict(values or {})
     inner[path[0]] = value if len(path) == 1 else _with(inner.get(path[0]), path[1:], value, assignment)
     return inner
-
-
-def _numbers(value: Any) -> Any:
-    """Turn ``1e-3``, a text to YAML 1.1, into the number everybody means."""
-    if isinstance(value, dict):
-        return {key: _numbers(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [_numbers(inner) for inner in value]
-    return float(value) if isinstance(value, str) and _FLOAT.fullmatch(value) else value
-
-
-def _refuse_doubles(file: str, node: Any) -> None:
-    """YAML lets the last of two equal keys win in silence; half a section would be lost."""
-    if isinstance(node, yaml.MappingNode):
-        seen: dict[str, int] = {}
-        for key, inner in node.value:
-            line = key.start_mark.line + 1
-            if key.value in seen and isinstance(key, yaml.ScalarNode):
-                raise ConfigError(
-                    f"{file}: {key.value}: stands twice, in lines {seen[key.value]} and {line}. Keep one of them."
-                )
-            if isinstance(key, yaml.ScalarNode):
-                seen[key.value] = line
-            _refuse_doubles(file, inner)
-    elif isinstance(node, yaml.SequenceNode):
-        for inner in node.value:
-            _refuse_doubles(file, inner)
 
 
 Check = tuple[str, Callable[[Any], bool]]
@@ -351,7 +286,7 @@ def read_config(path: str | os.PathLike[str], assignments: Iterable[str] = ()) -
 
 def wrong(file: str, key: str, expected: str, found: Any) -> ConfigError:
     """Return the error for one value."""
-    return ConfigError(f"{file}: {key}: expected {expected}, found {found!r}.")
+    return ConfigError(f"{file}: {key}: expected {expected}, found {brief(found)}.")
 
 
 def _section(file: str, name: str, value: Any) -> dict[str, Any]:
@@ -370,6 +305,7 @@ def _known(file: str, prefix: str, found: Iterable[str], known: Iterable[str]) -
     allowed = list(known)
     for key in found:
         if key not in allowed:
-            near = difflib.get_close_matches(str(key), allowed, n=1)
+            near = difflib.get_close_matches(str(key)[:80], allowed, n=1)
             hint = f" Did you mean {prefix}{near[0]}?" if near else ""
-            raise ConfigError(f"{file}: {prefix}{key}: unknown key; expected one of {', '.join(allowed)}.{hint}")
+            name = f"{prefix}{listed([key])}"
+            raise ConfigError(f"{file}: {name}: unknown key; expected one of {', '.join(allowed)}.{hint}")

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lading.datamodule.config import read_yaml
 from lading.errors import ConfigError
+from lading.runtime.yaml_text import read_yaml
 
 PRECISIONS = ("fp32", "bf16", "fp16")
 SCHEDULES = ("linear", "cosine", "constant")
