@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 
-from lading.batch import pack
+from lading.batch import pack, pad_rows
 from lading.errors import PackingError, SourceError
 from lading.order.packing.rules import ALGORITHMS, OVERFLOWS
 
@@ -145,3 +145,40 @@ def test_law_10_every_token_once_and_no_two_documents_in_a_segment(lengths, row_
             assert ends <= (start + len(tokens) == len(documents[document - 1]))
         padding = row.inputs_segmentation == 0
         assert not row.document_idx[padding].any() and not row.targets[padding].any()
+
+
+@given(
+    lengths=st.lists(st.integers(0, 20), max_size=6),
+    row_length=st.integers(1, 9),
+    overflow=st.sampled_from(["split", "truncate"]),
+    batch_size=st.integers(1, 4),
+)
+def test_padded_rows_are_what_packing_each_document_alone_gives(lengths, row_length, overflow, batch_size):
+    """One document a row, in order, E after it where it fits; numbers are [B]; padded to whole batches."""
+    documents = [np.arange(1, size + 1) + 100 * n for n, size in enumerate(lengths)]
+
+    rows = pad_rows(documents, row_length, E, overflow, batch_size=batch_size)
+
+    assert len(rows) % batch_size == 0
+    real = rows[rows.document_idx > 0]
+    assert not rows[rows.document_idx == 0].inputs_segmentation.any()
+    place = 0
+    for number, document in enumerate(documents, start=1):
+        alone = pack([document], row_length, E, overflow=overflow) if len(document) else ()
+        for piece in alone:
+            row = real[place]
+            assert (int(row.document_idx), int(row.sequence_idx)) == (number, int(piece.sequence_idx[0]))
+            for name in ("inputs", "targets", "inputs_segmentation", "inputs_position", "targets_segmentation"):
+                assert getattr(row, name).tolist() == getattr(piece, name).tolist()
+            place += 1
+    assert place == len(real)
+
+
+def test_padded_rows_keep_their_framework_and_refuse_long_documents():
+    """Torch in, torch out; the error names the document."""
+    rows = pad_rows([torch.tensor([1, 2]), torch.tensor([3])], 4, E)
+
+    assert isinstance(rows.inputs, torch.Tensor) and rows.targets.tolist() == [[1, 2, E, 0], [3, E, 0, 0]]
+    assert rows.document_idx.shape == rows.sequence_idx.shape == (2,)
+    with pytest.raises(PackingError, match="document 1 has 5 tokens but a row holds 4"):
+        pad_rows([[1], [2] * 5], 4)

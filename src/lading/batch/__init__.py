@@ -13,7 +13,7 @@ from lading.batch.batch import Batch
 from lading.batch.collate import collate_llm, llm_batch
 from lading.batch.convert import to_numpy
 from lading.batch.llm import LLMBatch, LLMIndexedBatch, cu_seqlens, max_seqlen, segment_by_eod
-from lading.batch.pack import pack
+from lading.batch.pack import pack, pad_rows
 from lading.batch.pytree import dataclass_kwonly
 from lading.batch.rolling import rolling_windows
 from lading.runtime.lazy import lazy_names
@@ -32,6 +32,7 @@ __all__ = [
     "llm_batch",
     "max_seqlen",
     "pack",
+    "pad_rows",
     "rolling_windows",
     "segment_by_eod",
     "to_jax",

@@ -25,6 +25,7 @@ import numpy as np
 
 from lading.batch.batch import Batch, _expanded
 from lading.batch.pytree import dataclass_kwonly
+from lading.errors import PackingError
 from lading.runtime.arrays import as_int32, counting, framework, host, namespace, running_maximum, shifted_right
 
 TOKEN_FIELDS = (
@@ -177,6 +178,16 @@ def segment_by_eod(batch: LLMBatch, eod_token_id: int = 0) -> LLMBatch:
     fields = {f"{side}_segmentation": space.where(mask, segment, nothing) for side, mask in masks.items()}
     fields |= {f"{side}_position": space.where(mask, position, nothing) for side, mask in masks.items()}
     return batch.replace(**fields, _document_borders=None)
+
+
+def filled_up(batch: LLMIndexedBatch, multiple: int | None) -> LLMIndexedBatch:
+    """Return a NumPy batch with padding rows (document 0, segments 0) up to a multiple of so many rows."""
+    if multiple is None:
+        return batch
+    if multiple < 1:
+        raise PackingError(f"batch_size={multiple}: expected a number of rows from 1 up, or nothing.")
+    missing = -len(batch) % multiple
+    return batch.map(lambda array: np.concatenate([array, np.zeros((missing, *array.shape[1:]), array.dtype)]))
 
 
 def cu_seqlens(batch: LLMBatch) -> Any:

@@ -1,17 +1,18 @@
-"""Pack documents into rows, at once and in memory.
+"""Pack documents into rows, or give each a row of its own, at once and in memory.
 
 For a corpus, make the index once and read rows as samples: ``lading.PackedRows``.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lading.batch.llm import LLMIndexedBatch
+from lading.batch.llm import LLMIndexedBatch, filled_up
 from lading.errors import PackingError, SourceError
 from lading.order.packing.fill import fill_rows
 from lading.order.packing.index import PackingIndex
@@ -46,18 +47,49 @@ def pack(
     >>> rows.targets.tolist()
     [[1, 2, 3, 9, 4, 5, 9, 0], [6, 7, 9, 0, 0, 0, 0, 0]]
     """
-    documents = list(documents)
-    kind = framework(documents[0]) if documents else "numpy"
-    arrays = [_tokens(number, document) for number, document in enumerate(documents)]
-    offsets = np.zeros(len(arrays) + 1, np.int64)
-    np.cumsum([len(array) for array in arrays], out=offsets[1:])
+    kind, flat, offsets = _flat(documents)
     index = PackingIndex.build(
         np.diff(offsets), row_length, algorithm=algorithm, overflow=overflow, open_rows=open_rows
     )
-    flat = _flat_int32(arrays, offsets)
     rows = np.arange(len(index), dtype=np.int64)
     columns = fill_rows(index, rows, flat, offsets, eod_token_id=eod_token_id, reset_positions=reset_positions)
     return _in_framework(kind, batch_of(columns))
+
+
+def pad_rows(
+    documents: Sequence[Any],
+    row_length: int,
+    eod_token_id: int = 0,
+    overflow: str = "error",
+    *,
+    batch_size: int | None = None,
+) -> LLMIndexedBatch:
+    """Give every document a row of its own (or several, with ``overflow="split"``), filled up with padding.
+
+    Args:
+        documents: Token sequences: lists or arrays. Torch tensors and JAX arrays give a batch of their kind.
+        row_length: Tokens in a row.
+        eod_token_id: The token E after each document that is shorter than the row.
+        overflow: What happens to a document longer than a row: ``error``, ``split`` or ``truncate``.
+        batch_size: Fill up with padding rows to a multiple of this many rows.
+
+    Returns:
+        One row a document, in their order; ``document_idx`` (from 1) and ``sequence_idx`` are [B]. Empty documents
+        have no row.
+
+    >>> rows = pad_rows([[1, 2, 3], [4, 5]], row_length=4, eod_token_id=9)
+    >>> rows.targets.tolist(), rows.inputs.tolist(), rows.document_idx.tolist()
+    ([[1, 2, 3, 9], [4, 5, 9, 0]], [[9, 1, 2, 3], [9, 4, 5, 9]], [1, 2])
+    """
+    kind, flat, offsets = _flat(documents)
+    packed = PackingIndex.build(np.diff(offsets), row_length, overflow=overflow)
+    order = np.lexsort((packed.start, packed.document))  # the pieces of a packing, one in each row
+    pieces = {name: getattr(packed, name)[order] for name in ("document", "start", "size")}
+    index = dataclasses.replace(packed, row_offsets=np.arange(len(order) + 1, dtype=np.int64), **pieces)
+    rows = np.arange(len(index), dtype=np.int64)
+    columns = fill_rows(index, rows, flat, offsets, eod_token_id=eod_token_id)
+    names = {name: columns[name][:, 0].copy() for name in ("document_idx", "sequence_idx")}
+    return _in_framework(kind, filled_up(batch_of({**columns, **names}), batch_size))
 
 
 def batch_of(columns: dict[str, Any]) -> LLMIndexedBatch:
@@ -72,6 +104,16 @@ def batch_of(columns: dict[str, Any]) -> LLMIndexedBatch:
         document_idx=columns["document_idx"],
         sequence_idx=columns["sequence_idx"],
     )
+
+
+def _flat(documents: Sequence[Any]) -> tuple[str, NDArray[np.int32], NDArray[np.int64]]:
+    """Return the framework of the documents, their tokens one after the other, and where each starts."""
+    documents = list(documents)
+    kind = framework(documents[0]) if documents else "numpy"
+    arrays = [_tokens(number, document) for number, document in enumerate(documents)]
+    offsets = np.zeros(len(arrays) + 1, np.int64)
+    np.cumsum([len(array) for array in arrays], out=offsets[1:])
+    return kind, _flat_int32(arrays, offsets), offsets
 
 
 def _tokens(number: int, document: Any) -> NDArray[Any]:
