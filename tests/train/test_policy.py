@@ -14,6 +14,8 @@ from lading.loader.reweighting import Mix, Policy
 from lading.loader.torch.loader import Loader
 from lading.order.mixture.weights import integer_weights
 from lading.source.columns import Columns
+from lading.source.tagged import TaggedDataset
+from lading.source.weighted_concat import WeightedConcatDataset
 from lading.train.policy import FollowLosses, MixtureScheduler, SteerToShares, steered
 
 NAMES = ("code", "prose", "web")
@@ -147,6 +149,31 @@ def test_resets_and_resumes_do_not_disturb_the_scheduler():
 
     assert scheduled(40, reset_every=3) == whole
     assert scheduled(40, resume_at=17) == whole
+
+
+def test_losses_of_parts_move_the_weight_of_their_source():
+    """Weights are of sources: a source's loss is that of its datasets, by their rows."""
+    policy = FollowLosses(strength=1.0, floor=0.0, base=dict.fromkeys(NAMES, 1.0))
+    policy.observe({"code[0]": 1.0, "code[1]": 5.0, "prose": 2.0, "web": 2.0})
+    datasets = ({"code[0]": 0.75, "code[1]": 0.25}, {"prose": 1.0}, {"web": 1.0})
+
+    assert policy(mix(datasets=datasets)) == pytest.approx(dict.fromkeys(NAMES, 1 / 3))
+
+
+def test_tracked_datasets_count_for_their_source():
+    """A tracker counts datasets 0, 1 and 7; the scheduler weighs the two sources they come from."""
+    first = WeightedConcatDataset([[{"x": 1}] * 30, [{"x": 2}] * 10], [1, 3])
+    data = {"both": first, "one": TaggedDataset([{"x": 3}] * 40, dataset_idx=7)}
+    tracker = BatchTracker()
+    loader = Loader(data, 8, weights=[3, 1], tracker=tracker, epoch_samples=160)
+    scheduler = MixtureScheduler(loader, tracker, SteerToShares({"both": 1, "one": 1}, every_steps=50))
+
+    for _ in loader:
+        scheduler.step()
+
+    assert set(tracker.n_samples_per_dataset) == {0, 1, 7}
+    assert scheduler.counts.tolist() == loader.plan.counts(20)
+    assert scheduler.probabilities == {"both": 0.75, "one": 0.25}
 
 
 def test_the_scheduler_tells_the_probabilities():

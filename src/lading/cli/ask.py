@@ -63,7 +63,7 @@ def rows_of_document(run: OpenedRun, dataset: str, packing: str | None, document
 def _index(run: OpenedRun, dataset: str, packing: str | None) -> PackingIndex:
     if run.plan is None:
         raise ConfigError("the run has no plan, so its rows cannot be predicted. Ask for the document's index instead.")
-    known = run.plan.datasets[run.number_of(dataset)]
+    known = run.plan.datasets[run.plan.parts.source(run.number_of(dataset))]
     place = packing or known.location
     if place is None or not Path(place).exists():
         found = "was not packed, or its index was not saved" if place is None else f"had its packing index at {place}"

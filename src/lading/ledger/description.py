@@ -36,7 +36,7 @@ class Description:
         lading: Lading's version.
         created: Seconds since 1970.
         record: ``digest``, ``names`` or ``content``.
-        datasets: Names of the datasets, by number.
+        datasets: Names of the datasets, by number; empty where a number is unused.
         plans: The plans that were followed, by fingerprint; events left out.
         attempts: One entry per attempt.
     """
@@ -52,6 +52,11 @@ class Description:
     def to_bytes(self) -> bytes:
         """Return the content of ``run.json``."""
         return json_bytes({"ledger_version": self.version, **{k: v for k, v in vars(self).items() if k != "version"}})
+
+    @property
+    def named_datasets(self) -> list[tuple[int, str]]:
+        """Number and name of each dataset; numbers that are unused have no name."""
+        return [(number, name) for number, name in enumerate(self.datasets) if name]
 
     def plan(self, fingerprint: str) -> Plan:
         """Return a plan that was followed."""

@@ -38,12 +38,13 @@ class Mix:
 
     Attributes:
         step: The next step to be handed out.
-        names: Names of the datasets.
-        lengths: Samples of each dataset.
+        names: Names of the sources: what weights are about.
+        lengths: Samples of each source.
         mean_tokens: Mean tokens of a sample of each dataset, where known.
         counts: Samples of each dataset handed out so far, all ranks together.
         weights: Shares, in ``unit``, that hold from where a change would act, if there is none.
         unit: What weights are shares of: ``samples`` or ``tokens``.
+        datasets: The datasets of each source by name, with their share of its rows; empty: each source is one.
     """
 
     step: int
@@ -53,6 +54,7 @@ class Mix:
     counts: tuple[int, ...]
     weights: tuple[float, ...]
     unit: str = "samples"
+    datasets: tuple[Mapping[str, float], ...] = ()
 
 
 @runtime_checkable
@@ -126,7 +128,13 @@ def mix_at(plan: Plan, step: int) -> Mix:
         counts=tuple(plan.counts(step)),
         weights=tuple(_in_unit(shares(weights), means, spec.unit)),
         unit=spec.unit,
+        datasets=() if plan.parts.is_plain else tuple(_shares_of_rows(plan, s) for s in range(len(plan.datasets))),
     )
+
+
+def _shares_of_rows(plan: Plan, source: int) -> dict[str, float]:
+    rows = plan.parts.row_counts(source)
+    return {plan.names[number]: count / max(plan.lengths[source], 1) for number, count in rows.items()}
 
 
 def capped_prefetch(plan: Plan, num_workers: int, prefetch_factor: int | None, prefetch: int | None) -> tuple[Any, Any]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from lading.errors import ConfigError
 from lading.identity import SampleId
 from lading.ledger.description import blocked_by_hand, record_event
-from lading.order.substitute import substitute
+from lading.order.substitute import part_substitute
 
 if TYPE_CHECKING:
     from lading.report.run import Run
@@ -33,7 +33,7 @@ def block(run: Run, specs: list[str], reason: str = "") -> list[SampleId]:
     new = [s for s in dict.fromkeys(wanted) if s not in known]
     for dataset in {s.dataset for s in new}:
         blocked = {s.index for s in [*known, *new] if s.dataset == dataset}
-        substitute(run.plan.lengths[dataset], run.plan.seed, next(iter(blocked)), blocked)  # somebody must be left
+        part_substitute(run.plan.parts.part(dataset), run.plan.seed, next(iter(blocked)), blocked)  # one must be left
     if new:
         record_event(run.evidence.run, "block", samples=[list(s) for s in new], reason=reason)
     return new
@@ -50,7 +50,9 @@ def samples_of(run: Run, spec: str) -> list[SampleId]:
         steps = [run.step(step).samples for step in range(first, last + 1)]
         return [SampleId(row["dataset"], row["index"]) for table in steps for row in table]
     number = run.number_of(name)
-    length = run.plan.lengths[number] if run.plan is not None else last + 1
-    if not first <= last < length:
-        raise ConfigError(f"{spec!r} is outside the dataset: {run.datasets[number]!r} has samples 0 to {length - 1}.")
+    if run.plan is not None:
+        part = run.plan.parts.part(number)
+        end = part.first + part.samples
+        if not part.first <= first <= last < end:
+            raise ConfigError(f"{spec!r} is outside the dataset: {part.name!r} has samples {part.first} to {end - 1}.")
     return [SampleId(number, index) for index in range(first, last + 1)]

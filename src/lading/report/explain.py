@@ -91,7 +91,7 @@ def _shares(run: Run, record: StepRecord) -> Table:
     names = record.samples["name"]
     usual = {row["dataset"]: row["planned"] if row["planned"] is not None else row["share"] for row in run.mix()}
     rows = []
-    for name in run.datasets:
+    for _, name in run.named_datasets:
         count = names.count(name)
         share, normal = count / max(len(names), 1), usual.get(name)
         ratio = share / normal if normal else None

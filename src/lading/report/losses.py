@@ -104,7 +104,7 @@ def losses_by_dataset(evidence: Evidence, views: Views, bins: int, steps_per_bin
         counts = _counts(evidence, views, here)
         loss = np.array([row["loss"] for row in here])
         ends = (table["step"][int(part[0])].as_py(), table["step"][int(part[-1])].as_py())
-        for d, name in enumerate(evidence.description.datasets):
+        for d, name in evidence.description.named_datasets:
             values, weights = loss, counts[:, d].astype(float)
             if name in exact:
                 own = [(row["metrics"] or {}).get(exact[name]) for row in here]
@@ -124,7 +124,7 @@ def has_own_losses(evidence: Evidence, views: Views) -> bool:
 def _own_metrics(evidence: Evidence, views: Views) -> dict[str, str]:
     table = views.query("SELECT DISTINCT unnest(map_keys(metrics)) AS name FROM history WHERE metrics IS NOT NULL")
     known = set(table["name"].to_pylist())
-    return {name: f"loss/{name}" for name in evidence.description.datasets if f"loss/{name}" in known}
+    return {name: f"loss/{name}" for _, name in evidence.description.named_datasets if f"loss/{name}" in known}
 
 
 def _counts(evidence: Evidence, views: Views, rows: list[dict[str, object]]) -> NDArray[np.int64]:

@@ -63,7 +63,7 @@ def mix(evidence: Evidence, views: Views, by: str | int) -> Table:
     for label, found in counts.items():
         inside = applied["step"][labels == label]
         planned = _planned_shares(evidence, applied, labels, label)
-        for d, name in enumerate(evidence.description.datasets):
+        for d, name in evidence.description.named_datasets:
             rows.append(
                 {
                     "group": _name(prefix, label, by, inside),
@@ -87,7 +87,7 @@ def passes(evidence: Evidence, views: Views) -> Table:
     )
     distinct, lengths = _distinct(evidence, views, applied)
     rows = []
-    for d, name in enumerate(evidence.description.datasets):
+    for d, name in evidence.description.named_datasets:
         length = lengths[d]
         rows.append(
             {
@@ -166,7 +166,10 @@ def _planned_shares(evidence: Evidence, applied: dict[str, I64], labels: I64, la
     if plan.mixture is not None:
         position = plan.locate(int(applied["step"][place])).position
         shares = np.array(plan.order.weights_at(position), dtype=float)  # type: ignore[attr-defined]
-    found: NDArray[Any] | None = shares / shares.sum()
+    found = np.zeros(len(plan.names))
+    for number in plan.parts.numbers:  # weights are of sources; a dataset has its rows' part of them
+        source = plan.parts.source(number)
+        found[number] = shares[source] / shares.sum() * plan.parts.rows[number] / max(plan.lengths[source], 1)
     return found
 
 
@@ -180,10 +183,11 @@ def _distinct(evidence: Evidence, views: Views, applied: dict[str, I64]) -> tupl
     steps, exceptions = applied["step"], evidence.exceptions()
     gapless = len(steps) == 0 or (steps[0] == 0 and steps[-1] + 1 == len(steps))
     changed = bool(exceptions) or any(isinstance(e, Block) for e in plan.events) or len(evidence.description.plans) > 1
-    if gapless and not changed:
+    lengths: list[int | None] = list(plan.parts.samples)
+    if gapless and not changed and plan.parts.is_plain:
         coverage = plan.simulate(len(steps)).coverage
-        return [round(coverage[name] * n) for name, n in zip(plan.names, plan.lengths, strict=True)], list(plan.lengths)
-    flags = [np.zeros(n, dtype=bool) for n in plan.lengths]
+        return [round(coverage[name] * n) for name, n in zip(plan.names, plan.lengths, strict=True)], lengths
+    flags = [np.zeros(n, dtype=bool) for n in plan.parts.samples]
     for span in evidence.spans:
         mine = evidence.plan(span.attempt)
         chosen = steps[applied["attempt"] == span.attempt]
@@ -193,7 +197,7 @@ def _distinct(evidence: Evidence, views: Views, applied: dict[str, I64]) -> tupl
                 by_step.setdefault(e["step"], []).append(e)
         if mine is not None and len(chosen):
             seen_flags(mine, chosen, flags, by_step)
-    return [int(np.count_nonzero(f)) for f in flags], list(plan.lengths)
+    return [int(np.count_nonzero(f)) for f in flags], lengths
 
 
 def _named_distinct(evidence: Evidence, views: Views) -> list[int]:

@@ -50,8 +50,13 @@ class Run:
 
     @property
     def datasets(self) -> tuple[str, ...]:
-        """Names of the datasets, by number."""
+        """Names of the datasets, by number; empty where a number is unused."""
         return self.evidence.description.datasets
+
+    @property
+    def named_datasets(self) -> list[tuple[int, str]]:
+        """Number and name of each dataset."""
+        return self.evidence.description.named_datasets
 
     @property
     def events(self) -> list[dict[str, Any]]:

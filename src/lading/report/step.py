@@ -148,7 +148,7 @@ def _named_samples(evidence: Evidence, views: Views, owner: int | None, step: in
         step,
         -1 if owner is None else owner,
     )
-    names = np.array([*evidence.description.datasets, "?"], dtype=object)
+    names = np.array([*(name or "?" for name in evidence.description.datasets), "?"], dtype=object)
     labels = names[np.minimum(table["dataset"].to_numpy(), len(names) - 1)]
     columns = [table["slot"], table["rank"], table["dataset"], pa.array(labels, pa.string()), table["index"]]
     return Table(pa.table([*columns, pa.array([""] * len(table))], schema=CONTENT))

@@ -148,14 +148,14 @@ def next_step(evidence: Evidence) -> int:
 
 def dataset_number(evidence: Evidence, dataset: str | int) -> int:
     """Return the number of a dataset given by name or number."""
-    names = evidence.description.datasets
-    if isinstance(dataset, str) and dataset in names:
-        return names.index(dataset)
-    if isinstance(dataset, int) and 0 <= dataset < max(len(names), 1):
-        return dataset
-    if isinstance(dataset, str) and dataset.isdigit() and int(dataset) < len(names):
-        return int(dataset)
-    raise ConfigError(f"no dataset {dataset!r} in this run: it has {', '.join(map(repr, names))}.")
+    numbers = {name: number for number, name in evidence.description.named_datasets}
+    if isinstance(dataset, str) and dataset in numbers:
+        return numbers[dataset]
+    number = int(dataset) if isinstance(dataset, int) or dataset.isdigit() else -1
+    if number in numbers.values() or (number == 0 and not numbers):
+        return number
+    found = ", ".join(map(repr, numbers if isinstance(dataset, str) else numbers.values()))
+    raise ConfigError(f"no dataset {dataset!r} in this run: it has {found or 'none by name'}.")
 
 
 def expected_bill(plan: Plan, step: int, exceptions: Iterable[dict[str, Any]]) -> Bill:

@@ -73,7 +73,8 @@ class FollowLosses:
         if self.base is None:
             self.base = dict(zip(mix.names, mix.weights, strict=True))
         base = dict(zip(mix.names, named_weights(self.base, mix.names), strict=True))
-        known = {name: loss for name, loss in self.losses.items() if base.get(name, 0) > 0}
+        losses = self._by_source(mix)
+        known = {name: loss for name, loss in losses.items() if base.get(name, 0) > 0}
         if not known:
             return None
         mean = math.fsum(known.values()) / len(known)
@@ -81,6 +82,16 @@ class FollowLosses:
         top = max(logs.values())
         lifted = _floored({n: math.exp(log - top) for n, log in logs.items()}, self.floor)
         return {name: lifted.get(name, 0.0) for name in mix.names}
+
+    def _by_source(self, mix: Mix) -> dict[str, float]:
+        """Return the losses by source; of a source with several datasets the mean over its rows, as far as known."""
+        found = {name: loss for name, loss in self.losses.items() if name in mix.names}
+        for source, datasets in zip(mix.names, mix.datasets, strict=False):
+            known = {name: share for name, share in datasets.items() if name in self.losses and share > 0}
+            if known:
+                total = math.fsum(known.values())
+                found[source] = math.fsum(self.losses[name] * share for name, share in known.items()) / total
+        return found
 
     def state_dict(self) -> dict[str, Any]:
         """Return the smoothed losses and the shares they are measured against."""
@@ -192,7 +203,7 @@ class MixtureScheduler:
 
     def __init__(self, loader: Reweightable, tracker: Tracker, policy: Policy) -> None:
         self.loader, self.tracker, self.policy = loader, tracker, policy
-        self.counts = np.zeros(len(loader.plan.names), dtype=np.int64)
+        self.counts = np.zeros(len(loader.plan.datasets), dtype=np.int64)
         self._last, self._resets = self._tracked(), self.tracker.n_resets
 
     @property
@@ -220,7 +231,7 @@ class MixtureScheduler:
         if weights is None:
             return None
         self.loader.reweight(weights, reason=f"{type(self.policy).__name__} on tracked counts")
-        names = self.loader.plan.names
+        names = self.loader.plan.source_names
         return dict(zip(names, named_weights(weights, names), strict=True))
 
     def state_dict(self) -> dict[str, Any]:
@@ -234,8 +245,12 @@ class MixtureScheduler:
         self.policy.load_state_dict(state["policy"])
 
     def _tracked(self) -> np.ndarray:
-        seen = self.tracker.n_samples_per_dataset
-        return np.array([seen.get(d, 0) for d in range(len(self.loader.plan.names))], dtype=np.int64)
+        """Return what the tracker counted, by source: weights are of sources, trackers count datasets."""
+        seen, plan = self.tracker.n_samples_per_dataset, self.loader.plan
+        counts = np.zeros(len(plan.datasets), dtype=np.int64)
+        for number in plan.parts.numbers:
+            counts[plan.parts.source(number)] += seen.get(number, 0)
+        return counts
 
     def _count(self) -> None:
         """Add what the trackers of all ranks counted since the last time."""

@@ -8,6 +8,7 @@ import torch
 from lading.errors import ResumeError
 from lading.identity import World
 from lading.ledger import BatchTracker
+from lading.order import Plan
 from lading.train.deepspeed import checkpoint as checkpoints
 from lading.train.deepspeed.callback import Update
 from lading.train.deepspeed.checkpoint import Checkpoint
@@ -46,26 +47,29 @@ def test_a_restart_removes_what_it_undid_and_what_was_torn(tmp_path):
 
     roll_back_logs(tmp_path, update=5)
 
-    for path in (record_path(tmp_path, 0), record_path(tmp_path, 1), tmp_path / LOG):
-        assert read_records(path) == [{"train/step": 4}]
+    assert read_records(tmp_path / LOG) == [{"train/step": 4}]
+    for path in (record_path(tmp_path, 0), record_path(tmp_path, 1)):
+        assert read_records(path) == [{"train/step": 4}, {"train/step": 5}]  # counted from 1: update 5 is step 6
 
 
 def test_every_update_is_recorded_and_the_tracker_starts_anew(tmp_path):
     """Other ranks write records, but only rank 0 writes the log."""
     log, tracker = TrainingLog(tmp_path, World(1, 2), total=2, progress=None), BatchTracker()
     tracker.update({"idx": [1, 2], "dataset_idx": [0, 1]})
+    bills = (Plan.make({"code": 4, "prose": 4}, 2).bill(0),)
 
     with log.running(first=0, samples=0):
-        log.update(Update(0, (), 0.5, True, 0.1, 1e-3), tracker)
+        log.update(Update(0, bills, 0.5, True, 0.1, 1e-3), tracker)
         log.note({"train/step": 0})
 
     assert read_records(record_path(tmp_path, 1)) == [
         {
             "train/global_rank": 1,
-            "train/step": 0,
+            "train/step": 1,
             "train/step_runtime": 0.1,
             "train/loss": 0.5,
             "train/n_samples_per_dataset": {"0": 1, "1": 1},
+            "train/dataset_names": {"0": "code", "1": "prose"},
         }
     ]
     assert len(tracker) == 0 and not (tmp_path / LOG).exists()

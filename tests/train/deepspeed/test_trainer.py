@@ -25,6 +25,7 @@ KEYS = {
     "train/step_runtime",
     "train/loss",
     "train/n_samples_per_dataset",
+    "train/dataset_names",
 }
 # In scripts/deepspeed_run.py: 14 updates of 2 steps, checkpoints after 5, 10 and 14.
 STEPS, FIRST_SAVED = 28, 10
@@ -137,7 +138,7 @@ def test_going_back_to_a_checkpoint_rolls_the_later_ones_back(alone):
     assert found["updates"] == [6, 6] and found["consumed"] == [96, 96]
     assert found["complete"] == ["checkpoint-2", "checkpoint-3"]
     assert "was rolled back" in found["rolled"]
-    assert [record["train/step"] for record in records] == [0, 1, 2]
+    assert [record["train/step"] for record in records] == [1, 2, 3]
     assert history(folder)["update"] == [0, 0, 1, 1, 2, 2]
     assert [(line["attempt"], line["update"]) for line in saved["lineage"]] == [(0, 0), (2, 2)]
     assert saved["consumed_samples"] == 48
@@ -222,7 +223,7 @@ def test_records_of_two_processes_agree_with_the_ledger(launched_by_deepspeed):
     plan = open_run(folder).plan
 
     for rank, records in enumerate(ranks):
-        assert [record["train/step"] for record in records] == [*range(6)]
+        assert [record["train/step"] for record in records] == [*range(1, 7)]
         assert all(set(record) == KEYS and record["train/global_rank"] == rank for record in records)
         assert all(sum(record["train/n_samples_per_dataset"].values()) == 4 * 4 for record in records)
     for update, steps in enumerate(zip(*[iter(range(24))] * 4, strict=True)):

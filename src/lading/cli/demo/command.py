@@ -135,7 +135,7 @@ def _rare_sample(folder: Path, step: int) -> tuple[str, int]:
     run = open_run(folder)
     plan = run.plan
     assert plan is not None
-    lengths = {dataset.name: dataset.length for dataset in plan.datasets}
+    lengths = dict(zip(plan.names, plan.parts.samples, strict=True))
     rows = run.step(step).samples.dicts()
     row = min(rows, key=lambda r: (lengths[r["name"]], r["slot"]))
     return row["name"], row["index"]

@@ -128,7 +128,7 @@ def mix_chart(run: Run, rows: list[dict[str, Any]]) -> Figure:
     x = [middle[g] for g in groups]
     share = {(row["group"], row["dataset"]): row for row in rows}
     traces, planned = [], np.zeros(len(groups))
-    for d, name in enumerate(run.datasets):
+    for d, (_, name) in enumerate(run.named_datasets):
         colour = COLOURS[d % len(COLOURS)]
         traces.append(
             {
@@ -142,7 +142,7 @@ def mix_chart(run: Run, rows: list[dict[str, Any]]) -> Figure:
                 "hovertemplate": f"{label(name)}: %{{y:.2f}} %<extra></extra>",
             }
         )
-    for name in run.datasets[:-1]:
+    for _, name in run.named_datasets[:-1]:
         values = [share[g, name]["planned"] for g in groups]
         if any(v is None for v in values):
             break
@@ -182,7 +182,7 @@ def dataset_loss_chart(run: Run) -> Figure:
     own = run.has_dataset_losses
     means = {} if own else _bin_means(rows)
     traces = []
-    for d, name in enumerate(run.datasets):
+    for d, (_, name) in enumerate(run.named_datasets):
         mine = [row for row in rows if row["dataset"] == name and row["loss"] is not None]
         line = {"color": COLOURS[d % len(COLOURS)], "width": 1.5}
         traces.append({"type": "scatter", "mode": "lines", "name": label(name), "line": line,

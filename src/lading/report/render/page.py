@@ -47,7 +47,7 @@ def page(run: Run, progress: Progress = silent) -> str:
         "passes": charts.passes_chart(summary.datasets),
     }
     progress(0.6, "losses by dataset")
-    if len(run.datasets) > 1:
+    if len(run.named_datasets) > 1:
         figures["dataset-loss"] = charts.dataset_loss_chart(run)
     progress(0.8, "steps")
     data = {"figures": figures, "steps": _steps(run), "fateColumn": _STEP_COLUMNS.index("fate")}
@@ -101,7 +101,7 @@ def _legend(run: Run) -> str:
     """Return the colours of the datasets; not the charts' own legend, which has no room on a phone."""
     keys = (
         f'<li><i style="background:{charts.COLOURS[d % len(charts.COLOURS)]}"></i>{html.escape(name)}</li>'
-        for d, name in enumerate(run.datasets)
+        for d, (_, name) in enumerate(run.named_datasets)
     )
     return f'<ul class="legend">{"".join(keys)}</ul>'
 
@@ -176,7 +176,7 @@ def _spikes(run: Run, spikes: list[dict[str, Any]]) -> str:
     rows = []
     for spike in spikes:
         names = run.step(spike["step"]).samples
-        shares = {name: names["name"].count(name) / max(len(names), 1) for name in run.datasets}
+        shares = {name: names["name"].count(name) / max(len(names), 1) for _, name in run.named_datasets}
         ranked = sorted(shares, key=lambda n: shares[n] - (usual.get(n) or 0), reverse=True)[:3]
         held = "; ".join(
             f"{charts.short(n)} {shares[n]:.0%} (usually {usual.get(n) or 0:.0%})" for n in ranked if shares[n]

@@ -1,6 +1,6 @@
 """What a run tells while it goes on: records of every update, log lines, a progress bar.
 
-batch_tracker_rank_00.jsonl, _01 ...   each process: one line an update, which datasets its samples came from
+batch_tracker_rank_00.jsonl, _01 ...   each process: one line an update (from 1), which datasets its samples came from
 log.jsonl                              rank 0: one line every logging_steps, over all processes; evaluations
 progress bar                           rank 0, where there is a terminal
 
@@ -31,6 +31,7 @@ from lading.train.deepspeed.callback import Update
 from lading.train.deepspeed.update import ALL
 
 STEP = "train/step"
+FIRST_RECORD = 1  # the tracker's file counts steps from 1, as phyagi's does; everything else counts from 0
 
 
 class Records:
@@ -58,10 +59,16 @@ class Records:
         self._waiting.clear()
 
 
-def roll_back(path: Path, update: int) -> None:
-    """Remove the records of an update and of those after it, and what a crash left half written."""
+def roll_back(path: Path, update: int, first: int = 0) -> None:
+    """Remove the records of an update and of those after it, and what a crash left half written.
+
+    Args:
+        path: The file.
+        update: The first update to remove, counted from 0.
+        first: The number that the file gives the first update.
+    """
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    kept = [line for line in lines if 0 <= _update_of(line) < update]
+    kept = [line for line in lines if 0 <= _update_of(line) - first < update]
     if len(kept) < len(lines):
         write_aside(path, "".join(line + "\n" for line in kept).encode())
 
@@ -99,9 +106,10 @@ def record_path(run_dir: Path, rank: int) -> Path:
 
 def roll_back_logs(run_dir: Path, update: int) -> None:
     """Remove what logs and records of all processes say about an update and later ones."""
-    for path in [run_dir / LOG, *run_dir.glob("batch_tracker_rank_*.jsonl")]:
-        if path.exists():
-            roll_back(path, update)
+    if (run_dir / LOG).exists():
+        roll_back(run_dir / LOG, update)
+    for path in run_dir.glob("batch_tracker_rank_*.jsonl"):
+        roll_back(path, update, FIRST_RECORD)
 
 
 class TrainingLog:
@@ -150,13 +158,16 @@ class TrainingLog:
             self._bar.update(self._task, completed=update.number + 1)
         if tracker is None:
             return
+        counts = tracker.n_samples_per_dataset
+        names = update.bills[-1].names if update.bills else ()
         self._records.add(
             {
                 "train/global_rank": self._world.rank,
-                STEP: update.number,
+                STEP: update.number + FIRST_RECORD,
                 "train/step_runtime": update.seconds,
                 "train/loss": update.loss,
-                "train/n_samples_per_dataset": tracker.n_samples_per_dataset,
+                "train/n_samples_per_dataset": counts,
+                "train/dataset_names": {number: names[number] for number in counts if number < len(names)},
             }
         )
         tracker.reset()

@@ -20,6 +20,7 @@ from lading.identity import Bill, World
 from lading.ledger.ledger import Ledger
 from lading.order import Event, Plan
 from lading.report.losses import SPIKE_WINDOW, spike_scores
+from lading.report.planned import counts_of_steps
 from lading.runtime.arrays import host
 
 
@@ -75,8 +76,9 @@ class LoggedLedger:
         """Start an iteration; what was drawn before it counts towards the passes."""
         answer = self.ledger.begin(step, plan, world, *loaded)
         self._plan, self._world = plan, world
-        self._lengths = {d.name: d.length for d in plan.datasets}
-        self._totals = Counter(plan.simulate(step).delivered if step else {})
+        self._lengths = {name: n for name, n in zip(plan.names, plan.parts.samples, strict=True) if name}
+        before = counts_of_steps(plan, np.arange(step, dtype=np.int64)).tolist()
+        self._totals = Counter({name: n for name, n in zip(plan.names, before, strict=True) if name})
         self._notify_facts({"plan": plan.fingerprint, "run": str(self.ledger.run_dir)})
         return answer
 
