@@ -62,7 +62,7 @@ def pack(
 def show(tokens: Store, as_json: Json = False) -> None:
     """What a token store holds, and how it was packed."""
     store = TokenStore(tokens, validate=False)
-    indices = [open_index(path) for path in sorted(store.path.glob("packing-*")) if path.suffix != ".part"]
+    indices = [open_index(path) for path in sorted(store.path.glob("packing-*"))]
     facts = _store_facts(store)
     if as_json:
         facts["packings"] = [_index_facts(index) for index in indices]

@@ -1,19 +1,32 @@
 """Writing so that a crash, at any moment, leaves the old or the new and never a mixture.
 
-write_aside   bytes ──▶ .name.<pid>.tmp ──▶ fsync ──▶ rename to name ──▶ fsync of the folder
-Journal       one JSON line with its CRC, appended in one write; torn and altered lines are recognised
+file      bytes ──▶ .name.<token>.aside  ──▶ fsync ──▶ rename to name, or hard link ──▶ fsync of the folder
+folder    files ──▶ .name.<token>.aside/ ──▶ fsync of each ──▶ swap with name in one call ──▶ fsync ──▶ remove the old
+leftover  a writer holds a lock on what it writes aside; the lock ends with the process, so ``clean_up`` knows the dead
+Journal   one JSON line with its CRC, appended in one write; torn and altered lines are recognised
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import errno
+import fcntl
 import json
 import os
+import re
+import shutil
+import time
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
+
+_ASIDE = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{12}\.(?P<kind>aside|old)")
+_DEAD_AFTER_SECONDS = 24 * 3600.0  # where locks do not work
+_EXCHANGE = 2  # RENAME_EXCHANGE of renameat2
+_CANNOT_EXCHANGE = (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP)
 
 
 def sync_folder(folder: Path) -> None:
@@ -27,16 +40,33 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
+def sync_tree(folder: Path) -> None:
+    """Make every file and name below a folder survive a power cut."""
+    for place, _, files in os.walk(folder, topdown=False):
+        for name in files:
+            with contextlib.suppress(FileNotFoundError), open(os.path.join(place, name), "rb") as file:
+                os.fsync(file.fileno())
+        sync_folder(Path(place))
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it, where they are missing, so that they survive a power cut."""
+    missing = [place for place in (folder, *folder.parents) if not place.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for place in missing:
+        sync_folder(place.parent)
+
+
 @contextlib.contextmanager
 def written_aside(path: Path, place: Callable[[Path, Path], Any] = os.replace) -> Iterator[BinaryIO]:
     """Open a temporary file that becomes ``path`` when all of it is on disk, or leaves no trace."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    aside, handle = _claimed(path, lambda new: os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666))
     try:
-        with open(aside, "wb") as file:
+        with open(handle, "wb") as file:
             yield file
             file.flush()
-            os.fsync(file.fileno())
-        place(aside, path)
+            os.fsync(handle)
+            place(aside, path)  # before the file is closed: the lock goes with it
         sync_folder(path.parent)
     finally:
         with contextlib.suppress(OSError):
@@ -60,7 +90,7 @@ def create_aside(path: Path, content: bytes) -> bool:
 
 
 def _link(aside: Path, path: Path) -> None:
-    """Give a file its name unless somebody has it; where there are no hard links, with a moment's doubt."""
+    """Link ``aside`` to ``path``; fail if it exists. Falls back to a racy rename where hard links are unsupported."""
     try:
         os.link(aside, path)
     except FileExistsError:
@@ -69,6 +99,168 @@ def _link(aside: Path, path: Path) -> None:
         if path.exists():
             raise FileExistsError(str(path)) from None
         os.replace(aside, path)
+
+
+@contextlib.contextmanager
+def named_aside(path: Path) -> Iterator[Path]:
+    """Give the name of a temporary file that becomes ``path``: ``written_aside`` for libraries that open by name."""
+    clean_up(path.parent, path.name)
+    with _folder_aside(path) as folder:
+        aside = folder / path.name
+        yield aside
+        sync_tree(folder)
+        os.replace(aside, path)
+        sync_folder(path.parent)
+
+
+@contextlib.contextmanager
+def built_aside(path: Path, *, replace: bool = False) -> Iterator[Path]:
+    """Give an empty folder that becomes ``path`` when all of it is on disk, or leaves no trace.
+
+    There is no moment without the old folder or the new one (where the file system cannot swap names there is an
+    instant; the next build puts the old one back if the process dies in it). Leftovers of dead builds are removed.
+
+    Args:
+        path: The folder to make.
+        replace: Whether a folder that is there is replaced; otherwise it raises FileExistsError.
+    """
+    path = Path(os.path.realpath(path))  # what a symbolic link points to is replaced, not the link
+    make_folder(path.parent)
+    clean_up(path.parent, path.name)
+    with _folder_aside(path) as aside:
+        yield aside
+        sync_tree(aside)
+        if not path.exists():
+            os.rename(aside, path)
+        elif replace:
+            _swap(aside, path)
+        else:
+            raise FileExistsError(errno.EEXIST, "the folder exists already", str(path))
+        sync_folder(path.parent)
+
+
+def clean_up(folder: Path, name: str | None = None) -> None:
+    """Remove what dead processes left in a folder when they wrote aside; put back what they did not replace.
+
+    Args:
+        folder: Where they wrote.
+        name: Only what was to become this file or folder.
+    """
+    try:
+        entries = sorted(entry.name for entry in os.scandir(folder))
+    except OSError:
+        return
+    for entry in entries:
+        match = _ASIDE.fullmatch(entry)
+        if match is not None and name in (None, match["name"]):
+            with contextlib.suppress(OSError):  # removed by another process meanwhile, or not ours to remove
+                _clean_up(folder / entry, folder / match["name"], is_old=match["kind"] == "old")
+
+
+def _clean_up(left: Path, path: Path, *, is_old: bool) -> None:
+    handle = os.open(left, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        if not _is_dead(handle):
+            return
+        if is_old and not path.exists():  # its successor never came
+            os.rename(left, path)
+            sync_folder(path.parent)
+        else:
+            _remove(left)
+    finally:
+        os.close(handle)
+
+
+def _is_dead(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # no locks on this file system
+        return time.time() - os.fstat(handle).st_mtime > _DEAD_AFTER_SECONDS
+    return True
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _folder_aside(path: Path) -> Iterator[Path]:
+    def make(new: Path) -> int:
+        os.mkdir(new)
+        return os.open(new, os.O_RDONLY | os.O_DIRECTORY)
+
+    aside, handle = _claimed(path, make)
+    try:
+        yield aside
+    finally:
+        _remove(aside)  # what failed, or what a swap left there
+        os.close(handle)
+
+
+def _claimed(path: Path, make: Callable[[Path], int]) -> tuple[Path, int]:
+    """Make a file or folder beside ``path`` and lock it; return it with the handle that holds the lock."""
+    while True:
+        aside = path.with_name(f".{path.name}.{os.urandom(6).hex()}.aside")
+        try:
+            handle = make(aside)
+        except FileNotFoundError:
+            if not path.parent.is_dir():
+                raise
+            continue  # a folder that another process cleaned up before it was locked
+        if _is_ours(aside, handle):
+            return aside, handle
+        os.close(handle)
+
+
+def _is_ours(aside: Path, handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:  # another process is cleaning it up
+        return False
+    except OSError:  # no locks on this file system
+        return True
+    try:
+        return os.path.samestat(os.stat(aside), os.fstat(handle))
+    except FileNotFoundError:
+        return False
+
+
+def _swap(aside: Path, path: Path) -> None:
+    """Exchange two folders; the old one is at ``aside`` afterwards."""
+    try:
+        _exchange(aside, path)
+    except OSError as error:
+        if error.errno not in _CANNOT_EXCHANGE:
+            raise
+        _swap_in_two_steps(aside, path)
+
+
+def _exchange(one: Path, other: Path) -> None:
+    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if renameat2 is None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    here = -100  # AT_FDCWD
+    if renameat2(here, os.fsencode(one), here, os.fsencode(other), _EXCHANGE):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(other))
+
+
+def _swap_in_two_steps(aside: Path, path: Path) -> None:
+    old = aside.with_suffix(".old")
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.rename(path, old)
+        os.rename(aside, path)
+        sync_folder(path.parent)
+        os.rename(old, aside)
+    finally:
+        os.close(handle)
 
 
 def json_bytes(value: Any) -> bytes:

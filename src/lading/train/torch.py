@@ -24,7 +24,7 @@ from torch.nn.parallel import DistributedDataParallel
 from lading.identity import Bill
 from lading.ledger.ledger import Ledger
 from lading.loader.torch.loader import Loader
-from lading.runtime.files import written_aside
+from lading.runtime.files import clean_up, written_aside
 from lading.train.repeating import RepeatingLoader
 
 CHECKPOINT = "checkpoint.pt"
@@ -129,6 +129,7 @@ def save_checkpoint(
         random = [own]
     if loader.world.rank == 0:
         parts = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "loader": state}
+        clean_up(path.parent, path.name)
         with written_aside(path) as file:
             torch.save({**parts, "random": random, "update": update}, file)
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from torch.nn import functional
 from lading.cli.demo.text import WEIGHTS, WINDOW
 from lading.ledger import Ledger
 from lading.loader import Loader
+from lading.runtime.files import clean_up, written_aside
 from lading.train import per_dataset_mean
 
 BATCH, WIDTH, HEADS, LAYERS = 16, 96, 4, 2
@@ -121,8 +121,9 @@ def tell(kind: str, **fields: Any) -> None:
 
 def _save(run: Path, model: nn.Module, optimizer: torch.optim.Optimizer, loader: Loader) -> None:
     state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "loader": loader.state_dict()}
-    torch.save(state, run / "checkpoint.new")
-    os.replace(run / "checkpoint.new", run / "checkpoint.pt")  # whole or not at all, whenever the process dies
+    clean_up(run, "checkpoint.pt")
+    with written_aside(run / "checkpoint.pt") as file:  # whole or not at all, whenever the process dies
+        torch.save(state, file)
     tell("checkpoint", step=loader.step)
 
 

@@ -4,15 +4,12 @@
     ├── packing.json       rules, numbers of documents, rows and pieces, fingerprint
     └── row_offsets.npy · document.npy · start.npy · size.npy
 
-A directory is written aside and renamed, so an index is there completely or not at all.
+A directory is built aside and renamed, so an index is there completely or not at all.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import json
-import os
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +20,7 @@ from lading.errors import PackingError
 from lading.order.packing.index import PACKING_VERSION, PackingIndex, build_index, index_fingerprint, lengths_hash
 from lading.order.packing.rules import PackingRules
 from lading.runtime.fields import Fields, Origin
+from lading.runtime.files import built_aside, json_bytes
 from lading.runtime.shown import shown
 
 COLUMNS = ("row_offsets", "document", "start", "size")
@@ -35,22 +33,18 @@ def save_index(index: PackingIndex, directory: str | Path) -> PackingIndex:
     target = Path(directory) / f"packing-{index.fingerprint}"
     if (target / "packing.json").exists():
         return open_index(target)
-    aside = target.with_name(f"{target.name}.{os.getpid()}.part")
     try:
-        aside.mkdir(parents=True, exist_ok=True)
-        for name in COLUMNS:
-            np.save(aside / f"{name}.npy", getattr(index, name), allow_pickle=False)
-        (aside / "packing.json").write_text(json.dumps(_description(index), indent=1) + "\n")
+        with built_aside(target) as aside:
+            for name in COLUMNS:
+                np.save(aside / f"{name}.npy", getattr(index, name), allow_pickle=False)
+            (aside / "packing.json").write_bytes(json_bytes(_description(index)))
+    except FileExistsError:
+        pass  # another process made the same index first
     except OSError as error:
-        shutil.rmtree(aside, ignore_errors=True)
         raise PackingError(
             f"the packing index cannot be saved at {target} ({error}). Pass index_dir= with a directory that can be "
             "written to."
         ) from error
-    try:
-        aside.rename(target)
-    except OSError:  # another process made the same index first
-        shutil.rmtree(aside)
     return open_index(target)
 
 

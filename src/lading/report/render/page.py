@@ -18,7 +18,7 @@ from lading.report.render.plotly import library
 from lading.report.run import Run
 from lading.report.summary import Summary, summarise
 from lading.report.verify.verdict import Progress, silent
-from lading.runtime.files import write_aside
+from lading.runtime.files import clean_up, write_aside
 
 _MOST_STEPS = 20_000
 _MIX_BINS = 60
@@ -29,6 +29,7 @@ _STEP_COLUMNS = ("step", "update", "epoch", "fate", "loss", "samples", "attempt"
 def write_page(run: Run, path: Path, progress: Progress = silent) -> int:
     """Write the page of a run; return its size in bytes."""
     content = page(run, progress).encode()
+    clean_up(path.parent, path.name)
     write_aside(path, content)
     return len(content)
 

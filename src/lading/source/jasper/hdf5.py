@@ -9,7 +9,6 @@ No handle outlives a call, so nothing is shared by accident between processes.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import h5py
@@ -18,6 +17,7 @@ import torch
 from torch import Tensor
 
 from lading.errors import MissingFileError, SourceError
+from lading.runtime.files import named_aside
 from lading.source.jasper.layout import HDF5_FILE, KEYWORDS_HDF5, SPLITS, TABLES, Table, split_table
 from lading.source.jasper.pt import PtStorage, read_only
 
@@ -106,18 +106,13 @@ def mappable(directory: Path) -> bool:
 def convert(directory: Path, compression: str | None = "gzip") -> Path:
     """Write the ``.pt`` tables of a directory into its ``dataset.h5``; a crash leaves no half-written file."""
     storage, path = PtStorage(directory), directory / HDF5_FILE
-    aside = directory / f".{HDF5_FILE}.{os.getpid()}"
-    try:
-        with h5py.File(aside, "w") as file:
-            for table in (*TABLES, *map(split_table, SPLITS)):
-                data = storage.read(table).numpy()
-                file.create_dataset(table.hdf5, data=data, compression=compression if data.size else None)
-            group = file.create_group(KEYWORDS_HDF5)
-            for i, ids in enumerate(storage.keyword_ids()):
-                group.create_dataset(str(i), data=np.asarray(ids, dtype=np.int32))
-        aside.replace(path)
-    finally:
-        aside.unlink(missing_ok=True)
+    with named_aside(path) as aside, h5py.File(aside, "w") as file:
+        for table in (*TABLES, *map(split_table, SPLITS)):
+            data = storage.read(table).numpy()
+            file.create_dataset(table.hdf5, data=data, compression=compression if data.size else None)
+        group = file.create_group(KEYWORDS_HDF5)
+        for i, ids in enumerate(storage.keyword_ids()):
+            group.create_dataset(str(i), data=np.asarray(ids, dtype=np.int32))
     return path
 
 

@@ -2,16 +2,15 @@
 
     texts ─▶ tokenizer ─▶ check ids ─▶ tokens.bin, offsets.bin    then tokens.json, then the directory gets its name
 
-The directory is written aside and renamed at the end: a store is there completely or not at all.
+The directory is built aside and swapped at the end: a store is there completely or not at all, and while one is
+replaced there is always the old one or the new one.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
-import os
-import shutil
 from collections.abc import Iterable
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -21,6 +20,7 @@ from numpy.typing import NDArray
 
 from lading.errors import SourceError
 from lading.identity import fingerprint
+from lading.runtime.files import built_aside, json_bytes
 from lading.source.tokens.read import TextDocument, read_documents
 from lading.source.tokens.store import TOKENS_VERSION, TokenStore
 from lading.source.tokens.tokenizer import ByteTokenizer, Tokenizer
@@ -46,7 +46,7 @@ def build_tokens(
         tokenizer: Makes ids of texts; None: bytes.
         field: Key or column of the text (or of ready token ids) in JSONL and Parquet.
         split: What a document is in a text file: the whole ``file``, a ``line``, or a ``paragraph``.
-        overwrite: Whether a store at ``out`` is replaced.
+        overwrite: Whether a token store at ``out`` is replaced.
     """
     tokenizer = tokenizer or ByteTokenizer()
     paths = [inputs] if isinstance(inputs, str | Path) else list(inputs)
@@ -69,25 +69,28 @@ class TokenWriter:
     Args:
         out: Directory to make.
         tokenizer: Its vocabulary bounds the ids.
-        overwrite: Whether a store at ``out`` is replaced.
+        overwrite: Whether a token store at ``out`` is replaced.
     """
 
     def __init__(self, out: str | Path, tokenizer: Tokenizer, *, overwrite: bool = False) -> None:
         self.out, self.tokenizer, self.overwrite = Path(out), tokenizer, overwrite
         if self.out.exists() and not overwrite:
-            raise SourceError(f"{self.out} exists already. Choose another directory, or pass overwrite=True.")
+            raise self._exists()
+        if self.out.exists() and not (self.out / "tokens.json").is_file():
+            raise SourceError(f"{self.out} exists already and is no token store: it is not replaced. Choose another.")
         self.dtype = smallest_dtype(tokenizer.vocab_size)
-        self._aside = self.out.with_name(f"{self.out.name}.{os.getpid()}.part")
         self._hashes = hashlib.blake2b(digest_size=16), hashlib.blake2b(digest_size=16)
         self._pending: list[NDArray[Any]] = []
         self._ends: list[int] = []
         self._num_tokens = self._num_documents = self._num_flushed = 0
 
     def __enter__(self) -> Self:
-        self._aside.mkdir(parents=True, exist_ok=True)
-        self._tokens = (self._aside / "tokens.bin").open("wb")
-        self._offsets = (self._aside / "offsets.bin").open("wb")
-        self._offsets.write(np.zeros(1, "<i8").tobytes())
+        with ExitStack() as stack:
+            self._aside = stack.enter_context(built_aside(self.out, replace=self.overwrite))
+            self._tokens = stack.enter_context((self._aside / "tokens.bin").open("wb"))
+            self._offsets = stack.enter_context((self._aside / "offsets.bin").open("wb"))
+            self._offsets.write(np.zeros(1, "<i8").tobytes())
+            self._stack = stack.pop_all()
         return self
 
     def add(self, ids: Any, *, file: str = "", place: str = "") -> None:
@@ -129,16 +132,15 @@ class TokenWriter:
         self.add(ids, file=document.file, place=document.place)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._flush()
-        self._tokens.close()
-        self._offsets.close()
         if kind is not None:
-            shutil.rmtree(self._aside)
+            self._stack.__exit__(kind, error, tb)
             return
-        (self._aside / "tokens.json").write_text(json.dumps(self._description(), indent=1) + "\n")
-        if self.out.exists() and self.overwrite:
-            shutil.rmtree(self.out)
-        self._aside.rename(self.out)
+        try:
+            with self._stack:
+                self._flush()
+                (self._aside / "tokens.json").write_bytes(json_bytes(self._description()))
+        except FileExistsError as found:  # made by another process meanwhile
+            raise self._exists() from found
 
     def _flush(self) -> None:
         if self._ends:
@@ -160,6 +162,9 @@ class TokenWriter:
             "tokenizer": str(getattr(self.tokenizer, "name", type(self.tokenizer).__qualname__)),
             "content": fingerprint([self.dtype.str, *(state.hexdigest() for state in self._hashes)]),
         }
+
+    def _exists(self) -> SourceError:
+        return SourceError(f"{self.out} exists already. Choose another directory, or pass overwrite=True.")
 
     def _name(self, file: str, place: str) -> str:
         source = f"{file}{', ' + place if place else ''}: " if file else ""

@@ -33,7 +33,7 @@ from deepspeed.accelerator import get_accelerator
 
 from lading.errors import ResumeError
 from lading.identity.hashing import key64
-from lading.runtime.files import json_bytes, sync_folder, write_aside
+from lading.runtime.files import clean_up, json_bytes, sync_folder, write_aside
 
 CHECKPOINT_VERSION = 1
 _MARK, _UNDONE = "lading.json", "lading.rolled-back.json"
@@ -79,6 +79,7 @@ class Checkpoint:
 
     def write(self, folder: Path) -> None:
         """Complete a checkpoint."""
+        clean_up(folder)
         write_aside(folder / _MARK, json_bytes(asdict(self)))
 
     def check(self, folder: Path, world_size: int, zero_stage: int) -> None:

@@ -42,6 +42,7 @@ from lading.identity import World
 from lading.identity.agreement import agree
 from lading.ledger.ledger import Ledger
 from lading.loader.torch.loader import Loader
+from lading.runtime.files import sync_tree
 from lading.train.deepspeed import checkpoint as checkpoints
 from lading.train.deepspeed.arguments import DsTrainingArguments, updates_of
 from lading.train.deepspeed.callback import DsCallback, Update
@@ -290,6 +291,7 @@ class DsTrainer:
             checkpoints.reopen(folder)
         engine.save_checkpoint(str(self.args.run_dir), tag=folder.name)
         save_random(folder, self.world.rank)
+        sync_tree(folder)  # before the mark that calls it complete
         barrier()
         if self.world.rank == 0:
             self._checkpoint(update, state).write(folder)

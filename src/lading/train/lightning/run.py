@@ -32,6 +32,7 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_only, rank_zero_warn
 from lading.datamodule import chunked, sequence
 from lading.datamodule.config import Component, Config, made, wrong
 from lading.errors import ConfigError
+from lading.runtime.files import write_aside
 from lading.train.lightning.chunked import seen_info
 from lading.train.lightning.datamodule import ChunkedSequenceDataset
 from lading.train.lightning.ledger import LedgerCallback
@@ -154,7 +155,7 @@ def _run_folder(config: Config, *, resume: bool) -> Path | None:
             "go on with it, or --set run.dir=... for another folder."
         )
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.yaml").write_text(yaml.safe_dump(config.as_dict(), sort_keys=False), encoding="utf-8")
+    write_aside(folder / "config.yaml", yaml.safe_dump(config.as_dict(), sort_keys=False).encode())
     return folder
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 
 import numpy as np
 import pyarrow as pa
@@ -408,16 +407,6 @@ def test_an_interrupted_build_leaves_nothing(tmp_path, monkeypatch, stop_at):
     with pytest.raises(KeyboardInterrupt):
         build(tmp_path / "d", *example())
     assert list(tmp_path.iterdir()) == []
-
-
-def test_leftovers_of_a_killed_build_are_cleared(tmp_path):
-    """Those of processes that run are left alone."""
-    dead, alive = tmp_path / ".d.building-999999999", tmp_path / f".d.building-{os.getppid()}"
-    dead.mkdir()
-    alive.mkdir()
-    build(tmp_path / "d", *example())
-
-    assert {path.name for path in tmp_path.iterdir()} == {"d", alive.name}
 
 
 def test_existing_directories_are_replaced_only_on_request(tmp_path):

@@ -1,6 +1,6 @@
 """Write a JASPER directory all or nothing.
 
-.corpus.building-4711/  every file  ──rename──▶  corpus/       a crash leaves no half-written directory
+every file ──▶ beside corpus/ ──▶ synced ──▶ swapped with corpus/       a crash leaves the old one or the new one
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ import torch
 from torch import Tensor
 
 from lading.errors import SourceError
+from lading.runtime.files import built_aside
 from lading.source.jasper.layout import CONFIG_FILE, HDF5_FILE, KEYWORDS_FILE
 from lading.source.jasper.storage import convert_to_hdf5
-
-MARK = ".building-"
 
 
 def write_directory(
@@ -43,16 +42,20 @@ def write_directory(
         finish: Done to the files before they get their name.
     """
     refuse_existing(path, overwrite)
-    with _aside(path) as aside:
+    with _refused(path), built_aside(path, replace=overwrite) as aside:
         for name, tensor in tables.items():
             torch.save(tensor.contiguous(), aside / f"{name}.pt")
         torch.save(keyword_ids, aside / KEYWORDS_FILE)
         (aside / CONFIG_FILE).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
         finish(aside)
-        if path.exists():
-            _replace(path, aside)
-        else:
-            aside.rename(path)
+
+
+@contextmanager
+def _refused(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except FileExistsError as error:  # made by another process meanwhile
+        raise SourceError(f"{path} exists already. Pass overwrite=True, or choose another.") from error
 
 
 def rewrite_directory(path: Path, config: Mapping[str, Any], tables: Mapping[str, Tensor]) -> None:
@@ -64,7 +67,7 @@ def rewrite_directory(path: Path, config: Mapping[str, Any], tables: Mapping[str
         tables: Its new tables, by file name without ``.pt``.
     """
     changed = {CONFIG_FILE, HDF5_FILE, *(f"{name}.pt" for name in tables)}
-    with _aside(path) as aside:
+    with built_aside(path, replace=True) as aside:
         for file in path.iterdir():
             if file.is_file() and file.name not in changed:
                 _same_file(file, aside / file.name)
@@ -73,7 +76,6 @@ def rewrite_directory(path: Path, config: Mapping[str, Any], tables: Mapping[str
         (aside / CONFIG_FILE).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
         if (path / HDF5_FILE).is_file():
             convert_to_hdf5(aside)
-        _replace(path, aside)
 
 
 def _same_file(file: Path, other: Path) -> None:
@@ -91,35 +93,3 @@ def refuse_existing(path: Path, overwrite: bool) -> None:
             "It is no JASPER directory; choose another." if overwrite else "Pass overwrite=True, or choose another."
         )
         raise SourceError(f"{path} exists already. {way_out}")
-
-
-@contextmanager
-def _aside(path: Path) -> Iterator[Path]:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    for left in path.parent.glob(f".{path.name}{MARK}*"):
-        if not _runs(left.name.rpartition("-")[2]):  # what a killed build left behind
-            shutil.rmtree(left, ignore_errors=True)
-    aside = path.parent / f".{path.name}{MARK}{os.getpid()}"
-    shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir()
-    try:
-        yield aside
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
-
-
-def _runs(process: str) -> bool:
-    try:
-        os.kill(int(process), 0)
-    except PermissionError:
-        return True
-    except (ProcessLookupError, ValueError, OverflowError):
-        return False
-    return True
-
-
-def _replace(path: Path, aside: Path) -> None:
-    old = path.parent / f".{path.name}.replaced-{os.getpid()}"
-    path.rename(old)
-    aside.rename(path)
-    shutil.rmtree(old)

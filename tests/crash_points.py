@@ -1,0 +1,86 @@
+"""Kill an action before each of its disk calls: the action runs in forked children, one for each call.
+
+for number in crash_points(make, root):    # the child died before its call of that number; look at the folder
+    ...                                    # ends when a child came through
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+# Audit events of calls that change the disk; each is raised before the call.
+_CALLS = {"os.mkdir", "os.rename", "os.link", "os.remove", "os.rmdir", "os.truncate", "fcntl.flock"}
+_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+
+
+def crash_points(action: Callable[[], Any], root: Path, *patched: tuple[Any, str]) -> Iterator[int]:
+    """Yield the number of each disk call before which a child was killed with SIGKILL.
+
+    Args:
+        action: What to do; it must do the same again after whatever the caller does between two points.
+        root: Only files below this folder count.
+        patched: (module, name) of functions that write without Python's knowledge, such as ``torch.save``.
+    """
+    number = 0
+    while _dies(action, root, patched, number):
+        yield number
+        number += 1
+
+
+def _dies(action: Callable[[], Any], root: Path, patched: tuple[tuple[Any, str], ...], number: int) -> bool:
+    child = os.fork()
+    if child == 0:
+        try:
+            _watch(root, patched, number)
+            action()
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(1)
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status):
+        assert os.WTERMSIG(status) == signal.SIGKILL
+        return True
+    assert os.WEXITSTATUS(status) == 0, f"the action failed at point {number}"
+    return False
+
+
+def _watch(root: Path, patched: tuple[tuple[Any, str], ...], number: int) -> None:
+    left = number
+
+    def count() -> None:
+        nonlocal left
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        left -= 1
+
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        writes = event in _CALLS or (event == "open" and arguments[2] & _WRITES)
+        if writes and (event == "fcntl.flock" or _is_below(root, arguments[0])):
+            count()
+
+    for module, name in ((os, "fsync"), (os, "write"), *patched):
+        setattr(module, name, _counted(getattr(module, name), count))
+    sys.addaudithook(hook)
+
+
+def _is_below(root: Path, path: Any) -> bool:
+    # A relative path is one inside an open folder (shutil.rmtree), and so one of ours.
+    return isinstance(path, str | bytes | os.PathLike) and (
+        not os.path.isabs(name := os.fsdecode(path)) or name.startswith(str(root))
+    )
+
+
+def _counted(function: Callable[..., Any], count: Callable[[], None]) -> Callable[..., Any]:
+    def counted(*arguments: Any, **named: Any) -> Any:
+        count()
+        return function(*arguments, **named)
+
+    return counted
