@@ -224,8 +224,6 @@ lading.source.reader and lading.source.torch
 lading.train.deepspeed.callback and lading.train.deepspeed.trainer
 lading.runtime.random_state imports torch
 lading.source.torch_buffers imports torch
-lading.loader.agreement imports torch
-lading.loader.agreement imports jax
 lading.loader.workers imports torch
 lading.loader.fetch imports torch
 """.strip().splitlines()
