@@ -52,6 +52,8 @@ def sync_tree(folder: Path) -> None:
 def make_folder(folder: Path) -> None:
     """Make a folder and those above it, where they are missing, so that they survive a power cut."""
     missing = [place for place in (folder, *folder.parents) if not place.exists()]
+    if not missing and not folder.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
     folder.mkdir(parents=True, exist_ok=True)
     for place in missing:
         sync_folder(place.parent)
