@@ -64,15 +64,16 @@ def written_aside(path: Path, place: Callable[[Path, Path], Any] = os.replace) -
     """Open a temporary file that becomes ``path`` when all of it is on disk, or leaves no trace."""
     aside, handle = _claimed(path, lambda new: os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666))
     try:
-        with open(handle, "wb") as file:
+        with open(aside, "wb") as file:
             yield file
             file.flush()
-            os.fsync(handle)
-            place(aside, path)  # before the file is closed: the lock goes with it
+            os.fsync(file.fileno())
+        place(aside, path)
         sync_folder(path.parent)
     finally:
         with contextlib.suppress(OSError):
             aside.unlink()
+        os.close(handle)  # the lock ends with it
 
 
 def write_aside(path: Path, content: bytes) -> None:
