@@ -50,7 +50,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         _app(given)(given, prog_name="lading")
     except LadingError as error:
-        print(f"lading: {' '.join(str(error).split())}", file=sys.stderr)
+        from lading.runtime.shown import shown
+
+        print(f"lading: {shown(' '.join(str(error).split()))}", file=sys.stderr)
         sys.exit(2)
     except BrokenPipeError:
         sys.stderr.close()  # whoever read our output has had enough

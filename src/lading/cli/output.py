@@ -17,11 +17,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console, RenderableType
-from rich.progress import BarColumn, Progress, TextColumn
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.segment import Segment
 
 from lading.errors import ConfigError
 from lading.report.render.text import table
+from lading.runtime.shown import shown
 
 Run = Annotated[str, typer.Argument(help="Folder of the run.", metavar="RUN", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
@@ -32,9 +33,21 @@ def answer(value: Any, text: Callable[[], RenderableType], *, as_json: bool, hol
     if as_json:
         print(json.dumps(plain(value), indent=1))
     else:
-        Console(soft_wrap=False, highlight=False).print(text())
+        Console(soft_wrap=False, highlight=False, markup=False, emoji=False).print(_Gate(text()))
     if not holds:
         raise typer.Exit(1)
+
+
+class _Gate:
+    """The last place before a terminal: whatever is drawn, no character of it acts."""
+
+    def __init__(self, inner: RenderableType) -> None:
+        self._inner = inner
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for segment in console.render(self._inner, options):
+            text = segment.text if segment.control else "\n".join(map(shown, segment.text.split("\n")))
+            yield Segment(text, segment.style, segment.control)
 
 
 def plain(value: Any) -> Any:
@@ -56,10 +69,12 @@ def progress_bar(*, quiet: bool) -> Iterator[Callable[[float, str], None]]:
     if quiet or not sys.stderr.isatty():
         yield lambda share, what: None
         return
-    columns = (BarColumn(), TextColumn("{task.percentage:>3.0f}%"), TextColumn("{task.description}"))
+    from rich.progress import BarColumn, Progress, TextColumn  # here: programs that read our output need no bar
+
+    columns = (BarColumn(), TextColumn("{task.percentage:>3.0f}%"), TextColumn("{task.description}", markup=False))
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=1.0)
-        yield lambda share, what: bar.update(task, completed=share, description=what)
+        yield lambda share, what: bar.update(task, completed=share, description=shown(what))
 
 
 Decode = Annotated[

@@ -9,6 +9,7 @@ A terminal obeys them, a browser reorders the line. They are shown instead.
 
 from __future__ import annotations
 
+import html
 import reprlib
 import unicodedata
 from collections.abc import Iterable
@@ -32,6 +33,11 @@ def shown(text: str) -> str:
 def found(value: Any) -> str:
     """Return a value from outside in short, for the end of an error message: ``found 'x'``."""
     return shown(_Brief().repr(value))
+
+
+def shown_html(text: str) -> str:
+    """Return a text as HTML that shows it, inside elements and quoted attributes."""
+    return html.escape(shown(text))
 
 
 def listed(names: Iterable[Any], most: int = 20) -> str:

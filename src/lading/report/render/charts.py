@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import html
 from typing import Any
 
 import numpy as np
 
 from lading.report.run import Run
 from lading.report.summary import describe_attempt
+from lading.runtime.shown import shown, shown_html
 
 COLOURS = (
     "#4269d0", "#efb118", "#3ca951", "#ff725c", "#6cc5b0", "#a463f2", "#97bbf5", "#9c6b4e", "#ff8ab7", "#9498a0",
@@ -22,12 +22,13 @@ Figure = dict[str, Any]
 
 def short(name: str) -> str:
     """Return a long name with its middle left out."""
+    name = shown(name)
     return name if len(name) <= _LONGEST_LABEL else f"{name[: _LONGEST_LABEL - 13]}…{name[-12:]}"
 
 
 def label(name: str) -> str:
     """Return a name as a chart shows it: short, and never read as markup."""
-    return html.escape(short(name))
+    return shown_html(short(name)).replace("%{", "% {")  # plotly would fill a template in
 
 
 def figure(traces: list[dict[str, Any]], *, y: str, x: str = "step", height: int = 320, **layout: Any) -> Figure:

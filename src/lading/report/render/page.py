@@ -6,19 +6,20 @@ Everything that comes from the run is escaped: a dataset may be called
 
 from __future__ import annotations
 
-import html
 import importlib.resources
 import json
 import math
 from pathlib import Path
 from typing import Any
 
+from lading.errors import ConfigError
 from lading.report.render import charts
 from lading.report.render.plotly import library
 from lading.report.run import Run
 from lading.report.summary import Summary, summarise
 from lading.report.verify.verdict import Progress, silent
 from lading.runtime.files import clean_up, write_aside
+from lading.runtime.shown import shown_html
 
 _MOST_STEPS = 20_000
 _MIX_BINS = 60
@@ -29,8 +30,13 @@ _STEP_COLUMNS = ("step", "update", "epoch", "fate", "loss", "samples", "attempt"
 def write_page(run: Run, path: Path, progress: Progress = silent) -> int:
     """Write the page of a run; return its size in bytes."""
     content = page(run, progress).encode()
-    clean_up(path.parent, path.name)
-    write_aside(path, content)
+    try:
+        clean_up(path.parent, path.name)
+        write_aside(path, content)
+    except OSError as error:
+        raise ConfigError(
+            f"{path} cannot be written: {error.strerror}. Pass -o with a file in a folder that can be written to."
+        ) from error
     return len(content)
 
 
@@ -74,7 +80,7 @@ def _document(summary: Summary, sections: list[str], data: dict[str, Any]) -> st
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n<link rel="icon" href="data:,">\n'
-        f"<title>{html.escape(summary.facts['run'])} · Lading</title>\n<style>{style}</style></head>\n"
+        f"<title>{shown_html(summary.facts['run'])} · Lading</title>\n<style>{style}</style></head>\n"
         f"<body><main>{''.join(sections)}</main>\n"
         f'<script type="application/json" id="page-data">{payload}</script>\n'
         f"<script>{library()}</script>\n<script>{script}</script></body></html>\n"
@@ -91,7 +97,7 @@ def _finite(value: Any) -> Any:
 
 
 def _section(title: str, note: str, content: str) -> str:
-    return f'<section><h2>{html.escape(title)}</h2><p class="note">{html.escape(note)}</p>{content}</section>\n'
+    return f'<section><h2>{shown_html(title)}</h2><p class="note">{shown_html(note)}</p>{content}</section>\n'
 
 
 def _chart(name: str) -> str:
@@ -101,17 +107,17 @@ def _chart(name: str) -> str:
 def _legend(run: Run) -> str:
     """Return the colours of the datasets; not the charts' own legend, which has no room on a phone."""
     keys = (
-        f'<li><i style="background:{charts.COLOURS[d % len(charts.COLOURS)]}"></i>{html.escape(name)}</li>'
+        f'<li><i style="background:{charts.COLOURS[d % len(charts.COLOURS)]}"></i>{shown_html(name)}</li>'
         for d, (_, name) in enumerate(run.named_datasets)
     )
     return f'<ul class="legend">{"".join(keys)}</ul>'
 
 
 def _table(columns: dict[str, str], rows: list[list[str]], classes: dict[int, str]) -> str:
-    head = "".join(f'<th class="{kind}">{html.escape(heading)}</th>' for heading, kind in columns.items())
+    head = "".join(f'<th class="{kind}">{shown_html(heading)}</th>' for heading, kind in columns.items())
     body = ""
     for row in rows:
-        cells = (f'<td class="{classes.get(i, "")}">{html.escape(cell)}</td>' for i, cell in enumerate(row))
+        cells = (f'<td class="{classes.get(i, "")}">{shown_html(cell)}</td>' for i, cell in enumerate(row))
         body += f"<tr>{''.join(cells)}</tr>"
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
@@ -125,11 +131,11 @@ def _number(value: Any, digits: int = 5) -> str:
 def _header(summary: Summary) -> str:
     facts = {k: v for k, v in summary.facts.items() if k != "run" and v is not None}
     items = "".join(
-        f"<div><dt>{html.escape(k)}</dt><dd>{html.escape(v if isinstance(v, str) else _number(v))}</dd></div>"
+        f"<div><dt>{shown_html(k)}</dt><dd>{shown_html(v if isinstance(v, str) else _number(v))}</dd></div>"
         for k, v in facts.items()
     )
-    damage = "".join(f'<p class="fault">{html.escape(text)}</p>' for text in summary.damage)
-    return f'<h1>{html.escape(summary.facts["run"])}</h1><dl class="facts">{items}</dl>{damage}'
+    damage = "".join(f'<p class="fault">{shown_html(text)}</p>' for text in summary.damage)
+    return f'<h1>{shown_html(summary.facts["run"])}</h1><dl class="facts">{items}</dl>{damage}'
 
 
 def _attempts(summary: Summary) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lading.errors import ConfigError, missing_extra
+from lading.runtime.shown import shown_html
 
 try:
     from plotly.offline import get_plotlyjs
@@ -64,7 +65,14 @@ class MixturePicture:
         for step, text in self.marks:
             figure.add_vline(step, line_dash="dot", line_color="#94a3b8")
             figure.add_annotation(
-                x=step, y=1, yref="y domain", text=text, showarrow=False, textangle=-90, xanchor="right", yanchor="top"
+                x=step,
+                y=1,
+                yref="y domain",
+                text=shown_html(text),
+                showarrow=False,
+                textangle=-90,
+                xanchor="right",
+                yanchor="top",
             )
         figure.update_yaxes(tickformat=".0%", rangemode="tozero", row=1, col=1)
         figure.update_yaxes(rangemode="tozero")
@@ -97,15 +105,15 @@ class MixturePicture:
         return sorted(sorted(mean, key=lambda name: -mean[name])[:MOST_NAMED], key=list(self.planned).index)
 
     def _draw(self, figure: go.Figure, name: str, colour: str) -> None:
-        line = {"color": colour, "width": 1.5}
+        line, label = {"color": colour, "width": 1.5}, shown_html(name)
         planned = go.Scatter(
-            x=self.steps, y=self.planned[name], mode="lines", line={**line, "shape": "hv"}, name=name, legendgroup=name
+            x=self.steps, y=self.planned[name], mode="lines", line={**line, "shape": "hv"}, name=label, legendgroup=name
         )
         figure.add_trace(planned, row=1, col=1)
         if name in self.delivered:
             x, y = self.delivered[name]
             dots = {"color": colour, "size": 5, "opacity": 0.7}
-            seen = go.Scatter(x=x, y=y, mode="markers", marker=dots, name=f"{name}, delivered", legendgroup=name)
+            seen = go.Scatter(x=x, y=y, mode="markers", marker=dots, name=f"{label}, delivered", legendgroup=name)
             figure.add_trace(seen, row=1, col=1)
         if name in self.passes:
             told = go.Scatter(
@@ -113,7 +121,7 @@ class MixturePicture:
                 y=self.passes[name],
                 mode="lines",
                 line=line,
-                name=name,
+                name=label,
                 legendgroup=name,
                 showlegend=False,
             )

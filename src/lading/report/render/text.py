@@ -19,6 +19,7 @@ from lading.report.explain import Explanation
 from lading.report.step import StepRecord
 from lading.report.summary import Summary
 from lading.report.verify.verdict import Verdict
+from lading.runtime.shown import shown
 
 COLOURS = {
     "applied": "green",
@@ -47,15 +48,20 @@ def table(rows: Iterable[Mapping[str, Any]], columns: Mapping[str, str], title: 
     widths = _widths(cells, columns, [key for key in columns if not _is_numeric(listed, key)])
     if widths is None:
         return Group(*_titled(title), *(fields({columns[k]: c for k, c in row.items()}, gap=True) for row in cells))
-    drawn = RichTable(box=box.SIMPLE_HEAD, title=Text(title) if title else None, title_justify="left", pad_edge=False)
+    drawn = RichTable(box=box.SIMPLE_HEAD, title=line(title) if title else None, title_justify="left", pad_edge=False)
     for key, heading in columns.items():
         justify = "right" if _is_numeric(listed, key) else "left"
-        drawn.add_column(Text(heading), justify=justify, no_wrap=True, width=widths[key])  # type: ignore[arg-type]
+        drawn.add_column(line(heading), justify=justify, no_wrap=True, width=widths[key])  # type: ignore[arg-type]
     for row in cells:
         drawn.add_row(*(_fitted(text, widths[key]) for key, text in row.items()))
     if len(listed) > _MOST_ROWS:
         return Group(drawn, Text(f"… and {len(listed) - _MOST_ROWS} more (use --json for all)", style="dim"))
     return drawn
+
+
+def line(text: str, style: str = "") -> Text:
+    """Return a text as one line that is shown and never obeyed: no markup, no escape sequence, no second line."""
+    return Text(shown(text), style=style)
 
 
 def _is_numeric(rows: list[Mapping[str, Any]], key: str) -> bool:
@@ -64,7 +70,7 @@ def _is_numeric(rows: list[Mapping[str, Any]], key: str) -> bool:
 
 def _widths(cells: list[dict[str, Text]], columns: Mapping[str, str], words: list[str]) -> dict[str, int] | None:
     """Return the width of each column; None where not even shortened words would fit."""
-    wanted = {k: max([len(heading), *(len(row[k]) for row in cells)]) for k, heading in columns.items()}
+    wanted = {k: max([len(shown(heading)), *(len(row[k]) for row in cells)]) for k, heading in columns.items()}
     room = shutil.get_terminal_size().columns - 3 * len(columns) - 1
     while sum(wanted.values()) > room:
         widest = max(words, key=lambda k: wanted[k], default=None)
@@ -83,7 +89,7 @@ def _fitted(text: Text, width: int) -> Text:
 
 
 def _titled(title: str) -> list[RenderableType]:
-    return [Text(title, style="italic")] if title else []
+    return [line(title, "italic")] if title else []
 
 
 def cell(value: Any, key: str = "") -> Text:
@@ -100,7 +106,7 @@ def cell(value: Any, key: str = "") -> Text:
         return Text(f"{value:.5g}")
     if isinstance(value, int):
         return Text(f"{value:,}".replace(",", " ") if abs(value) >= 10_000 else str(value))
-    return Text(str(value), style=COLOURS.get(str(value), "") if key in ("fate", "state") else "")
+    return line(str(value), COLOURS.get(str(value), "") if key in ("fate", "state") else "")
 
 
 def fields(pairs: Mapping[str, Any], *, gap: bool = False) -> RenderableType:
@@ -111,7 +117,7 @@ def fields(pairs: Mapping[str, Any], *, gap: bool = False) -> RenderableType:
     for name, value in pairs.items():
         if value is not None and value != "":
             text = value if isinstance(value, Text) else cell(value, "fate" if name == "fate" else "")
-            drawn.add_row(Text(name), text)
+            drawn.add_row(line(name), text)
     return Group(drawn, Text("")) if gap else drawn
 
 
@@ -203,7 +209,7 @@ def verdict(found: Verdict) -> RenderableType:
     for finding in found.findings:
         style = "bold red" if finding.level == "fault" else "yellow"
         place = f" (first wrong step {finding.step})" if finding.level == "fault" and finding.step is not None else ""
-        lines.append(Text(f"{finding.level}: {finding.message}{place}", style=style))
+        lines.append(line(f"{finding.level}: {finding.message}{place}", style))
     word = "holds" if found.holds else "does not hold"
     lines.append(
         Text(
