@@ -113,7 +113,7 @@ def resume_cases() -> Iterable[dict[str, Any]]:
     for step in (0, 100_000):
         loader = Loader(Numbers(), 64)
         loader.plan  # noqa: B018
-        loader._cursor.move_to(step)
+        loader.move_to(step)
         states.append(loader.state_dict())
     times: list[list[float]] = [[], []]
     for _ in range(15):

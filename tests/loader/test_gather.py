@@ -1,4 +1,4 @@
-"""Reading columns from several sources without a framework."""
+"""Reading columns from several sources: one gather for every face."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ import pytest
 import torch
 
 from lading.errors import SourceError
-from lading.loader.gather import read_columns
+from lading.identity import Bill
+from lading.identity.hashing import key64
+from lading.loader.fetch import Fetcher, FetchRequest
+from lading.loader.numpy import NumpyArrays
+from lading.loader.torch.collate import TorchArrays
 from lading.source.columns import Columns
-from lading.source.reader import reader_of
 
 SOURCES = {
     "columns": Columns(x=np.arange(10.0)),
@@ -18,10 +21,14 @@ SOURCES = {
 }
 
 
-def read(sources, dataset_idx, idx):
+def read(sources, dataset_idx, idx, *, seed=0, epoch=0, arrays=None):
     """Read rows of some sources."""
-    readers = [reader_of(source, name) for name, source in sources.items()]
-    return read_columns(readers, np.array(dataset_idx), np.array(idx), seed=0, epoch=0, names=dict(enumerate(sources)))
+    rows = np.arange(len(idx))
+    bill = Bill(
+        "id", 0, epoch, None, 0, rows, np.array(dataset_idx), np.array(idx), rows < 0, len(rows), names=tuple(sources)
+    )
+    fetcher = Fetcher(sources, seed, None, ("raise",) * len(sources), arrays or NumpyArrays())
+    return fetcher(FetchRequest(bill, {}, {})).batch
 
 
 def test_rows_of_several_sources_stand_in_slot_order():
@@ -40,7 +47,6 @@ def test_tuples_stay_tuples():
 
 def test_sources_that_want_randomness_get_the_keys_of_the_torch_loader():
     """A key is a hash of (seed, epoch, dataset, index)."""
-    from lading.identity.hashing import key64
 
     class Keyed:
         def __len__(self):
@@ -52,8 +58,7 @@ def test_sources_that_want_randomness_get_the_keys_of_the_torch_loader():
         def take_keyed(self, indices, *, epoch, keys):
             return {"key": keys}
 
-    readers = [reader_of(Keyed(), "keyed")]
-    found = read_columns(readers, np.array([0, 0]), np.array([4, 2]), seed=7, epoch=3, names={})
+    found = read({"keyed": Keyed()}, [0, 0], [4, 2], seed=7, epoch=3)
 
     assert found["key"].tolist() == [key64(7, 3, 0, 4), key64(7, 3, 0, 2)]
 
@@ -70,3 +75,13 @@ def test_sources_that_do_not_fit_are_named(other, message):
     """Both, and what they have."""
     with pytest.raises(SourceError, match=rf"datasets 'columns' and 'b' do not fit into one batch: {message}"):
         read({"columns": SOURCES["columns"], "b": other}, [0, 1], [0, 0])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.uint8, torch.bool])
+def test_tensors_of_several_sources_keep_their_dtype(dtype):
+    """Also those that NumPy lacks."""
+    sources = {"a": Columns(x=torch.arange(4).to(dtype)), "b": Columns(x=torch.ones(4).to(dtype))}
+
+    found = read(sources, [1, 0, 1], [0, 3, 2], arrays=TorchArrays())
+
+    assert found["x"].dtype == dtype and found["x"].tolist() == torch.tensor([1, 3, 1]).to(dtype).tolist()

@@ -14,7 +14,9 @@ from tests.launching import read_jsonl, torchrun
 
 from lading.errors import LoaderError, MixtureError, ResumeError
 from lading.ledger import BatchTracker, Ledger
-from lading.loader.reweighting import capped_prefetch
+from lading.loader.request import WorkerRequest
+from lading.loader.reweighting import capped_prefetch, capped_prefetch_factor
+from lading.loader.state import Resume
 from lading.loader.torch.loader import Loader
 from lading.order.mixture.request import MixtureRequest
 from lading.order.mixture.rounds import BLOCK
@@ -94,13 +96,13 @@ def test_prefetching_is_capped_by_the_lookahead():
     """Workers and threads keep at most that many batches on their way; too many workers are refused."""
     plan = make(lookahead_steps=4).plan
 
-    assert capped_prefetch(plan, 2, 50, None)[0] == 2 and capped_prefetch(plan, 2, None, None)[0] == 2
-    assert capped_prefetch(plan, 0, None, 50)[1] == 3 and capped_prefetch(plan, 0, None, None)[1] is None
-    assert capped_prefetch(make(lookahead_steps=1).plan, 0, None, None)[1] == 0
+    assert capped_prefetch_factor(plan, WorkerRequest(2, 50)) == capped_prefetch_factor(plan, WorkerRequest(2)) == 2
+    assert capped_prefetch(plan, 50) == 3 and capped_prefetch(plan, None) is None
+    assert capped_prefetch(make(lookahead_steps=1).plan, None) == 0
     with pytest.raises(MixtureError, match=r"8 workers prefetch at least 8 batches, lookahead_steps=4 allows fewer"):
-        capped_prefetch(plan, 8, None, None)
+        capped_prefetch_factor(plan, WorkerRequest(8))
     unweighted = Loader(sources(), 8).plan
-    assert capped_prefetch(unweighted, 8, 50, 50) == (50, 50)
+    assert capped_prefetch_factor(unweighted, WorkerRequest(8, 50)) == capped_prefetch(unweighted, 50) == 50
 
 
 @given(st.integers(0, 40), st.integers(0, 9))
@@ -245,7 +247,7 @@ def test_what_cannot_be_reweighted_is_refused():
     loader = make()
     event = loader.reweight([1, 1])
     names(loader, 3)
-    with pytest.raises(LoaderError, match="would change steps already handed out"):
+    with pytest.raises(LoaderError, match="would change steps already yielded"):
         loader.add_event(event)
 
 
@@ -330,7 +332,7 @@ def test_a_rebatched_run_keeps_its_schedule():
     names(loader, 4)
     other = Loader(sources(), 64, seed=3, lookahead_steps=4, epoch_samples=6400, schedule=schedule["schedule"])
 
-    other.load_state_dict(loader.state_dict(), allow_rebatch=True)
+    other.load_state_dict(loader.state_dict(), Resume(rebatch=True))
 
     assert other.plan.mixture == loader.plan.mixture
     seen = [s for step in names(other) for s in step]

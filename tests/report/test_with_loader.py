@@ -9,6 +9,7 @@ import torch
 
 from lading.ledger import Ledger
 from lading.loader import Loader
+from lading.loader.state import Resume
 from lading.report import open_run
 
 DATA = {
@@ -22,7 +23,7 @@ def train(path: Path, steps: int, *, state=None, batch_size: int = 8, record=Non
     ledger = Ledger(path, record=record)
     loader = Loader(DATA, batch_size, seed=5, tracker=ledger, **options)
     if state is not None:
-        loader.load_state_dict(json.loads(json.dumps(state)), allow_rebatch=True)
+        loader.load_state_dict(json.loads(json.dumps(state)), Resume(rebatch=True))
     done = 0
     while done < steps:
         for _, bill in loader.with_bills():

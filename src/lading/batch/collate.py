@@ -36,6 +36,9 @@ def llm_batch(columns: Mapping[str, Any]) -> LLMBatch:
     return LLMIndexedBatch(**fields) if named else LLMBatch(**fields)
 
 
+llm_batch.random_free = True  # type: ignore[attr-defined]  # a loader may run it ahead in a thread
+
+
 def collate_llm(rows: Sequence[Mapping[str, Any]]) -> LLMBatch:
     """Collate rows (dicts of one-dimensional arrays) into an LLM batch; a ``collate_fn`` for any DataLoader."""
     if not rows:

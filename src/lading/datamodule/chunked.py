@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from lading.datamodule.loaders import global_batch, partition_size
+from lading.datamodule.loaders import global_batch, partition_size, with_resume
 from lading.datamodule.sequence import SequenceDataset
 from lading.datamodule.sizes import ChunkSizes, checked_size, chunk_sizes, num_batches
 from lading.loader.torch.chunked import ChunkedDataLoader
@@ -125,7 +125,7 @@ class ChunkedSequenceDataset(SequenceDataset):
         if name not in self._loaders or self._loaders[name][0] != arguments:
             # a trainer may ask again every epoch; the chunks must go on where they were
             size = self.explicit_train_chunk_size if name == "train" else self.explicit_val_chunk_size
-            made = ChunkedDataLoader(dataset, chunk_size=size or partition_size(dataset), **arguments)
+            made = ChunkedDataLoader(dataset, chunk_size=size or partition_size(dataset), **with_resume(arguments))
             if name in self._states:
                 made.load_state_dict(self._states.pop(name))
             self._loaders[name] = (arguments, made)

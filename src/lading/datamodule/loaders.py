@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader
 
 from lading.errors import SourceError
 from lading.identity import World
+from lading.loader.state import Resume
 from lading.loader.torch.loader import Loader
 
 # Arguments that only Lading's loader understands; any of them asks for it.
@@ -49,12 +50,20 @@ def standard_loader(dataset: Any, *, accounted: bool = False, **arguments: Any) 
 
 def lading_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return arguments as Lading's loader takes them: a generator becomes the seed it was seeded with."""
-    kept = dict(arguments)
+    kept = with_resume(arguments)
     generator = kept.pop("generator", None)
     if generator is not None:
         kept.setdefault("seed", generator.initial_seed() & (2**63 - 1))
     if kept.get("global_batch_size") is None:
         kept.setdefault("batch_size", 1)
+    return kept
+
+
+def with_resume(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments with ``allow_rebatch`` of a configuration file as ``on_resume``."""
+    kept = dict(arguments)
+    if kept.pop("allow_rebatch", None):
+        kept.setdefault("on_resume", Resume(rebatch=True))
     return kept
 
 

@@ -1,26 +1,98 @@
-"""Samples that could not be read in this process: counted, reported once, limited."""
+"""Samples that cannot be read: what to do about them, and which there were.
+
+raise        the run stops with an error that names the sample (the default)
+skip         its row becomes padding
+substitute   the next sample of a fixed order takes its place
+"""
 
 from __future__ import annotations
 
 import warnings
 from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
-from lading.errors import LoaderError
+from lading.errors import BadSampleError, LoaderError
 from lading.identity import Bill, Deviation
 
+POLICIES = ("raise", "skip", "substitute")
 _KEPT_BILLS = 1024
 
 
-class Incidents:
-    """What departed from the plan.
+@dataclass(frozen=True)
+class BadSamplePolicy:
+    """What to do about samples that cannot be read.
 
-    Args:
-        max_bad: Bad samples after which the run stops.
+    Attributes:
+        action: ``raise``, ``skip`` or ``substitute``; or by the name of the dataset, ``raise`` for those not named.
+        limit: Bad samples after which the run stops all the same.
     """
 
-    def __init__(self, max_bad: int) -> None:
-        self.max_bad = max_bad
-        self.bad_samples: list[tuple[int, Deviation]] = []
+    action: str | Mapping[str, str] = "raise"
+    limit: int = 100
+
+    @classmethod
+    def of(cls, given: Any) -> BadSamplePolicy:
+        """Return the policy meant by a word, a dict of words or a policy."""
+        return given if isinstance(given, BadSamplePolicy) else cls(given)
+
+    def by_source(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Return the action for each source, by number; refuse words and names that do not exist."""
+        names = tuple(names)
+        chosen = self.action if isinstance(self.action, Mapping) else dict.fromkeys(names, self.action)
+        found = tuple(chosen.get(name, "raise") for name in names)
+        unknown = sorted({*map(str, found)} - {*POLICIES}) or sorted({*chosen} - {*names})
+        if unknown:
+            raise LoaderError(
+                f"on_bad_sample has {', '.join(map(repr, unknown))}: expected one of {', '.join(POLICIES)}, or a dict "
+                f"with names among {', '.join(names)}."
+            )
+        return found
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A sample that could not be read, in words that cross process borders."""
+
+    dataset: int
+    index: int
+    file: str
+    error: str
+    trace: str
+    source: int
+
+
+def bad_sample_error(bill: Bill, failure: Failure) -> BadSampleError:
+    """Return the error that names a sample that could not be read."""
+    name = bill.names[failure.dataset]
+    file = f" ({failure.file})" if failure.file else ""
+    error = BadSampleError(
+        f"sample {failure.index} of dataset {name!r}{file} could not be read for batch {bill.batch_id} of step "
+        f"{bill.step}: {failure.error}. Fix it, block it, or pass on_bad_sample='skip' or 'substitute'.",
+        dataset=name,
+        index=failure.index,
+        step=bill.step,
+        batch_id=bill.batch_id,
+        file=failure.file,
+    )
+    error.add_note(failure.trace)
+    return error
+
+
+class BadSamples:
+    """The samples that this process could not read.
+
+    Args:
+        limit: Bad samples after which the run stops.
+
+    Attributes:
+        found: (step, deviation) of each.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.found: list[tuple[int, Deviation]] = []
         self._bills: OrderedDict[int, Bill] = OrderedDict()
 
     def bill(self, step: int) -> Bill | None:
@@ -28,7 +100,7 @@ class Incidents:
         return self._bills.get(step)
 
     def clear(self) -> None:
-        """Forget amended bills; another plan goes on."""
+        """Forget amended bills, because the plan changed."""
         self._bills.clear()
 
     def note(self, bill: Bill) -> None:
@@ -37,13 +109,13 @@ class Incidents:
         if len(self._bills) > _KEPT_BILLS:
             self._bills.popitem(last=False)
         fresh = [(bill.step, d) for d in bill.deviations if d.reason != "blocked"]
-        if fresh and not self.bad_samples:
+        if fresh and not self.found:
             self._warn(bill, fresh[0][1])
-        self.bad_samples += fresh
-        if len({(d.dataset, d.index) for _, d in self.bad_samples}) > self.max_bad:
+        self.found += fresh
+        if len({(d.dataset, d.index) for _, d in self.found}) > self.limit:
             raise LoaderError(
-                f"more than {self.max_bad} samples could not be read; the last was {self.bad_samples[-1][1]}. "
-                "Check the data, or raise max_bad."
+                f"more than {self.limit} samples could not be read; the last was {self.found[-1][1]}. "
+                "Check the data, or raise the limit: on_bad_sample=BadSamplePolicy(..., limit=...)."
             )
 
     def _warn(self, bill: Bill, bad: Deviation) -> None:

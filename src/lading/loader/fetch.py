@@ -1,6 +1,6 @@
 """Read what a bill names and make it a batch, in whichever process.
 
-    WorkOrder (bill)  ─▶  Fetcher  ─▶  Delivery (batch, amended bill or failure)
+    FetchRequest (bill)  ─▶  Fetcher  ─▶  Delivery (batch, amended bill or failure)
 
 The worker gets the bill, not bare indices: epoch and keys travel with it, so
 nothing depends on which worker reads it or what it read before. A sample that
@@ -10,76 +10,74 @@ the next index that can, by policy of its source.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from torch.utils.data._utils.pin_memory import pin_memory
 
 from lading.errors import LadingError, SourceError
 from lading.identity import Bill, Deviation
 from lading.identity.hashing import key64
-from lading.loader.torch.collate import add_names, collate
-from lading.loader.torch.gather import gather_columns, gather_samples, sample_keys
+from lading.loader.bad_samples import Failure
+from lading.loader.gather import Arrays, gather_columns, gather_samples, sample_keys
+from lading.loader.names import missing_names
 from lading.order.parts import Parts
 from lading.order.substitute import substitutes
-from lading.runtime.random_state import isolated_rng
 from lading.source.parts import provides_names
 from lading.source.reader import Reader, reader_of
 
-POLICIES = ("raise", "skip", "substitute")
 _SUBSTITUTE_TRIES = 100
+_READ_TRIES = 3
 
 
-@dataclass(frozen=True)
-class WorkOrder:
-    """What a worker is asked for: a bill, and what must not be used as a substitute."""
+class FetchRequest(NamedTuple):
+    """What a worker is asked for.
+
+    Attributes:
+        bill: The rows to read.
+        names: Key in a dict batch of each name column.
+        blocked: By dataset number, what must not be used as a substitute.
+    """
 
     bill: Bill
-    blocked: Mapping[int, frozenset[int]] = field(default_factory=dict)
+    names: Mapping[str, str]
+    blocked: Mapping[int, frozenset[int]]
 
 
-@dataclass(frozen=True)
-class Failure:
-    """A sample that could not be read, in words that cross process borders."""
+class Delivery(NamedTuple):
+    """A batch, or the failure instead of it.
 
-    dataset: int
-    index: int
-    file: str
-    error: str
-    trace: str
-    source: int
-
-
-@dataclass(frozen=True)
-class Delivery:
-    """A batch; its bill where it departs from the plan; or the failure instead of a batch."""
+    Attributes:
+        batch: The batch.
+        bill: Its bill where it departs from the request.
+        failure: The sample that could not be read.
+        content: The rows of the bill where the batch is no longer just these: it is on devices.
+    """
 
     batch: Any
     bill: Bill | None = None
     failure: Failure | None = None
+    content: Any = None
 
-    def pin_memory(self) -> Delivery:
-        """Return the delivery with its tensors in pinned memory; called by torch's pinning thread."""
-        return dataclasses.replace(self, batch=pin_memory(self.batch))  # type: ignore[no-untyped-call]
+
+class _ReadError(Exception):
+    """Reading failed; the cause is the source's own error."""
 
 
 class Fetcher:
-    """Make batches from work orders; the same in the process and in workers.
+    """Make batches from requests; the same in the process and in workers.
 
     Args:
         sources: The datasets by name.
         seed: Seed of the plan, for keys and substitutes.
-        collate_fn: Makes a batch of samples; None: columns where the sources give them, else as torch collates.
-        names: Key in a dict batch of each name column.
+        collate_fn: Makes a batch of samples; None: columns where the sources give them, else the face's collate.
         policies: What to do about a bad sample, by number of the source.
+        arrays: The face's arrays.
 
     Attributes:
-        parts: The datasets behind the sources, as the plan numbers them; a loader sets it with its plan.
+        parts: The datasets behind the sources, as the plan numbers them; the engine sets it with its plan.
     """
 
     def __init__(
@@ -87,15 +85,16 @@ class Fetcher:
         sources: Mapping[str, Any],
         seed: int,
         collate_fn: Callable[[list[Any]], Any] | None,
-        names: Mapping[str, str],
         policies: tuple[str, ...],
+        arrays: Arrays,
     ) -> None:
         self.sources, self.seed, self.collate_fn = sources, seed, collate_fn
-        self.names, self.policies = names, policies
+        self.policies, self.arrays = policies, arrays
         self.parts: Parts | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in vars(self).items() if k not in ("readers", "in_columns", "keyed", "own_names")}
+        kept = ("sources", "seed", "collate_fn", "policies", "arrays", "parts")
+        return {name: vars(self)[name] for name in kept}
 
     @functools.cached_property
     def readers(self) -> list[Reader]:
@@ -117,44 +116,96 @@ class Fetcher:
         """Whether any source's samples carry names themselves."""
         return any(map(provides_names, self.sources.values()))
 
-    def __call__(self, order: WorkOrder) -> Delivery:
+    @functools.cached_property
+    def random_free(self) -> bool:
+        """Whether nothing that runs here can draw from a global random generator."""
+        collates = self.collate_fn is None or getattr(self.collate_fn, "random_free", False)
+        return bool(collates) and all(r.random_free for r in self.readers)
+
+    def __call__(self, request: FetchRequest) -> Delivery:
         """Fetch a batch."""
         try:
-            return Delivery(self._assemble(order.bill))
+            return Delivery(self._batch(request, request.bill))
+        except _ReadError as error:
+            return self._recover(request, error)
+
+    def _batch(self, request: FetchRequest, bill: Bill) -> Any:
+        if self.random_free:
+            return self._assemble(request, bill)
+        with self._isolated(bill):
+            return self._assemble(request, bill)
+
+    def _isolated(self, bill: Bill) -> Any:
+        from lading.runtime.random_state import isolated_rng  # opens torch
+
+        # 63 bits: torch gives a seed back as a signed number.
+        return isolated_rng(key64(self.seed, "rng", bill.epoch, bill.step, int(bill.slots[0])) >> 1)
+
+    def _assemble(self, request: FetchRequest, bill: Bill) -> Any:
+        try:
+            found = self._read(bill)
+        except Exception as error:
+            raise _ReadError from error
+        if not self.in_columns:
+            found = self._collated(found, bill)
+        if request.names and isinstance(found, dict):
+            self.arrays.finish(found, missing_names(found, bill, request.names, own=self.own_names))
+        return found
+
+    def _read(self, bill: Bill) -> Any:
+        keys = sample_keys(self.seed, bill) if self.keyed else None
+        if self.in_columns:
+            return gather_columns(self.readers, bill, keys, self.arrays)
+        return gather_samples(self.readers, bill, keys)
+
+    def _collated(self, samples: list[Any], bill: Bill) -> Any:
+        try:
+            return (self.collate_fn or self.arrays.collate)(samples)
         except LadingError:
             raise
         except Exception as error:
-            return self._recover(order, error)
-
-    def _assemble(self, bill: Bill) -> Any:
-        keys = sample_keys(self.seed, bill) if self.keyed else None
-        if self.in_columns:
-            batch = gather_columns(self.readers, bill, keys)
-        else:
-            with isolated_rng(key64(self.seed, "rng", bill.epoch, bill.step, int(bill.slots[0]))):
-                batch = (self.collate_fn or collate)(gather_samples(self.readers, bill, keys))
-        return add_names(batch, bill, self.names, own=self.own_names) if self.names else batch
-
-    def _recover(self, order: WorkOrder, error: Exception) -> Delivery:
-        bill = order.bill
-        failures = [f for row in range(len(bill)) if (f := self._attempt(bill, row)) is not None]
-        if not failures:
             raise SourceError(
                 f"batch {bill.batch_id} of step {bill.step} could not be put together, although each of its samples "
                 f"can be read alone: {type(error).__name__}: {error}. Check the collate_fn, and that samples have "
                 "equal keys and shapes."
             ) from error
-        for row, failure in failures:
-            if self.policies[failure.source] == "raise":
-                return Delivery(None, failure=failure)
-            bill = self._replace(order, bill, row, failure, [r for r, _ in failures])
-        return Delivery(self._assemble(bill), bill=bill)
+
+    def _recover(self, request: FetchRequest, error: _ReadError) -> Delivery:
+        bill = request.bill
+        with self._isolated(bill):
+            failures = [f for row in range(len(bill)) if (f := self._attempt(bill, row)) is not None]
+            for row, failure in failures:
+                if self.policies[failure.source] == "raise":
+                    return Delivery(None, failure=failure)
+                bill = self._amended(request, bill, row, failure, {r for r, _ in failures})
+        if not failures:
+            return Delivery(self._read_again(request, error))
+        try:
+            return Delivery(self._batch(request, bill), bill=bill)
+        except _ReadError as again:
+            return Delivery(self._read_again(request, again, bill), bill=bill)
+
+    def _read_again(self, request: FetchRequest, error: _ReadError, amended: Bill | None = None) -> Any:
+        """Read a batch again whose samples can be read one by one: the error may not come again."""
+        bill = amended or request.bill
+        if {self.policies[d] for d in np.unique(bill.source_idx).tolist()} != {"raise"}:
+            for _ in range(_READ_TRIES):
+                try:
+                    return self._batch(request, bill)
+                except _ReadError as found:
+                    error = found
+        cause = error.__cause__
+        raise SourceError(
+            f"batch {bill.batch_id} of step {bill.step} could not be read: {type(cause).__name__}: {cause}. Each of "
+            "its samples can be read alone, so the error may not come again. Resume from the last state, or pass "
+            "on_bad_sample='skip' or 'substitute', which read such a batch again."
+        ) from cause
 
     def _attempt(self, bill: Bill, row: int) -> tuple[int, Failure] | None:
         """Read one row alone; return what went wrong."""
         chosen = bill.select(np.array([row]))
         try:
-            gather_samples(self.readers, chosen, sample_keys(self.seed, chosen))
+            self._read(chosen)
         except Exception as error:
             source = int(chosen.source_idx[0])
             text = f"{type(error).__name__}: {error}"
@@ -163,14 +214,14 @@ class Fetcher:
             return row, Failure(*sample, file, text, traceback.format_exc(), source)
         return None
 
-    def _replace(self, order: WorkOrder, bill: Bill, row: int, failure: Failure, bad_rows: list[int]) -> Bill:
+    def _amended(self, request: FetchRequest, bill: Bill, row: int, failure: Failure, bad_rows: set[int]) -> Bill:
         """Return the bill with a bad row skipped or substituted."""
         slot, was_padding = int(bill.slots[row]), bool(bill.is_padding[row])
         good = next((r for r in range(len(bill)) if r not in bad_rows), None)
         chosen = np.arange(len(bill))
         if self.policies[failure.source] == "skip":
             if good is None:
-                bill = self._substituted(order, bill, row, failure)
+                bill = self._substituted(request, bill, row, failure)
             else:
                 chosen[row] = good
             is_padding = bill.is_padding.copy()
@@ -178,15 +229,15 @@ class Fetcher:
             bill = bill.select(chosen, slots=bill.slots, is_padding=is_padding)
             deviation = Deviation(slot, "skipped", failure.dataset, failure.index, None, failure.error)
         else:
-            bill = self._substituted(order, bill, row, failure)
+            bill = self._substituted(request, bill, row, failure)
             instead = int(bill.idx[row])
             deviation = Deviation(slot, "substituted", failure.dataset, failure.index, instead, failure.error)
         return bill if was_padding else bill.replace(deviations=(*bill.deviations, deviation))
 
-    def _substituted(self, order: WorkOrder, bill: Bill, row: int, failure: Failure) -> Bill:
+    def _substituted(self, request: FetchRequest, bill: Bill, row: int, failure: Failure) -> Bill:
         """Return the bill with the first sample in a bad one's place that can be read."""
-        assert self.parts is not None, "a loader sets the parts with its plan"
-        blocked = order.blocked.get(failure.dataset, frozenset())
+        assert self.parts is not None, "the engine sets the parts with its plan"
+        blocked = request.blocked.get(failure.dataset, frozenset())
         part = self.parts.part(failure.dataset)
         tries = 0
         for candidate in substitutes(part.reach, self.seed, failure.index - part.first):

@@ -1,91 +1,139 @@
-"""Read the rows of a bill as NumPy columns, from any sources, without a framework.
+"""Read the rows of a bill from any sources, one gather per source and column.
 
-source_idx  0 1 1 0        source 0 ─▶ places 0, 3
-rows        7 2 9 4        source 1 ─▶ places 1, 2        interleaved into one batch
+    bill    source_idx  0 1 1 0        source 0 ─▶ rows 0, 3
+            rows        7 2 9 4        source 1 ─▶ rows 1, 2        scattered into one batch
+
+No framework is imported here: what differs between torch and NumPy is asked of
+``Arrays``, which travels to the worker processes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lading.errors import SourceError
+from lading.identity import Bill
 from lading.identity.hashing import key64, keys64
 from lading.source.reader import Reader, split_by_source
-from lading.source.spec import as_array
 
-I64 = NDArray[np.int64]
+U64 = NDArray[np.uint64]
+Part = tuple[int, NDArray[np.int64], Any]
+"""Number of the source, rows of the batch, and the columns of these rows."""
 
 
-def read_columns(
-    readers: Sequence[Reader], source_idx: NDArray[Any], rows: I64, *, seed: int, epoch: int, names: Mapping[int, str]
-) -> Any:
-    """Return the columns of some samples: a dict, a tuple or one array, a row for each sample.
+class Arrays(Protocol):
+    """The arrays of a face. It is picklable, and the same in every process.
 
-    Args:
-        readers: How each source is read.
-        source_idx: Source of each row of the batch.
-        rows: Row in its source of each row of the batch.
-        seed: Seed of the plan, for sources that want randomness.
-        epoch: Epoch of the rows, for the same.
-        names: Name of a dataset in each source, for errors.
+    A column is an array with a row per sample, or anything else with a length (then it is mixed as a list).
     """
-    keyed = any(reader.keyed for reader in readers)
-    keys = keys64(key64(seed, epoch), source_idx, rows) if keyed else None
-    parts = []
-    for source, places in split_by_source(source_idx, len(readers)):
-        part_keys = None if keys is None else keys[places]
-        parts.append((source, places, _part(readers[source], rows[places], epoch, part_keys)))
-    return parts[0][2] if len(parts) == 1 else _interleaved(parts, len(rows), names)
+
+    def columns(self, columns: Any) -> Any:
+        """Return what a source gave as the face's arrays, in the containers that ``collate`` would use."""
+        ...
+
+    def allocate(self, rows: int, like: Any, /) -> Any:
+        """Return an empty array with so many rows of the shape, dtype and device of a column's rows."""
+        ...
+
+    def scatter(self, out: Any, rows: NDArray[np.int64], part: Any, /) -> None:
+        """Write the rows of one source to their places in a batch."""
+        ...
+
+    def collate(self, samples: list[Any]) -> Any:
+        """Make a batch of samples."""
+        ...
+
+    def finish(self, batch: dict[str, Any], names: Mapping[str, NDArray[Any]]) -> None:
+        """Add the name columns to a dict batch; they are copies, the bill keeps its own."""
+        ...
+
+    def nbytes(self, batch: Any) -> int:
+        """Return the bytes of the arrays in a batch."""
+        ...
 
 
-def _part(reader: Reader, indices: I64, epoch: int, keys: Any) -> Any:
-    if reader.columns is not None:
-        return _as_arrays(reader.columns(indices, epoch, keys))
-    return _stacked(reader.samples(indices, epoch, keys))
+def sample_keys(seed: int, bill: Bill) -> U64:
+    """Return a key for each row: a hash of (seed, epoch, source, row)."""
+    return keys64(key64(seed, bill.epoch), bill.source_idx, bill.rows)
 
 
-def _as_arrays(columns: Any) -> Any:
-    if isinstance(columns, Mapping):
-        return {name: _as_arrays(column) for name, column in columns.items()}
-    if isinstance(columns, tuple | list):
-        return tuple(map(_as_arrays, columns))
-    return as_array(columns)
+def gather_columns(readers: Sequence[Reader], bill: Bill, keys: U64 | None, arrays: Arrays) -> Any:
+    """Return the batch of a bill whose sources all give columns."""
+    if len(readers) == 1:
+        return arrays.columns(_columns(readers[0], bill.rows, bill.epoch, keys))
+    parts: list[Part] = []
+    for number, rows in split_by_source(bill.source_idx, len(readers)):
+        part_keys = None if keys is None else keys[rows]
+        parts.append((number, rows, arrays.columns(_columns(readers[number], bill.rows[rows], bill.epoch, part_keys))))
+    return parts[0][2] if len(parts) == 1 else _interleaved(parts, bill, arrays)
 
 
-def _stacked(samples: list[Any]) -> Any:
-    first = samples[0]
-    if isinstance(first, Mapping):
-        return {name: _stacked([sample[name] for sample in samples]) for name in first}
-    if isinstance(first, tuple | list):
-        return tuple(_stacked(list(values)) for values in zip(*samples, strict=True))
-    return np.stack([as_array(sample) for sample in samples])
+def gather_samples(readers: Sequence[Reader], bill: Bill, keys: U64 | None) -> list[Any]:
+    """Return the samples of a bill in row order."""
+    if len(readers) == 1:
+        return readers[0].samples(bill.rows, bill.epoch, keys)
+    samples: list[Any] = [None] * len(bill)
+    for number, rows in split_by_source(bill.source_idx, len(readers)):
+        part_keys = None if keys is None else keys[rows]
+        part = readers[number].samples(bill.rows[rows], bill.epoch, part_keys)
+        for row, sample in zip(rows.tolist(), part, strict=True):
+            samples[row] = sample
+    return samples
 
 
-def _interleaved(parts: Sequence[tuple[int, I64, Any]], size: int, names: Mapping[int, str]) -> Any:
+def _columns(reader: Reader, indices: NDArray[np.int64], epoch: int, keys: U64 | None) -> Any:
+    assert reader.columns is not None
+    return reader.columns(indices, epoch, keys)
+
+
+def _interleaved(parts: Sequence[Part], bill: Bill, arrays: Arrays) -> Any:
     """Put the rows of several sources into one batch, in slot order."""
-    structure = parts[0][2]
-    for number, _, part in parts[1:]:
-        if _shape(part) != _shape(structure):
-            mine, theirs = (names.get(n, str(n)) for n in (parts[0][0], number))
-            raise SourceError(
-                f"datasets {mine!r} and {theirs!r} do not fit into one batch: {_shape(structure)} and {_shape(part)}. "
-                "Give them the same keys, dtypes and shapes."
-            )
-    if isinstance(structure, dict):
-        return {name: _interleaved([(n, r, p[name]) for n, r, p in parts], size, names) for name in structure}
-    if isinstance(structure, tuple):
-        return tuple(_interleaved([(n, r, p[i]) for n, r, p in parts], size, names) for i in range(len(structure)))
-    out = np.empty((size, *structure.shape[1:]), structure.dtype)
+    first, *others = parts
+    for other in others:
+        if _shape(other[2]) != _shape(first[2]):
+            raise _mismatch(bill, first, other)
+    structure = first[2]
+    if isinstance(structure, Mapping):
+        return {name: _interleaved([(n, r, p[name]) for n, r, p in parts], bill, arrays) for name in structure}
+    if isinstance(structure, list | tuple):
+        columns = ([(n, r, p[i]) for n, r, p in parts] for i in range(len(structure)))
+        return type(structure)(_interleaved(column, bill, arrays) for column in columns)
+    if not _is_array(structure):
+        return _mixed(parts, len(bill))
+    out = arrays.allocate(len(bill), structure)
     for _, rows, part in parts:
-        out[rows] = part
+        arrays.scatter(out, rows, part)
     return out
 
 
+def _mixed(parts: Sequence[Part], size: int) -> list[Any]:
+    mixed: list[Any] = [None] * size
+    for _, rows, part in parts:
+        for row, value in zip(rows.tolist(), part, strict=True):
+            mixed[row] = value
+    return mixed
+
+
+def _is_array(column: Any) -> bool:
+    """Say whether rows can be scattered; NumPy's texts and objects are mixed one by one."""
+    return hasattr(column, "shape") and getattr(column.dtype, "kind", "f") in "biufc"
+
+
 def _shape(part: Any) -> str:
-    if isinstance(part, dict):
-        return f"keys {', '.join(sorted(part))}"
-    return f"{len(part)} columns" if isinstance(part, tuple) else f"{part.dtype} rows of shape {part.shape[1:]}"
+    if isinstance(part, Mapping):
+        return f"keys {', '.join(sorted(map(str, part)))}"
+    if isinstance(part, list | tuple):
+        return f"{len(part)} columns"
+    return f"{part.dtype} rows of shape {tuple(part.shape[1:])}" if _is_array(part) else "a column of objects"
+
+
+def _mismatch(bill: Bill, first: Part, other: Part) -> SourceError:
+    mine, theirs = (bill.name_of(int(rows[0])) for rows in (first[1], other[1]))
+    return SourceError(
+        f"datasets {mine!r} and {theirs!r} do not fit into one batch: {_shape(first[2])} and {_shape(other[2])}. "
+        "Give them the same keys, dtypes and shapes, or pass a collate_fn."
+    )

@@ -1,6 +1,6 @@
-"""From a loader's arguments to its plan.
+"""From a request to its plan.
 
-sources, batch size, seed, weights, schedule ... ─▶ make_plan ─▶ Plan
+LoaderRequest (sources, batch size, seed, weights ...) ─▶ make_plan ─▶ Plan
 
 What identifies a source, so that a resume on other data is refused.
 
@@ -15,12 +15,13 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from lading.errors import MixtureError, SourceError
-from lading.identity import fingerprint
+from lading.identity import World, fingerprint
+from lading.loader.request import LoaderRequest, check_plan
 from lading.order.dataset import PlannedDataset
 from lading.order.mixture.request import MixtureRequest, mixture
 from lading.order.mixture.spec import MixtureSpec
@@ -28,10 +29,6 @@ from lading.order.plan import Plan
 from lading.source.parts import parts_of
 from lading.source.protocol import Located
 from lading.source.reader import Reader
-
-if TYPE_CHECKING:
-    from lading.loader.torch.loader import Loader
-
 
 MODES = (None, "sample", "full")
 _SAMPLED = 64
@@ -101,29 +98,30 @@ def feed(state: Any, value: Any) -> None:
         state.update(array.tobytes())
 
 
-def make_plan(loader: Loader, first_batch: int | None = None) -> Plan:
-    """Return the plan that a loader's arguments describe.
+def make_plan(request: LoaderRequest, readers: Sequence[Reader], world: World, first_batch: int | None = None) -> Plan:
+    """Return the plan that a request describes.
 
     Args:
-        loader: The loader.
+        request: What the user asked for.
+        readers: How its sources are read.
+        world: This rank among how many.
         first_batch: Global batch size a resumed run began with: its schedule counts in those steps.
     """
-    given = loader.fingerprint, loader.mean_tokens
-    datasets = tuple(planned_dataset(name, r, *given) for name, r in loader.named_readers())
-    batch = loader.global_batch_size or (loader.rank_batch_size or 0) * loader.world.world_size
-    told = loader.weight_unit, loader.stopping, loader.epoch_samples, loader.lookahead_steps
-    request = MixtureRequest(loader.weights, loader.schedule, loader.temperature, *told)
+    batch = request.global_batch_size or (request.batch_size or 0) * world.world_size
+    if request.plan is not None:
+        check_plan(request.plan, batch, len(readers))
+        return request.plan
+    given = request.fingerprint, request.mean_tokens
+    datasets = tuple(planned_dataset(name, r, *given) for name, r in zip(request.sources, readers, strict=True))
     return Plan(
         datasets=datasets,
         global_batch_size=batch,
-        seed=loader.seed,
-        shuffle=loader.plan_shuffle,
-        block_samples=loader.block_samples,
-        drop_last=loader.drop_last,
-        chunk_batches=loader.chunk_batches,
-        mixture=planned_mixture(
-            datasets, loader.mixture, request, loader.policy, first_batch or batch, loader.drop_last
-        ),
+        seed=request.seed,
+        shuffle=request.plan_shuffle,
+        block_samples=request.window_samples,
+        drop_last=request.drop_last,
+        chunk_batches=request.chunk_batches,
+        mixture=planned_mixture(datasets, request, first_batch or batch),
     )
 
 
@@ -149,34 +147,27 @@ def planned_dataset(
     )
 
 
-def planned_mixture(
-    datasets: Sequence[PlannedDataset], ready: Any, request: MixtureRequest, policy: Any, batch: int, drop_last: bool
-) -> MixtureSpec | None:
+def planned_mixture(datasets: Sequence[PlannedDataset], request: LoaderRequest, batch: int) -> MixtureSpec | None:
     """Return the mixture of a loader's plan, or None where every sample comes once an epoch.
 
     Args:
         datasets: The datasets of the plan.
-        ready: A ``MixtureSpec`` or ``MixtureRequest`` given instead of weights.
-        request: What the loader's arguments ask for.
-        policy: Chooses weights later; without any to begin with, the lengths are the weights.
+        request: What the user asked for; with a policy and no weights to begin with, the lengths are the weights.
         batch: Samples of a global batch.
-        drop_last: Whether incomplete global batches are dropped.
     """
-    if ready is not None and request != MixtureRequest():
-        raise MixtureError("mixture= was given beside weights, schedule or their like: expected one of them.")
-    if isinstance(ready, MixtureSpec):
-        return ready
-    request = ready or request
-    if not request.is_mixture and policy is not None:
-        request = replace(request, temperature=1.0)
-    if not request.is_mixture:
-        if request != MixtureRequest():
-            raise MixtureError(
-                "stopping, epoch_samples, weight_unit and lookahead_steps are about weights, and there are none: every "
-                "sample comes once an epoch. Pass weights=, schedule= or temperature=, or leave them out."
-            )
-        return None
-    return mixture(datasets, request, batch, drop_last)
+    if isinstance(request.mixture, MixtureSpec):
+        return request.mixture
+    asked = request.mixture or MixtureRequest()
+    if not asked.is_mixture and request.policy is not None:
+        asked = replace(asked, temperature=1.0)
+    if asked.is_mixture:
+        return mixture(datasets, asked, batch, request.drop_last)
+    if asked != MixtureRequest():
+        raise MixtureError(
+            "stopping, epoch_samples, weight_unit and lookahead_steps are about weights, and there are none: every "
+            "sample comes once an epoch. Pass weights=, schedule= or temperature=, or leave them out."
+        )
+    return None
 
 
 def first_batch(state: Mapping[str, Any]) -> int | None:

@@ -3,16 +3,16 @@
     version · epoch · position · step · global_batch_size · plan · summary · events · policy · run · attempt · launch
 
 ``run``, ``attempt`` and ``launch`` name the ledger's attempt that the state was taken in: "", -1 and "" without one.
-
 Always the same flat keys; what varies in length is one JSON string (torch's
 distributed checkpoint takes an empty list for a missing key). It speaks of
-batches handed out, never of prefetched ones, and knows nothing of ranks.
+batches yielded, never of prefetched ones, and knows nothing of ranks.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from lading.errors import LadingError, ResumeError
@@ -21,13 +21,24 @@ from lading.order.event import Event, event_from_dict, event_to_dict
 from lading.order.plan_json import differences, summary
 
 STATE_VERSION = 1
+NO_MARK: Mapping[str, Any] = {"run": "", "attempt": -1, "launch": ""}
 _NUMBERS = ("version", "epoch", "position", "step", "global_batch_size")
 _TEXTS = ("plan", "summary", "events")
-# Sizes may change where a run goes on: the change becomes an event of the plan.
+# Sizes may change where a run is resumed: the change becomes an event of the plan.
 _SIZES = ("global_batch_size", "chunk_batches")
 
 
-NO_MARK: Mapping[str, Any] = {"run": "", "attempt": -1, "launch": ""}
+@dataclass(frozen=True)
+class Resume:
+    """What may differ between a saved run and the loader that resumes it.
+
+    Attributes:
+        rebatch: Whether the global batch size may: from there on it is the loader's.
+        changed_plan: Whether seed, data or weights may: the loader's plan is followed from the same step on.
+    """
+
+    rebatch: bool = False
+    changed_plan: bool = False
 
 
 def make_state(
@@ -58,32 +69,29 @@ def loaded_mark(state: Mapping[str, Any]) -> dict[str, Any]:
         raise ResumeError(f"the state is damaged: {error}. Take an older checkpoint.") from error
 
 
-def restored_plan(
-    state: Mapping[str, Any], plan: Plan, *, allow_rebatch: bool = False, allow_changed_plan: bool = False
-) -> tuple[Plan, int]:
-    """Return the plan that goes on from a state, and the step it goes on at.
+def restored_plan(state: Mapping[str, Any], plan: Plan, allowed: Resume) -> tuple[Plan, int]:
+    """Return the plan that resumes from a state, and the step it resumes at.
 
     Args:
         state: What ``make_state`` returned.
         plan: The plan of the loader that loads it, without events.
-        allow_rebatch: Go on with another global batch size from here.
-        allow_changed_plan: Go on although seed, data or weights differ.
+        allowed: What may differ.
     """
     numbers, texts = _checked(state)
     saved = json.loads(texts["summary"])
     changed = differences(saved, summary(plan))
     order_changes = [text for field, text in changed if field not in _SIZES]
-    if order_changes and not allow_changed_plan:
+    if order_changes and not allowed.changed_plan:
         raise ResumeError(
             f"the saved plan differs in {len(order_changes)} place{'s' * (len(order_changes) > 1)}: "
             f"{', '.join(order_changes)}. Samples would repeat or be missed. "
-            "Pass allow_changed_plan=True to go on anyway."
+            "Pass on_resume=Resume(changed_plan=True) to resume anyway."
         )
     events = _events(texts["events"])
-    if order_changes:  # another order: go on at the same step of it
+    if order_changes:  # another order: the same step of it comes next
         return plan, numbers["step"]
     original = _resized(plan, saved).with_events(events)
-    return _rebatched(original, plan, numbers, allow_rebatch), numbers["step"]
+    return _rebatched(original, plan, numbers, allowed), numbers["step"]
 
 
 def _checked(state: Mapping[str, Any]) -> tuple[dict[str, int], dict[str, str]]:
@@ -123,7 +131,7 @@ def _resized(plan: Plan, saved: Mapping[str, Any]) -> Plan:
     return Plan(**{**{f: getattr(plan, f) for f in plan.__dataclass_fields__}, **sizes, "events": ()})
 
 
-def _rebatched(original: Plan, wanted: Plan, numbers: Mapping[str, int], allow_rebatch: bool) -> Plan:
+def _rebatched(original: Plan, wanted: Plan, numbers: Mapping[str, int], allowed: Resume) -> Plan:
     step = numbers["step"]
     at = original.locate(step)
     if at.position != numbers["position"] or at.epoch != numbers["epoch"]:
@@ -132,10 +140,10 @@ def _rebatched(original: Plan, wanted: Plan, numbers: Mapping[str, int], allow_r
             f"{at.position} in epoch {at.epoch}: it is damaged. Take an older checkpoint."
         )
     now, new = original.clock.batch, wanted.global_batch_size
-    if now != new and not allow_rebatch:
+    if now != new and not allowed.rebatch:
         raise ResumeError(
             f"the saved run has global batches of {now} samples, this loader makes {new}. Keep global_batch_size={now} "
-            "(any number of ranks may share it), or pass allow_rebatch=True to go on with the new size from here."
+            "(any number of ranks may share it), or pass on_resume=Resume(rebatch=True) to continue with the new size."
         )
     if now == new and original.clock.chunk_batches == wanted.chunk_batches:
         return original

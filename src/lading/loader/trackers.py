@@ -1,11 +1,13 @@
-"""Those who are told what a loader hands out: trackers, ledgers, or several of them.
+"""Those who are notified of what a loader yields: trackers, ledgers, or several of them.
 
-update(bill)                             every batch, the moment it is handed out
-flush()                                  before a state is taken, so that no checkpoint is ahead of the record
-begin(step, plan, world, loaded) → plan  optional: an iteration starts; a ledger may know of samples blocked since
-mark(step) → {run, attempt, launch}      optional, after flush(): which run, attempt and launch a state is taken in
-event(event)                             optional: the plan changes from a step on
-update(bill, batch)                      where ``wants_batch`` is True: content is recorded too
+    update(bill)                       every batch, the moment it is yielded
+    update(bill, batch)                where ``wants_batch`` is True: content is recorded too
+    flush()                            before a state is taken, so that no checkpoint is ahead of the record
+    begin(step, plan, world, loaded) → plan
+                                       optional: an iteration starts; a ledger may know of samples blocked since
+    event(event)                       optional: the plan changes from a step on
+    mark(step) → {run, attempt, launch}
+                                       optional, after flush(): what a state taken before a step says of its run
 
 ``loaded`` is what the loader resumed from and has not iterated past yet: ``run``, ``attempt``, ``launch`` and ``step``
 of the state, or None where no state was loaded.
@@ -19,6 +21,8 @@ from typing import Any, Protocol, runtime_checkable
 from lading.identity import Bill, World
 from lading.order import Event, Plan
 
+Loaded = Mapping[str, Any] | None
+
 
 @runtime_checkable
 class Tracker(Protocol):
@@ -30,16 +34,9 @@ class Tracker(Protocol):
 
 @runtime_checkable
 class BeginsIterations(Protocol):
-    """A tracker that wants to know where an iteration starts, and may change the plan for it."""
+    """A tracker that is notified where an iteration starts, and may know of events that the plan lacks."""
 
-    def begin(self, step: int, plan: Plan | None, world: World, loaded: Mapping[str, Any] | None) -> Plan | None: ...
-
-
-@runtime_checkable
-class MarksStates(Protocol):
-    """A tracker that names the run, attempt and launch that a state is taken in."""
-
-    def mark(self, step: int, /) -> Mapping[str, Any] | None: ...
+    def begin(self, step: int, plan: Plan, world: World, loaded: Loaded, /) -> Plan | None: ...
 
 
 @runtime_checkable
@@ -49,26 +46,36 @@ class TakesEvents(Protocol):
     def event(self, event: Event, /) -> None: ...
 
 
+@runtime_checkable
+class MarksStates(Protocol):
+    """A tracker that names the run, attempt and launch that a state is taken in."""
+
+    def mark(self, step: int, /) -> Mapping[str, Any] | None: ...
+
+
 class Trackers:
-    """One tracker, several, or none, told as one."""
+    """One tracker, several, or none, notified as one."""
 
     def __init__(self, tracker: Any) -> None:
         self._all = tuple(tracker) if isinstance(tracker, list | tuple) else () if tracker is None else (tracker,)
 
-    def begin(self, step: int, plan: Plan, world: World, loaded: Mapping[str, Any] | None = None) -> Plan:
-        """Notify that an iteration starts at a step, and from which state; return the plan to follow."""
+    def begin(self, step: int, plan: Plan, world: World, loaded: Loaded = None) -> list[Event]:
+        """Notify that an iteration starts at a step, and from which state; return the events that the plan lacks."""
+        events: list[Event] = []
         for tracker in self._all:
             if isinstance(tracker, BeginsIterations):
-                plan = tracker.begin(step, plan, world, loaded) or plan
-        return plan
+                known = tracker.begin(step, plan, world, loaded)
+                mine = (*plan.events, *events)
+                events += [event for event in known.events if event not in mine] if known is not None else []
+        return events
 
-    def mark(self, step: int) -> Mapping[str, Any] | None:
-        """Return the run, attempt and launch that a state before ``step`` is taken in; None without a ledger."""
-        marks = (tracker.mark(step) for tracker in self._all if isinstance(tracker, MarksStates))
-        return next((mark for mark in marks if mark is not None), None)
+    @property
+    def want_batches(self) -> bool:
+        """Whether any of them records content."""
+        return any(getattr(tracker, "wants_batch", False) for tracker in self._all)
 
     def update(self, bill: Bill, batch: Any) -> None:
-        """Tell what was handed out."""
+        """Notify of what was yielded."""
         for tracker in self._all:
             if getattr(tracker, "wants_batch", False):
                 tracker.update(bill, batch)
@@ -76,7 +83,7 @@ class Trackers:
                 tracker.update(bill)
 
     def event(self, event: Event) -> None:
-        """Tell that the plan changes."""
+        """Notify that the plan changes."""
         for tracker in self._all:
             if isinstance(tracker, TakesEvents):
                 tracker.event(event)
@@ -85,3 +92,8 @@ class Trackers:
         """Have everything written down."""
         for tracker in self._all:
             tracker.flush()
+
+    def mark(self, step: int) -> Mapping[str, Any] | None:
+        """Return the run, attempt and launch that a state before ``step`` is taken in; None without a ledger."""
+        marks = (tracker.mark(step) for tracker in self._all if isinstance(tracker, MarksStates))
+        return next((mark for mark in marks if mark is not None), None)

@@ -1,9 +1,9 @@
-"""Arrays that are filled again once nobody holds them.
+"""Arrays that are filled again once they are unused.
 
 A batch of fresh memory costs more in page faults than in copying. But a buffer
-must not change under somebody who still holds the batch (``list(loader)``, a view,
-a torch tensor, a JAX copy under way): all of them hold a reference to the array,
-so an array is free exactly when the shelf's is the only one.
+must not change while a user still holds the batch (``list(loader)``, a view, a torch
+tensor made of the array, a JAX copy under way): all of them hold a reference to the
+array, so an array is free exactly when the shelf's is the only one.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Buffers:
         self._shelf: deque[Columns] = deque()
 
     def borrow(self, shape: Any, make: Callable[[], Columns]) -> Columns:
-        """Return a set of columns that nobody else holds: one from the shelf, or a new one.
+        """Return a set of unused columns: one from the shelf, or a new one.
 
         Args:
             shape: What the columns depend on; sets of another shape are dropped.
@@ -64,5 +64,5 @@ def _references(columns: Columns) -> int:
     return max(sys.getrefcount(array) for array in columns.values())
 
 
-# The answer for a set that nobody else holds: asked once, because Python versions count the question differently.
+# The answer for an unused set: asked once, because Python versions count the question differently.
 _ALONE = _references({"array": np.empty(0)})

@@ -30,6 +30,11 @@ class Columns:
             raise SourceError(f"columns need equal lengths: found {found}. Cut them to the same number of rows.")
         self.columns = columns
 
+    @property
+    def random_free(self) -> bool:
+        """Whether reading draws from no global random generator; a subclass may do more than this class."""
+        return type(self) is Columns
+
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
 

@@ -45,16 +45,18 @@ def reader_of(source: Any, name: str) -> Reader:
             "Streams have no random access; use lading.TaggedIterableDataset, or lading.track on their DataLoader."
         )
     if isinstance(source, TakesKeyedBatches):
-        return Reader(source, _take_keyed(source), _items_of(source), keyed=_wants_keys(source))
+        return Reader(source, _take_keyed(source), _items_of(source), _wants_keys(source), _random_free(source))
     if isinstance(source, np.ndarray):
-        return Reader(source, lambda indices, epoch, keys: source[indices], _items(source))
+        return Reader(source, lambda indices, epoch, keys: source[indices], _items(source), random_free=True)
     known = _torch_reader(source, name)
     if known is not None:
         return known
     # A Hugging Face dataset has a take(n) too, but it means the first n.
     if isinstance(source, TakesBatches) and not type(source).__module__.startswith("datasets."):
-        return Reader(source, lambda indices, epoch, keys: source.take(indices), _items_of(source))
-    return Reader(source, None, _items_of(source), keyed=isinstance(source, KeyedItems) and _wants_keys(source))
+        columns = lambda indices, epoch, keys: source.take(indices)  # noqa: E731
+        return Reader(source, columns, _items_of(source), random_free=_random_free(source))
+    keyed = isinstance(source, KeyedItems) and _wants_keys(source)
+    return Reader(source, None, _items_of(source), keyed, _random_free(source))
 
 
 def _torch_reader(source: Any, name: str) -> Reader | None:
@@ -91,6 +93,11 @@ def _items(source: Any) -> Callable[[I64, int, U64 | None], list[Any]]:
 def _wants_keys(source: Any) -> bool:
     """Say whether a source that is told the epoch wants keys as well; ``wants_keys = False``: the epoch is enough."""
     return bool(getattr(source, "wants_keys", True))
+
+
+def _random_free(source: Any) -> bool:
+    """Say whether a source promises to draw from no global random generator."""
+    return bool(getattr(source, "random_free", False))
 
 
 def _given(keys: U64 | None) -> U64:

@@ -8,13 +8,34 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch.utils.data import ConcatDataset, IterableDataset, Subset, TensorDataset
 
 from lading.errors import SourceError
 from lading.order.dataset import Part
+from lading.source.buffers import Buffers
 from lading.source.columns import Columns
 from lading.source.protocol import Reader
-from lading.source.torch_buffers import Buffers
+
+MIN_BYTES = 1 << 18  # smaller ones come cheaply from the allocator
+
+
+class TensorColumn:
+    """A tensor whose rows are gathered, on its device, into memory that is used again."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self._tensor, self._buffers = tensor, Buffers()
+        self._row = tensor[:1].numel() * tensor.element_size() if len(tensor) else 0
+        self._is_plain = tensor.requires_grad or tensor.device.type != "cpu"
+
+    def select(self, indices: NDArray[np.int64]) -> torch.Tensor:
+        """Gather rows."""
+        rows, size = torch.from_numpy(np.ascontiguousarray(indices)), len(indices) * self._row
+        if self._is_plain or size < MIN_BYTES:
+            return self._tensor.index_select(0, rows.to(self._tensor.device))
+        memory = self._buffers.borrow(size, lambda: {"": np.empty(size, np.uint8)})[""]
+        out = torch.from_numpy(memory).view(self._tensor.dtype).view(len(rows), *self._tensor.shape[1:])
+        return torch.index_select(self._tensor, 0, rows, out=out)
 
 
 def reader_of(source: Any, name: str, inner: Callable[[Any, str], Reader]) -> Reader | None:
@@ -31,17 +52,15 @@ def reader_of(source: Any, name: str, inner: Callable[[Any, str], Reader]) -> Re
             "Use lading.TaggedIterableDataset, or lading.track on its DataLoader."
         )
     if isinstance(source, torch.Tensor):
-        buffers = Buffers(source)
-        return Reader(source, lambda indices, e, k: buffers.select(indices), _rows(source))
+        column = TensorColumn(source)
+        return _reader(source, lambda indices: column.select(indices))
     # Subclasses may do more than select rows, so only the types themselves are taken apart.
     if type(source) is TensorDataset:
-        columns = [Buffers(t) for t in source.tensors]
-        return Reader(source, lambda indices, e, k: tuple(c.select(indices) for c in columns), _rows(source))
+        columns = [TensorColumn(t) for t in source.tensors]
+        return _reader(source, lambda indices: tuple(c.select(indices) for c in columns))
     if type(source) is Columns and all(isinstance(c, torch.Tensor) for c in source.columns.values()):
-        named = {name: Buffers(c) for name, c in source.columns.items()}
-        return Reader(
-            source, lambda indices, e, k: {name: c.select(indices) for name, c in named.items()}, _rows(source)
-        )
+        named = {name: TensorColumn(c) for name, c in source.columns.items()}
+        return _reader(source, lambda indices: {name: c.select(indices) for name, c in named.items()})
     if type(source) is Subset:
         return _subset_reader(source, inner(source.dataset, name))
     return None
@@ -64,6 +83,10 @@ def parts_of(source: Any, inner: Callable[[Any], tuple[Part, ...]]) -> tuple[Par
     return tuple(found)
 
 
+def _reader(source: Any, gather: Callable[[NDArray[np.int64]], Any]) -> Reader:
+    return Reader(source, lambda indices, e, k: gather(indices), _rows(source), random_free=True)
+
+
 def _subset_reader(source: Subset[Any], inner: Reader) -> Reader:
     chosen = np.asarray(source.indices, dtype=np.int64)
     columns = inner.columns
@@ -72,6 +95,7 @@ def _subset_reader(source: Subset[Any], inner: Reader) -> Reader:
         None if columns is None else (lambda indices, e, k: columns(chosen[indices], e, k)),
         lambda indices, e, k: inner.samples(chosen[indices], e, k),
         keyed=inner.keyed,
+        random_free=inner.random_free,
     )
 
 

@@ -51,7 +51,7 @@ class AcceleratedLoader(DataLoaderStateMixin):  # type: ignore[misc]
 
     def __iter__(self) -> Iterator[Any]:
         device = AcceleratorState().device
-        last = self.loader.round_steps()[-1]
+        last = self.loader.iteration_steps()[-1]
         self.begin()
         try:
             for batch, bill in self.loader.with_bills():

@@ -21,6 +21,7 @@ from tests.loader.jax import jax_processes
 from lading.batch import LLMIndexedBatch, llm_batch
 from lading.errors import LoaderError, ResumeError, SourceError
 from lading.loader.jax.loader import JaxLoader
+from lading.loader.state import Resume
 from lading.order import Plan
 from lading.order.mixture.request import MixtureRequest
 from lading.source.columns import Columns
@@ -151,7 +152,7 @@ def test_a_state_of_another_run_is_refused():
     with pytest.raises(ResumeError, match="global batches of 8 samples, this loader makes 4"):
         JaxLoader(table(), 4, seed=1).set_state(state)
     smaller = JaxLoader(table(), 4, seed=1)
-    smaller.set_state(state, allow_rebatch=True)
+    smaller.set_state(state, Resume(rebatch=True))
     assert next(iter(smaller))["x"].shape == (4, 3)
 
 

@@ -18,6 +18,7 @@ from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset, TensorD
 
 from lading.errors import BadSampleError, LoaderError, PlanError, ResumeError, SourceError, WorldError
 from lading.ledger import Ledger
+from lading.loader.state import Resume
 from lading.loader.torch.loader import Loader
 from lading.report import open_run
 from lading.source.columns import Columns
@@ -520,7 +521,7 @@ def test_bad_samples_have_a_limit_and_policies_are_checked():
         list(Loader(Corrupt(20, {1, 2, 3}), 4, on_error="skip", max_bad=1))
     with pytest.raises(SourceError, match="nor can 3 others tried"):
         list(Loader(Corrupt(4, {0, 1, 2, 3}), 4, on_error="substitute"))
-    with pytest.raises(LoaderError, match="on_error has 'ignore': expected one of raise, skip, substitute"):
+    with pytest.raises(LoaderError, match="on_bad_sample has 'ignore': expected one of raise, skip, substitute"):
         Loader(Squares(4), 2, on_error="ignore")
     with pytest.raises(SourceError, match="could not be put together, although each of its samples can be read alone"):
         list(Loader([torch.ones(1), torch.ones(2)], 2))
@@ -535,7 +536,7 @@ def test_states_that_do_not_belong_are_refused_with_each_difference():
         ResumeError, match=r"differs in 2 places: dataset 'code' 10 -> 9 samples, seed 1 -> 2\. Samples"
     ):
         Loader({"code": Squares(9)}, 4, seed=2).load_state_dict(state)
-    Loader({"code": Squares(9)}, 4, seed=2).load_state_dict(state, allow_changed_plan=True)
+    Loader({"code": Squares(9)}, 4, seed=2).load_state_dict(state, Resume(changed_plan=True))
 
     changed = torch.arange(10.0)
     before = Loader(changed, 4, fingerprint="full").state_dict()
@@ -551,9 +552,9 @@ def test_another_global_batch_size_is_an_event():
     state = first.state_dict()
     second = Loader(Squares(40), 7)
 
-    with pytest.raises(ResumeError, match=r"global batches of 4 samples, this loader makes 7.*allow_rebatch=True"):
+    with pytest.raises(ResumeError, match=r"global batches of 4 samples, this loader makes 7.*Resume\(rebatch=True\)"):
         second.load_state_dict(state)
-    second.load_state_dict(state, allow_rebatch=True)
+    second.load_state_dict(state, Resume(rebatch=True))
     rest = take(second, 4)
     later = second.state_dict()
     third = Loader(Squares(40), 7)
@@ -610,7 +611,7 @@ def test_blocked_samples_are_replaced_from_the_next_step_on():
 
     assert resumed.plan.events == loader.plan.events
     assert (0, index) not in [s for batch in rest for s in batch] and head == take(Loader({"code": Squares(20)}, 4), 2)
-    with pytest.raises(LoaderError, match="would change steps already handed out"):
+    with pytest.raises(LoaderError, match="would change steps already yielded"):
         resumed.add_event(loader.plan.events[0])
 
 
@@ -713,14 +714,20 @@ def test_a_loader_that_is_let_go_ends_its_workers_at_once(persistent):
         gc.enable()
 
 
-def test_a_sampler_without_its_loader_says_so():
-    """It is a view; it survives pickling with its loader."""
-    loader = Loader(Squares(10), 4)
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("persistent", [False, True])
+def test_a_loader_that_has_iterated_can_be_pickled(workers, persistent):
+    """The copy is where the original is, and yields the same; its sampler is a view of its own engine."""
+    loader = Loader(Squares(40), 4, num_workers=workers, persistent_workers=persistent and workers > 0)
+    batches = iter(loader)
+    next(batches)
+
     twin = pickle.loads(pickle.dumps(loader))
 
-    assert list(twin.sampler) == list(loader.sampler)
-    with pytest.raises(LoaderError, match="a sampler is a view"):
-        list(Loader(Squares(10), 4).sampler)
+    assert twin.state_dict() == loader.state_dict() and twin.last_bill.batch_id == loader.last_bill.batch_id
+    assert list(twin.sampler) == list(loader.sampler) == list(Loader(Squares(40), 4).sampler)
+    twin.load_state_dict(twin.state_dict())
+    assert same(list(twin), list(batches))
 
 
 def test_workers_fork_beside_a_ledger_in_every_epoch(tmp_path):

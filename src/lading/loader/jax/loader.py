@@ -1,19 +1,22 @@
-"""A loader for JAX: every process reads its own rows, every step is one global batch on the mesh.
+"""The JAX face: every process reads its own rows, every step is one global batch on the mesh.
 
-    plan ─▶ bill of a step ─▶ rows of this process ─▶ gather (a thread, ahead) ─▶ global jax.Arrays
+    engine ─▶ host columns of this process's rows ─▶ convert ─▶ global jax.Arrays
 
-Like the torch loader its only state is a step number, the same in every process;
-it needs no torch. Shapes are static: the last batch of an epoch is padded, and
+It needs no torch. Shapes are static: the last batch of an epoch is padded, and
 says so in ``is_padding``.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from lading.errors import LoaderError, missing_extra
+import numpy as np
+from numpy.typing import NDArray
+
+from lading.errors import missing_extra
 
 try:
     import jax
@@ -22,18 +25,113 @@ except ModuleNotFoundError as error:
     raise missing_extra("jax", "jax", "lading.loader.jax.loader") from error
 
 from lading.identity import Bill, World
-from lading.loader.cursor import Cursor
-from lading.loader.jax.host_rows import read_rows
+from lading.loader.bad_samples import BadSamplePolicy
+from lading.loader.base import EngineLoader
+from lading.loader.engine import Engine
 from lading.loader.jax.placement import Placement
-from lading.loader.planning import planned_dataset, planned_mixture
-from lading.loader.state import make_state, restored_plan
+from lading.loader.numpy import NumpyArrays
+from lading.loader.request import LoaderRequest, WorkerRequest, named_sources
+from lading.loader.state import Resume
 from lading.order import Plan
 from lading.order.mixture.request import MixtureRequest
-from lading.runtime.threads import ahead
-from lading.source.reader import reader_of
+from lading.order.mixture.weights import Weights
+
+I64 = NDArray[np.int64]
 
 
-class JaxLoader:
+class JaxFace:
+    """What the engine asks of JAX: rows follow the mesh, and batches are placed on it.
+
+    Args:
+        mesh: The mesh; None: all devices along one axis.
+        spec: How a batch is cut, rows first.
+        convert: Makes of the host columns what is placed.
+        depth: Placed batches that wait, ready.
+    """
+
+    places = True
+
+    def __init__(
+        self, mesh: Mesh | None, spec: PartitionSpec | None, convert: Callable[[Any], Any] | None, depth: int
+    ) -> None:
+        self.arrays = NumpyArrays(small_names=True)
+        self.depth = depth
+        self._mesh, self._spec, self._convert = mesh, spec, convert
+        self.places_freely = convert is None or bool(getattr(convert, "random_free", False))
+        self._shares: dict[tuple[int, World], _Share] = {}
+
+    def world(self) -> World:
+        """Look this process up among the others; asks JAX, and so starts its backend."""
+        return World(jax.process_index(), jax.process_count())
+
+    def share(self, plan: Plan, step: int, world: World) -> Bill:
+        """Return the rows of this process's devices, and those it answers for."""
+        whole = plan.bill(step, pad=True)
+        return _rows_of(whole, self._share(len(whole), world).rows).replace(world=world)
+
+    def place(self, batch: Any, bill: Bill, batch_rows: int) -> tuple[Any, Bill, Any]:
+        """Make global arrays of the rows that this process's devices hold."""
+        share = self._share(batch_rows, bill.world)
+        local, booked = _taken(batch, share.local), _taken(batch, share.booked)
+        made = local if self._convert is None else self._convert(local)
+        answered = _rows_of(bill, share.booked)
+        if share.is_empty:
+            answered = answered.replace(is_padding=np.ones_like(answered.is_padding), deviations=())
+        return share.placement.place(made, share.device_rows), answered, booked
+
+    def _share(self, batch_rows: int, world: World) -> _Share:
+        found = self._shares.get((batch_rows, world))
+        if found is None:
+            found = _Share.make(Placement.make(self._mesh, self._spec, batch_rows), batch_rows, world)
+            self._shares[batch_rows, world] = found
+        return found
+
+
+@dataclass(frozen=True)
+class _Share:
+    """Which rows of a global batch of some size a process reads, holds and answers for.
+
+    Attributes:
+        placement: Where rows go.
+        rows: Rows that are read: those of its devices, and those it answers for (the same, unless the mesh puts the
+            devices in another order than their processes). None: all.
+        device_rows: Rows that its devices hold.
+        local: Places of these among the rows read; None: all.
+        booked: Places of the rows it answers for among the rows read; None: all.
+        is_empty: Whether it answers for none; one row then stands in, as padding.
+    """
+
+    placement: Placement
+    rows: I64 | None
+    device_rows: I64
+    local: I64 | None
+    booked: I64 | None
+    is_empty: bool
+
+    @classmethod
+    def make(cls, placement: Placement, batch_rows: int, world: World) -> _Share:
+        """Work the rows out."""
+        held = placement.local_rows()
+        start, stop = world.share(batch_rows)
+        answered = np.arange(start, max(stop, start + 1)) % batch_rows
+        rows = np.union1d(held, answered)
+        local, booked = (None if len(part) == len(rows) else np.searchsorted(rows, part) for part in (held, answered))
+        return cls(placement, None if len(rows) == batch_rows else rows, held, local, booked, start == stop)
+
+
+def _rows_of(bill: Bill, rows: I64 | None) -> Bill:
+    """Return some rows of a bill; None: all."""
+    if rows is None:
+        return bill
+    kept = set(bill.slots[rows].tolist()) if bill.deviations else set()
+    return bill.select(rows, deviations=tuple(d for d in bill.deviations if d.slot in kept))
+
+
+def _taken(batch: Any, rows: I64 | None) -> Any:
+    return batch if rows is None else jax.tree_util.tree_map(lambda column: column[rows], batch)
+
+
+class JaxLoader(EngineLoader):
     """Yield the steps of a plan as batches of global ``jax.Array``s.
 
     Args:
@@ -42,16 +140,26 @@ class JaxLoader:
         mesh: The mesh; None: all devices along one axis, ``data``.
         spec: How a batch is cut, rows first; None: rows over the mesh's first axis.
         convert: Makes of the host columns what is placed on the mesh, e.g. ``lading.batch.llm_batch``. None: a dict
-            with the columns and ``idx``, ``dataset_idx``, ``is_padding`` beside them; tuples stay as they are.
-        plan: A ready plan, instead of the arguments below up to ``drop_last``.
+            with the columns and ``idx``, ``dataset_idx``, ``is_padding`` beside them; tuples stay as they are. With an
+            attribute ``random_free = True`` it may run ahead in a thread.
+        plan: A ready plan, instead of the arguments that describe one.
         seed: Same seed, same order, on every machine.
-        shuffle: Whether rows are shuffled.
-        weights: Shares of the datasets, by name.
-        mixture: A ``MixtureSpec`` or ``MixtureRequest`` (schedule, temperature, token weights), instead of ``weights``.
-        chunk_batches: Steps of a chunk. Each iteration then hands out one chunk.
+        shuffle: True, False, or ``"block"`` (windows of ``window_samples`` neighbours, for locality on disk).
+        window_samples: Samples of a window.
+        weights: Shares of the datasets, by name or in order.
+        mixture: Weights with a schedule, a temperature and so on; instead of ``weights``.
+        chunk_batches: Steps of a chunk. Each iteration then yields one chunk.
         drop_last: Whether an incomplete global batch at the end of an epoch is dropped instead of padded.
-        tracker: Anything with ``update(bill)`` and ``flush()``: a BatchTracker, a Ledger.
-        prefetch: Batches that wait on the devices, ready.
+        names: Keys of the name columns in dict batches (``{"idx": "sample_idx"}``), or False for none.
+        collate_fn: Makes host columns of a list of samples.
+        tracker: Anything with ``update(bill)`` and ``flush()``: a BatchTracker, a Ledger, or several of them.
+        on_bad_sample: What to do about a sample that cannot be read: ``raise``, ``skip`` or ``substitute``; by the
+            name of its dataset; or a ``BadSamplePolicy`` with a limit.
+        fingerprint: Content to look at for the plan: None, ``"sample"`` or ``"full"``.
+        prefetch: Batches that wait on the devices, ready, where the sources draw no random numbers.
+        on_resume: What may differ between a saved run and this loader when its state is loaded.
+        num_workers, timeout, worker_init_fn, multiprocessing_context, prefetch_factor, persistent_workers: Worker
+            processes, as in torch; they never fork a process that runs JAX.
     """
 
     def __init__(
@@ -64,118 +172,60 @@ class JaxLoader:
         convert: Callable[[Any], Any] | None = None,
         plan: Plan | None = None,
         seed: int = 0,
-        shuffle: bool = True,
-        weights: Mapping[str, float] | None = None,
+        shuffle: bool | str = True,
+        window_samples: int = 4096,
+        weights: Weights | None = None,
         mixture: Any = None,
         chunk_batches: int | None = None,
         drop_last: bool = False,
+        names: Mapping[str, str] | bool | None = None,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
         tracker: Any = None,
+        on_bad_sample: str | Mapping[str, str] | BadSamplePolicy = "raise",
+        fingerprint: str | None = None,
         prefetch: int = 2,
+        on_resume: Resume | None = None,
+        num_workers: int = 0,
+        timeout: float = 0,
+        worker_init_fn: Callable[[int], None] | None = None,
+        multiprocessing_context: Any = None,
+        prefetch_factor: int | None = None,
+        persistent_workers: bool = False,
     ) -> None:
-        self.sources = dict(sources) if isinstance(sources, Mapping) else {"data": sources}
+        self.sources, self.on_resume = named_sources(sources), on_resume or Resume()
         self.mesh, self.spec, self.convert = mesh, spec, convert
-        self.tracker, self.prefetch = tracker, prefetch
-        self._readers = [reader_of(source, name) for name, source in self.sources.items()]
-        settings = {"seed": seed, "shuffle": "full" if shuffle else "none", "chunk_batches": chunk_batches}
-        shares = mixture, MixtureRequest(weights)
-        self._fresh = plan or self._make_plan(global_batch_size, shares, drop_last=drop_last, **settings)
-        if self._fresh.global_batch_size != global_batch_size or len(self._fresh.datasets) != len(self.sources):
-            raise LoaderError(
-                f"the plan has batches of {self._fresh.global_batch_size} rows from {len(self._fresh.datasets)} "
-                f"datasets, the loader {global_batch_size} from {len(self.sources)}. Make them agree."
-            )
-        self.plan = self._fresh
-        self.last_bill: Bill | None = None
-        self._cursor = Cursor()
-        self._newest: object = None
-
-    def _make_plan(self, batch: int, shares: tuple[Any, MixtureRequest], *, drop_last: bool, **settings: Any) -> Plan:
-        named = zip(self.sources, self._readers, strict=True)
-        datasets = tuple(planned_dataset(name, reader) for name, reader in named)
-        mixed = planned_mixture(datasets, *shares, None, batch, drop_last)
-        return Plan(datasets, batch, drop_last=drop_last, mixture=mixed, **settings)
-
-    @property
-    def world(self) -> World:
-        """This process among how many; asks JAX, and so starts its backend."""
-        return World(jax.process_index(), jax.process_count())
-
-    @property
-    def step(self) -> int:
-        """The next step to hand out."""
-        return self._cursor.next_step
-
-    @property
-    def epoch(self) -> int:
-        """The epoch of the next step."""
-        return self.plan.locate(self.step).epoch
-
-    def __len__(self) -> int:
-        """Return the steps of the whole epoch (or chunk) that the next iteration is about."""
-        first, stop = self._cursor.bounds(self.plan)
-        return stop - first
-
-    def __iter__(self) -> Iterator[Any]:
-        return (batch for batch, _ in self.with_bills())
-
-    def with_bills(self) -> Iterator[tuple[Any, Bill]]:
-        """Yield (global batch, bill) for one epoch or chunk; the bill is this process's share, for a ledger."""
-        steps = self._cursor.begin(self.plan)
-        placement = Placement.make(self.mesh, self.spec, self.plan.clock.batch)
-        self._newest = token = object()
-        return self._handed_out(ahead(self._batches(steps, placement), self.prefetch), steps.stop, token)
-
-    def _handed_out(self, batches: Iterator[Any], stop: int, token: object) -> Iterator[tuple[Any, Bill]]:
-        for batch, bill in batches:
-            if token is self._newest:  # an older iterator no longer moves the loader
-                self._cursor.hand_out(bill.step, stop)
-                self.last_bill = bill
-            for tracker in self._trackers():
-                tracker.update(bill)
-            yield batch, bill
-
-    def _batches(self, steps: range, placement: Placement) -> Iterator[tuple[Any, Bill]]:
-        rows, world, plan = placement.local_rows(), self.world, self.plan
-        for step in steps:
-            whole = plan.bill(step, pad=True)
-            yield placement.place(self._read(whole, rows), rows), plan.bill(step, world=world, pad=True)
-
-    def _read(self, bill: Bill, rows: Any) -> Any:
-        columns = read_rows(self._readers, bill, rows, self.plan.seed)
-        return self.convert(columns) if self.convert is not None else columns
-
-    def set_epoch(self, epoch: int) -> None:
-        """Move to the start of another epoch; the current one is left alone."""
-        if epoch != self.epoch:
-            self._cursor.move_to(self.plan.epoch_start(epoch))
+        request = LoaderRequest(
+            sources=self.sources,
+            global_batch_size=global_batch_size,
+            seed=seed,
+            shuffle=shuffle,
+            window_samples=window_samples,
+            mixture=mixture or MixtureRequest(weights),
+            chunk_batches=chunk_batches,
+            drop_last=drop_last,
+            pad=True,  # shapes are static
+            marks_padding=True,
+            names=names,
+            collate_fn=collate_fn,
+            on_bad_sample=BadSamplePolicy.of(on_bad_sample),
+            fingerprint=fingerprint,
+            prefetch=prefetch,
+            workers=WorkerRequest(
+                num_workers, prefetch_factor, timeout, worker_init_fn, multiprocessing_context, persistent_workers
+            ),
+            plan=plan,
+        )
+        self.engine = Engine(request, JaxFace(mesh, spec, convert, prefetch), tracker)
 
     def get_state(self) -> dict[str, Any]:
-        """Return where the loader stands: the same in every process, and JSON (``orbax.checkpoint.args.JsonSave``)."""
-        for tracker in self._trackers():
-            tracker.flush()
-        return make_state(self.plan, self.step)
+        """Return where the loader is: the same in every process, and JSON (``orbax.checkpoint.args.JsonSave``)."""
+        return self.state_dict()
 
-    def set_state(
-        self, state: Mapping[str, Any] | str | bytes, *, allow_rebatch: bool = False, allow_changed_plan: bool = False
-    ) -> None:
-        """Go on where a state was taken, on any number of processes.
+    def set_state(self, state: Mapping[str, Any] | str | bytes, on_resume: Resume | None = None) -> None:
+        """Resume where a state was taken, on any number of processes.
 
         Args:
             state: What ``get_state`` returned, or its JSON.
-            allow_rebatch: Go on with another global batch size from there.
-            allow_changed_plan: Go on although seed, data or weights differ.
+            on_resume: What may differ; None: what the loader was made with.
         """
-        found = json.loads(state) if isinstance(state, str | bytes) else state
-        self.plan, step = restored_plan(
-            found, self._fresh, allow_rebatch=allow_rebatch, allow_changed_plan=allow_changed_plan
-        )
-        self._cursor.move_to(step)
-        self._newest, self.last_bill = None, None
-
-    state_dict = get_state
-    load_state_dict = set_state
-
-    def _trackers(self) -> tuple[Any, ...]:
-        if self.tracker is None:
-            return ()
-        return tuple(self.tracker) if isinstance(self.tracker, list | tuple) else (self.tracker,)
+        self.load_state_dict(json.loads(state) if isinstance(state, str | bytes) else state, on_resume)

@@ -1,4 +1,4 @@
-"""From samples or columns to the batch the model receives, names beside the data."""
+"""Torch's part of a batch: from samples or columns to tensors, names beside the data."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch.utils.data import default_collate
-
-from lading.identity import Bill
-from lading.loader.names import missing_names
 
 
 def collate(samples: Sequence[Any]) -> Any:
@@ -38,18 +36,34 @@ def as_tensors(columns: Any) -> Any:
     return columns
 
 
-def add_names(batch: Any, bill: Bill, names: Mapping[str, str], *, own: bool) -> Any:
-    """Add the name columns to a dict batch; other batches have their names in the bill only.
+class TorchArrays:
+    """Tensors; a source that gives tensors is read on its device, and its rows stay there."""
 
-    Args:
-        batch: The collated batch.
-        bill: What it holds.
-        names: Key in the batch of each name column.
-        own: Whether samples carry names themselves: then they must be the bill's.
-    """
-    if not isinstance(batch, dict):
-        return batch
-    for key, column in missing_names(batch, bill, names, own=own).items():
-        # A copy: what the caller does to the batch must not reach the bill.
-        batch[key] = torch.from_numpy(column.astype(bool if column.dtype == bool else np.int64))
-    return batch
+    def columns(self, columns: Any) -> Any:
+        """Return what a source gave as tensors."""
+        return as_tensors(columns)
+
+    def allocate(self, rows: int, like: torch.Tensor) -> torch.Tensor:
+        """Return an empty tensor with so many rows."""
+        return like.new_empty((rows, *like.shape[1:]))
+
+    def scatter(self, out: torch.Tensor, rows: NDArray[np.int64], part: torch.Tensor) -> None:
+        """Write the rows of one source to their places in a batch."""
+        out.index_copy_(0, torch.from_numpy(np.ascontiguousarray(rows)).to(out.device), part)
+
+    def collate(self, samples: list[Any]) -> Any:
+        """Collate as torch does."""
+        return collate(samples)
+
+    def finish(self, batch: dict[str, Any], names: Mapping[str, NDArray[Any]]) -> None:
+        """Add the name columns."""
+        for key, values in names.items():
+            batch[key] = torch.from_numpy(values.astype(np.bool_ if values.dtype == np.bool_ else np.int64))
+
+    def nbytes(self, batch: Any) -> int:
+        """Return the bytes of the tensors in a batch."""
+        if isinstance(batch, torch.Tensor):
+            return batch.numel() * batch.element_size()
+        if isinstance(batch, dict):
+            return sum(map(self.nbytes, batch.values()))
+        return sum(map(self.nbytes, batch)) if isinstance(batch, list | tuple) else 0

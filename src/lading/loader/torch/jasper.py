@@ -96,7 +96,7 @@ def create_loader(
     loader.dataset_obj = dataset
     loader.sampler_obj = loader.sampler if distributed else None
     if epoch:
-        loader._cursor.move_to(loader.plan.epoch_start(epoch))  # set_epoch leaves chunked loaders alone
+        loader.move_to(loader.plan.epoch_start(epoch))  # set_epoch leaves chunked loaders alone
     return loader
 
 

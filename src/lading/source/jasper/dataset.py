@@ -171,6 +171,11 @@ class JASPERSteeringDataset(Dataset[dict[str, Tensor]]):
         self._shared, self._negatives_read = SharedSteering(steering, epoch), 0
         LOGGER.info("%s split: %d samples, memory=%.1f MB", split, len(self), self.memory_usage_mb)
 
+    @property
+    def random_free(self) -> bool:
+        """Whether reading draws from no global random generator; a subclass may do more than this class."""
+        return type(self) is JASPERSteeringDataset
+
     def __len__(self) -> int:
         return len(self.split_indices)
 

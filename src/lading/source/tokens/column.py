@@ -65,6 +65,11 @@ class TokenColumn:
             row = first + int(np.argmax(chunk.is_null().to_numpy(zero_copy_only=False)))
             raise SourceError(f"column {self.column!r} holds nothing in row {row}. Filter such rows out.")
 
+    @property
+    def random_free(self) -> bool:
+        """Whether reading draws from no global random generator; a subclass may do more than this class."""
+        return type(self) is TokenColumn
+
     def __len__(self) -> int:
         """Return the number of documents."""
         return int(self._starts[-1]) if self._rows is None else len(self._rows)

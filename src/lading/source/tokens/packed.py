@@ -76,6 +76,11 @@ class PackedRows:
         """Tokens in a row."""
         return self.index.rules.row_length
 
+    @property
+    def random_free(self) -> bool:
+        """Whether reading draws from no global random generator; a subclass may do more than this class."""
+        return type(self) is PackedRows
+
     def __len__(self) -> int:
         """Return the number of rows."""
         return len(self.index)

@@ -60,6 +60,11 @@ class TokenStore:
         if validate if validate is not None else self.tokens.nbytes + self.offsets.nbytes < CHECKED_BELOW_BYTES:
             self.validate()
 
+    @property
+    def random_free(self) -> bool:
+        """Whether reading draws from no global random generator; a subclass may do more than this class."""
+        return type(self) is TokenStore
+
     def __len__(self) -> int:
         """Return the number of documents."""
         return len(self.offsets) - 1

@@ -41,6 +41,7 @@ from lading.errors import ConfigError
 from lading.identity import World
 from lading.identity.agreement import agree
 from lading.ledger.ledger import Ledger
+from lading.loader.state import Resume
 from lading.loader.torch.loader import Loader
 from lading.runtime.files import sync_tree
 from lading.train.deepspeed import checkpoint as checkpoints
@@ -101,7 +102,7 @@ def training_loader(
         collate_fn=collate_fn,
         on_error=args.on_error,
         num_workers=args.dataloader_num_workers,
-        allow_rebatch=args.allow_rebatch,
+        on_resume=Resume(rebatch=args.allow_rebatch, changed_plan=args.allow_changed_plan),
     )
 
 
@@ -330,7 +331,7 @@ class DsTrainer:
         else:
             parent.check(folder, self.world.world_size, engine.zero_optimization_stage())
             engine.load_checkpoint(str(folder.parent), tag=folder.name)
-            self.loader.load_state_dict(parent.loader, allow_changed_plan=self.args.allow_changed_plan)
+            self.loader.load_state_dict(parent.loader)
             self.consumed_samples = parent.consumed_samples
             if not restore_random(folder, self.world.rank):
                 seed_random(self.args.seed, self.world.rank)

@@ -1,0 +1,148 @@
+"""What every loader offers, whatever its framework: all of it is the engine's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+from lading.identity import Bill, Deviation, World
+from lading.loader.engine import Engine
+from lading.loader.state import Resume
+from lading.order import Event, Plan, Reweight
+from lading.order.mixture.weights import Weights
+
+
+class EngineLoader:
+    """The methods of a loader. A face makes the engine and adds its framework's manners.
+
+    Attributes:
+        engine: The engine.
+        on_resume: What may differ between a saved run and this loader.
+    """
+
+    engine: Engine
+    on_resume: Resume
+
+    def __iter__(self) -> Iterator[Any]:
+        return self.engine.iterate(with_bills=False)
+
+    def with_bills(self) -> Iterator[tuple[Any, Bill]]:
+        """Iterate over (batch, bill)."""
+        return self.engine.iterate(with_bills=True)
+
+    def __len__(self) -> int:
+        """Return the batches of the whole epoch or chunk that the next iteration covers, also after a resume."""
+        return len(self.engine.iteration_steps())
+
+    @property
+    def plan(self) -> Plan:
+        """The order of the run, events included; made at first use."""
+        return self.engine.plan
+
+    @property
+    def world(self) -> World:
+        """This rank among how many; looked up at first use, then frozen."""
+        return self.engine.world
+
+    @property
+    def tracker(self) -> Any:
+        """What is notified of every batch yielded: anything with ``update(bill)`` and ``flush()``."""
+        return self.engine.tracker
+
+    @tracker.setter
+    def tracker(self, tracker: Any) -> None:
+        self.engine.tracker = tracker
+
+    @property
+    def last_bill(self) -> Bill | None:
+        """The bill of the batch yielded last."""
+        return self.engine.last_bill
+
+    @property
+    def bad_samples(self) -> list[tuple[int, Deviation]]:
+        """(step, deviation) of every sample that this process could not read."""
+        return self.engine.bad_samples.found
+
+    @property
+    def step(self) -> int:
+        """The next step to yield."""
+        return self.engine.step
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the next step."""
+        return self.plan.locate(self.step).epoch
+
+    @property
+    def chunk(self) -> int | None:
+        """The chunk of the next step, where there are chunks."""
+        return self.plan.locate(self.step).chunk
+
+    def iteration_steps(self) -> range:
+        """Return the steps of the epoch or chunk that the next iteration covers."""
+        return self.engine.iteration_steps()
+
+    def share_of(self, step: int) -> Bill:
+        """Return what this rank gets at a step, before anything is loaded."""
+        return self.engine.share_of(step)
+
+    def bill_at(self, batch_idx: int) -> Bill:
+        """Return the bill of a batch of the current epoch or chunk, for frameworks that pass on only batches.
+
+        Args:
+            batch_idx: Number of the batch in the epoch or chunk that the last batch yielded belongs to.
+        """
+        return self.engine.bill_at(batch_idx)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Move to the start of another epoch; the current one is left alone, chunks ignore it."""
+        self.engine.set_epoch(epoch)
+
+    def move_to(self, step: int) -> None:
+        """Move to a step of the plan without loading a state: nothing that was trained on is undone."""
+        self.engine.move_to(step)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the loader is: the same on every rank, JSON-able, at any time."""
+        return self.engine.state()
+
+    def load_state_dict(self, state: Mapping[str, Any], on_resume: Resume | None = None) -> None:
+        """Resume where a state was taken, on any number of ranks and workers.
+
+        Args:
+            state: What ``state_dict`` returned, on any rank.
+            on_resume: What may differ; None: what the loader was made with.
+        """
+        self.engine.load(state, self.on_resume if on_resume is None else on_resume)
+
+    def peeking(self) -> AbstractContextManager[None]:
+        """Let batches be looked at inside the block without taking them from the run or notifying the tracker."""
+        return self.engine.peeking()
+
+    def add_event(self, event: Event) -> None:
+        """Change the plan from a step on that has not been yielded."""
+        self.engine.add_event(event)
+
+    def reweight(self, weights: Weights, reason: str = "") -> Reweight:
+        """Change the weights of the mixture from the first round of draws after what may be prefetched.
+
+        Every rank must call it after the same step with the same weights. Nothing before the change moves.
+
+        Args:
+            weights: New weights, by name or in order, in the unit of the mixture.
+            reason: Who asked for it, for the ledger.
+        """
+        return self.engine.reweight(weights, reason)
+
+    def block(self, dataset: str | int, indices: Sequence[int], reason: str = "") -> None:
+        """Replace samples by substitutes, from the first step that cannot have been prefetched.
+
+        Every rank must call it after the same step.
+
+        Args:
+            dataset: Name or number of the dataset.
+            indices: The samples.
+            reason: Why, for the ledger.
+        """
+        self.engine.block(dataset, indices, reason)

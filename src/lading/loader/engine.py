@@ -1,0 +1,381 @@
+"""The engine under every loader: what makes a batch accounted for, without a framework.
+
+    request ─▶ plan ─▶ bill of a step ─▶ this process's rows ─▶ fetch (here, in a thread, in workers)
+                                                                  │
+    tracker, cursor, policy, last bill ◀── deliver ◀── place ◀────┘
+
+Its only state is a step number (``Cursor``) and the events of the plan: the
+order is a pure function, so resuming costs microseconds wherever it lands, on
+any number of ranks and workers. A batch counts as delivered the moment it is
+yielded: the cursor advances, the trackers are notified, and only then does
+the caller get it.
+
+What differs between torch, JAX and NumPy is asked of a ``Face``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from lading.errors import LoaderError, WorldError
+from lading.identity import Bill, World
+from lading.identity.hashing import key64
+from lading.loader import planning, reweighting
+from lading.loader.bad_samples import BadSamples, bad_sample_error
+from lading.loader.cursor import Cursor
+from lading.loader.fetch import Delivery, Fetcher, FetchRequest
+from lading.loader.gather import Arrays
+from lading.loader.names import column_keys
+from lading.loader.prefetch import Delivered, in_this_process, placed
+from lading.loader.request import LoaderRequest
+from lading.loader.state import Resume, loaded_mark, make_state, restored_plan
+from lading.loader.trackers import Trackers
+from lading.order import Block, Event, Plan, Reweight
+from lading.order.agreement import agree_on_plan
+from lading.order.mixture.weights import Weights
+from lading.source.reader import Reader
+
+if TYPE_CHECKING:
+    from lading.loader.workers import Workers
+
+_NOTHING: Mapping[int, frozenset[int]] = {}
+
+
+class Face(Protocol):
+    """What the engine asks of a framework, in the process of the training loop.
+
+    Attributes:
+        arrays: Its arrays; they travel to the workers.
+        places: Whether ``place`` has anything to do.
+        places_freely: Whether ``place`` may run in a thread: it draws from no global random generator.
+        depth: Placed batches that wait, ready, where workers fetch.
+    """
+
+    @property
+    def arrays(self) -> Arrays: ...
+    @property
+    def places(self) -> bool: ...
+    @property
+    def places_freely(self) -> bool: ...
+    @property
+    def depth(self) -> int: ...
+
+    def world(self) -> World:
+        """Look this process up among the others."""
+        ...
+
+    def share(self, plan: Plan, step: int, world: World) -> Bill:
+        """Return the rows of a step that this process reads."""
+        ...
+
+    def place(self, batch: Any, bill: Bill, batch_rows: int) -> tuple[Any, Bill, Any]:
+        """Put a batch where it is used: pin it, copy it to devices.
+
+        Args:
+            batch: The rows that this process read.
+            bill: What they are.
+            batch_rows: Rows of a complete global batch at its step.
+
+        Returns:
+            The batch to yield, the rows that this process answers for in the books, and the content of these rows.
+        """
+        ...
+
+
+class Iteration(Iterator[Any]):
+    """The batches of one epoch or chunk, each with its bill.
+
+    Args:
+        engine: The engine whose cursor is advanced.
+        stream: The batches.
+        stop: Step that ends the iteration.
+        with_bills: Whether to yield (batch, bill) or the batch alone.
+    """
+
+    def __init__(self, engine: Engine, stream: Generator[Delivered, None, None], stop: int, with_bills: bool) -> None:
+        self._engine, self._stream, self._stop, self._with_bills = engine, stream, stop, with_bills
+        self._is_ended = False
+
+    def __next__(self) -> Any:
+        if self._is_ended:
+            raise LoaderError(
+                "a newer iteration over this loader took its worker processes: an older one cannot continue. Make a "
+                "loader for each of them, or pass persistent_workers=False."
+            )
+        request, delivery = next(self._stream)
+        if delivery.failure is not None:
+            self._stream.close()  # ends workers and threads now, not when the traceback is forgotten
+            raise bad_sample_error(request.bill, delivery.failure)
+        bill = delivery.bill or request.bill
+        self._engine.deliver(self, bill, delivery, self._stop)
+        return (delivery.batch, bill) if self._with_bills else delivery.batch
+
+    def end(self) -> None:
+        """End an iteration whose workers are needed for a newer one."""
+        self._is_ended = True
+        self._stream.close()
+
+
+class Engine:
+    """Plan, world, cursor, fetching, events and state of a loader.
+
+    Args:
+        request: What the user asked for.
+        face: The framework's part.
+        tracker: Anything with ``update(bill)`` and ``flush()``, or several of them.
+
+    Attributes:
+        last_bill: The bill of the batch yielded last.
+        on_yield: Called with the bill of each batch of the newest iteration, before its user gets it.
+    """
+
+    def __init__(self, request: LoaderRequest, face: Face, tracker: Any = None) -> None:
+        self.request, self.face, self.tracker = request, face, tracker
+        policies = request.on_bad_sample.by_source(request.sources)
+        self.fetcher = Fetcher(request.sources, request.seed, request.collate_fn, policies, face.arrays)
+        _ = self.readers  # refuses what is no source at once
+        self.cursor = Cursor()
+        self.bad_samples = BadSamples(request.on_bad_sample.limit)
+        self.last_bill: Bill | None = None
+        self.on_yield: Callable[[Bill], None] | None = None
+        self._policy = reweighting.PolicyRunner.of(request.policy)
+        self._plan: Plan | None = None
+        self._world: World | None = None
+        self._has_agreed = False  # with the other ranks, on the plan
+        self._workers: Workers | None = None
+        self._newest: weakref.ref[Iteration] | None = None  # weak: dropping the iterator ends its workers
+        self._loaded: dict[str, Any] | None = None  # the state loaded last, until its first batch is yielded
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_workers": None, "_newest": None}
+
+    @property
+    def readers(self) -> Sequence[Reader]:
+        """How each source is read, by number."""
+        return self.fetcher.readers
+
+    @property
+    def tracker(self) -> Any:
+        """What is notified of every batch yielded."""
+        return self._tracker
+
+    @tracker.setter
+    def tracker(self, tracker: Any) -> None:
+        self._tracker, self._trackers = tracker, Trackers(tracker)
+
+    @property
+    def world(self) -> World:
+        """This rank among how many; looked up at first use, then frozen."""
+        if self._world is None:
+            self._world = self.face.world()
+        return self._world
+
+    @property
+    def plan(self) -> Plan:
+        """The order of the run, events included; made at first use."""
+        if self._plan is None:
+            self._plan = planning.make_plan(self.request, self.readers, self.world)
+        return self._plan
+
+    @property
+    def step(self) -> int:
+        """The next step to yield."""
+        return self.cursor.next_step
+
+    def iteration_steps(self) -> range:
+        """Return the steps of the epoch or chunk that the next iteration covers."""
+        return range(*self.cursor.bounds(self.plan))
+
+    def share_of(self, step: int) -> Bill:
+        """Return what this rank answers for at a step, before anything is loaded."""
+        return self.plan.bill(step, world=self.world, pad=self.request.pad)
+
+    def bill_at(self, batch_idx: int) -> Bill:
+        """Return the bill of a batch of the current epoch or chunk, counted from its start."""
+        last = self.last_bill.step if self.last_bill is not None else self.step
+        at = self.plan.locate(last)
+        first = self.plan.epoch_start(at.epoch) if at.chunk is None else self.plan.chunk_start(at.chunk)
+        step = first + batch_idx
+        return self.bad_samples.bill(step) or self.share_of(step)
+
+    def iterate(self, *, with_bills: bool) -> Iteration:
+        """Start an iteration: an epoch or chunk, or the rest of it where a state was loaded."""
+        self._check_world()
+        steps = self.cursor.coming(self.plan)
+        if not self._has_agreed and not self._policy.is_paused:
+            agree_on_plan(self.world, self.plan, steps.start)
+            self._has_agreed = True
+        for event in self._trackers.begin(steps.start, self.plan, self.world, self._loaded):
+            self._plan = self.plan.with_event(event)
+        self._end_older()
+        names = column_keys(self.request.names, self.request.sources.values(), may_pad=self._may_pad())
+        self.fetcher.parts = self.plan.parts
+        stream = self._stream(_requests(weakref.ref(self), steps, names))
+        self.cursor.begin(steps, self.plan)
+        iteration = Iteration(self, stream, steps.stop, with_bills)
+        self._newest = weakref.ref(iteration)
+        return iteration
+
+    def deliver(self, iteration: Iteration, bill: Bill, delivery: Delivery, stop: int) -> None:
+        """Note that a batch is yielded. Only the newest iteration moves the cursor."""
+        is_newest = self._newest is not None and iteration is self._newest()
+        if is_newest:
+            self.cursor.advance(bill.step, stop)
+            self.last_bill = bill
+            if self.on_yield is not None:
+                self.on_yield(bill)
+        self._loaded = None
+        if bill.deviations:
+            self.bad_samples.note(bill)
+        self._trackers.update(bill, delivery.batch if delivery.content is None else delivery.content)
+        if is_newest and self._policy.wants(self.step):
+            chosen = self._policy.choose(self.plan, self.step)
+            if chosen is not None:
+                self.reweight(chosen, type(self.request.policy).__name__)
+
+    def fetch_request(self, step: int, names: Mapping[str, str]) -> FetchRequest:
+        """Return what is asked of a worker for a step."""
+        plan = self.plan
+        blocked = {d: frozenset(table) for d, table in plan.blocked_at(step).items()} if plan.events else _NOTHING
+        return FetchRequest(self.face.share(plan, step, self.world), names, blocked)
+
+    def move_to(self, step: int) -> None:
+        """Move to a step of the plan without loading a state: nothing that was trained on is undone."""
+        self.cursor.move_to(step)
+        self.bad_samples.clear()
+        self.last_bill = None
+
+    def set_epoch(self, epoch: int) -> None:
+        """Move to the start of another epoch; the current one is left alone, chunks ignore it."""
+        if self.request.chunk_batches is None and epoch != self.plan.locate(self.step).epoch:
+            self.cursor.move_to(self.plan.epoch_start(epoch))
+
+    def state(self) -> dict[str, Any]:
+        """Return where the loader is: the same on every rank, JSON-able, at any time."""
+        self._trackers.flush()
+        mark = self._trackers.mark(self.step) or self._loaded
+        return make_state(self.plan, self.step, self._policy.state(), mark)
+
+    def load(self, state: Mapping[str, Any], allowed: Resume) -> None:
+        """Resume where a state was taken, on any number of ranks and workers."""
+        fresh = planning.make_plan(self.request, self.readers, self.world, planning.first_batch(state))
+        plan, step = restored_plan(state, fresh, allowed)
+        mark = loaded_mark(state)
+        self._policy.load(state.get("policy", ""))
+        self._plan, self._loaded, self._has_agreed = plan, mark, False
+        self.move_to(step)
+
+    @contextlib.contextmanager
+    def peeking(self) -> Iterator[None]:
+        """Let batches be looked at inside the block without taking them from the run or notifying trackers."""
+        kept = self.cursor.snapshot(), self.tracker, self.last_bill, self._loaded, self._newest
+        self.tracker, self._policy.is_paused = None, True
+        try:
+            yield
+        finally:
+            self._policy.is_paused = False
+            snapshot, self.tracker, self.last_bill, self._loaded, self._newest = kept
+            self.cursor.restore(snapshot)
+
+    def add_event(self, event: Event) -> None:
+        """Change the plan from a step on that has not been yielded."""
+        if event.step < self.step:
+            raise LoaderError(
+                f"a {event.kind} at step {event.step} would change steps already yielded; the loader is at step "
+                f"{self.step}. Events act from the next step on."
+            )
+        self._plan = self.plan.with_event(event)
+        self._trackers.event(event)
+
+    def reweight(self, weights: Weights, reason: str = "") -> Reweight:
+        """Change the weights of the mixture from the first round of draws after what may be prefetched."""
+        event = reweighting.reweighted(self.plan, self.step, weights, self.world, reason)
+        self.add_event(event)
+        return event
+
+    def block(self, dataset: str | int, indices: Sequence[int], reason: str = "") -> None:
+        """Replace samples by substitutes, from the first step that cannot have been prefetched."""
+        number = self.plan.number_of(dataset)
+        self.add_event(Block(self.step, number, tuple(map(int, indices)), reason))
+
+    def _stream(self, requests: Iterator[FetchRequest]) -> Generator[Delivered, None, None]:
+        if self.request.workers.num_workers == 0:
+            prefetch = reweighting.capped_prefetch(self.plan, self.request.prefetch)
+            may_run_ahead = self.fetcher.random_free and (self.face.places_freely or not self.face.places)
+            fetch = self._fetch_and_place if self.face.places else self.fetcher
+            return in_this_process(fetch, requests, prefetch, self.face.arrays.nbytes if may_run_ahead else None)
+        stream = self._worker_processes().run(requests)
+        if not self.face.places:
+            return stream
+        return placed(stream, self._placed, self.face.depth if self.face.places_freely else 0)
+
+    def _worker_processes(self) -> Workers:
+        from lading.loader.workers import Workers  # opens torch
+
+        asked = self.request.workers
+        stays = asked.persistent and not self._policy.is_paused  # batches that are only looked at disturb no others
+        if self._workers is None or not stays:
+            made = Workers(
+                self.fetcher,
+                num_workers=asked.num_workers,
+                seed=self.request.seed,
+                context=asked.context,
+                prefetch_factor=reweighting.capped_prefetch_factor(self.plan, asked),
+                timeout=asked.timeout,
+                worker_init_fn=asked.worker_init_fn,
+                persistent=stays,
+            )
+            if not stays:
+                return made
+            self._workers = made
+        return self._workers
+
+    def _end_older(self) -> None:
+        """End an iteration that shares its workers with the one to come."""
+        older = self._newest() if self._newest is not None else None
+        if older is not None and self.request.workers.persistent and not self._policy.is_paused:
+            older.end()
+
+    def _fetch_and_place(self, request: FetchRequest) -> Delivery:
+        return self._placed(self.fetcher(request), request)
+
+    def _placed(self, delivery: Delivery, request: FetchRequest) -> Delivery:
+        if delivery.failure is not None:
+            return delivery
+        bill = delivery.bill or request.bill
+        with contextlib.nullcontext() if self.face.places_freely else self._isolated(bill):
+            batch, bill, content = self.face.place(delivery.batch, bill, self.plan.clock.batch_at(bill.step))
+        return Delivery(batch, bill, None, content if self._trackers.want_batches else None)
+
+    def _isolated(self, bill: Bill) -> contextlib.AbstractContextManager[None]:
+        from lading.runtime.random_state import isolated_rng  # opens torch
+
+        return isolated_rng(key64(self.request.seed, "place", bill.epoch, bill.step) >> 1)
+
+    def _may_pad(self) -> bool:
+        if self.request.marks_padding or "skip" in self.fetcher.policies:
+            return True
+        short = not self.request.drop_last and self.plan.epoch_samples % self.plan.clock.batch > 0
+        return short and (self.request.pad or (self.world.world_size > 1 and self.request.pad is None))
+
+    def _check_world(self) -> None:
+        now = self.face.world()
+        if now != self.world:
+            raise WorldError(
+                f"this loader began as rank {self.world.rank} of {self.world.world_size} and is now rank {now.rank} of "
+                f"{now.world_size}. Make the loader after the process group, or pass world=World(rank, world_size)."
+            )
+
+
+def _requests(reference: weakref.ref[Engine], steps: range, names: Mapping[str, str]) -> Iterator[FetchRequest]:
+    """Yield the requests of some steps without keeping the engine alive: persistent workers keep this."""
+    for step in steps:
+        engine = reference()
+        if engine is None:
+            return
+        request = engine.fetch_request(step, names)
+        del engine
+        yield request

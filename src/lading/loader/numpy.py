@@ -1,0 +1,203 @@
+"""The NumPy face: plain arrays, no framework.
+
+for batch, bill in NumpyLoader({"code": code, "prose": prose}, batch_size=32).with_bills():
+    batch["x"], batch["idx"], batch["dataset_idx"]
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lading.identity import Bill, World
+from lading.loader.bad_samples import BadSamplePolicy
+from lading.loader.base import EngineLoader
+from lading.loader.engine import Engine
+from lading.loader.request import LoaderRequest, WorkerRequest, named_sources
+from lading.loader.state import Resume
+from lading.order import Plan
+from lading.order.mixture.request import MixtureRequest
+from lading.order.mixture.weights import Weights
+from lading.source.spec import as_array
+
+
+class NumpyArrays:
+    """NumPy arrays; tensors become arrays.
+
+    Args:
+        small_names: Whether the name columns have 32 bits where these are enough, as JAX wants them.
+    """
+
+    def __init__(self, *, small_names: bool = False) -> None:
+        self.small_names = small_names
+
+    def columns(self, columns: Any) -> Any:
+        """Return what a source gave as arrays; lists become tuples."""
+        if isinstance(columns, Mapping):
+            return {name: self.columns(column) for name, column in columns.items()}
+        if isinstance(columns, tuple | list):
+            return tuple(map(self.columns, columns))
+        return as_array(columns)
+
+    def allocate(self, rows: int, like: NDArray[Any]) -> NDArray[Any]:
+        """Return an empty array with so many rows."""
+        return np.empty((rows, *like.shape[1:]), like.dtype)
+
+    def scatter(self, out: NDArray[Any], rows: NDArray[np.int64], part: NDArray[Any]) -> None:
+        """Write the rows of one source to their places in a batch."""
+        out[rows] = part
+
+    def collate(self, samples: list[Any]) -> Any:
+        """Stack samples; containers and dataclasses keep their type, texts stay a list.
+
+        >>> NumpyArrays().collate([{"x": 1, "s": "a"}, {"x": 2, "s": "b"}])
+        {'x': array([1, 2]), 's': ['a', 'b']}
+        """
+        first = samples[0]
+        if isinstance(first, Mapping):
+            return {name: self.collate([sample[name] for sample in samples]) for name in first}
+        if isinstance(first, str | bytes):
+            return samples
+        if isinstance(first, tuple | list):
+            columns = (self.collate(list(values)) for values in zip(*samples, strict=True))
+            return type(first)(*columns) if hasattr(first, "_fields") else tuple(columns)
+        if dataclasses.is_dataclass(first) and not isinstance(first, type):
+            fields = [f.name for f in dataclasses.fields(first)]
+            return dataclasses.replace(first, **{f: self.collate([getattr(s, f) for s in samples]) for f in fields})
+        return np.stack([as_array(sample) for sample in samples])
+
+    def finish(self, batch: dict[str, Any], names: Mapping[str, NDArray[Any]]) -> None:
+        """Add the name columns."""
+        for key, values in names.items():
+            batch[key] = values.astype(self._dtype(values))
+
+    def _dtype(self, values: NDArray[Any]) -> Any:
+        if values.dtype == np.bool_:
+            return np.bool_
+        fits = self.small_names and (not values.size or int(values.max()) < 1 << 31)
+        return np.int32 if fits else np.int64
+
+    def nbytes(self, batch: Any) -> int:
+        """Return the bytes of the arrays in a batch."""
+        if isinstance(batch, np.ndarray):
+            return batch.nbytes
+        if isinstance(batch, dict):
+            return sum(map(self.nbytes, batch.values()))
+        return sum(map(self.nbytes, batch)) if isinstance(batch, list | tuple) else 0
+
+
+class NumpyFace:
+    """What the engine asks of NumPy: nothing is placed anywhere.
+
+    Args:
+        world: Who this process is; None: looked up.
+        pad: Whether the last, incomplete batch is filled up.
+    """
+
+    places, places_freely, depth = False, True, 0
+
+    def __init__(self, world: World | None, pad: bool | None) -> None:
+        self.arrays = NumpyArrays()
+        self._world, self._pad = world, pad
+
+    def world(self) -> World:
+        """Look this process up among the others."""
+        return self._world or World.current()
+
+    def share(self, plan: Plan, step: int, world: World) -> Bill:
+        """Return the slots of this rank."""
+        return plan.bill(step, world=world, pad=self._pad)
+
+    def place(self, batch: Any, bill: Bill, batch_rows: int) -> tuple[Any, Bill, Any]:
+        """Return a batch as it is."""
+        return batch, bill, batch
+
+
+class NumpyLoader(EngineLoader):
+    """Load batches of NumPy arrays that can be accounted for; no framework is imported.
+
+    Args:
+        sources: One dataset, or several by name. Anything with ``__len__`` and ``__getitem__``.
+        batch_size: Samples of a batch on each rank.
+        global_batch_size: Samples of a step, all ranks together; instead of ``batch_size``.
+        seed: Same seed, same order, on every machine.
+        shuffle: True, False, or ``"block"`` (windows of ``window_samples`` neighbours, for locality on disk).
+        window_samples: Samples of a window.
+        weights: Shares of the datasets, by name or in order; an epoch is then the sum of their lengths.
+        mixture: Weights with a schedule, a temperature and so on; instead of ``weights``.
+        chunk_batches: Batches of a chunk. Each iteration then yields one chunk.
+        drop_last: Whether an incomplete global batch at the end of an epoch is dropped.
+        pad: Whether the last, incomplete batch is filled up with marked rows. None: only with several ranks.
+        names: Keys of the name columns in dict batches (``{"idx": "sample_idx"}``), or False for none.
+        collate_fn: Makes a batch of a list of samples.
+        tracker: Anything with ``update(bill)`` and ``flush()``: a BatchTracker, a Ledger, or several of them.
+        on_bad_sample: What to do about a sample that cannot be read: ``raise``, ``skip`` or ``substitute``; by the
+            name of its dataset; or a ``BadSamplePolicy`` with a limit.
+        fingerprint: Content to look at for the plan: None, ``"sample"`` or ``"full"``.
+        world: Who this process is; default: the process group, else the environment.
+        prefetch: Batches to gather ahead in a thread, without workers; None: where batches are large and used slowly.
+        on_resume: What may differ between a saved run and this loader when its state is loaded.
+        num_workers, timeout, worker_init_fn, multiprocessing_context, prefetch_factor, persistent_workers: Worker
+            processes, as in torch.
+
+    Example:
+        >>> loader = NumpyLoader({"numbers": np.arange(10)}, batch_size=4, shuffle=False)
+        >>> [batch.tolist() for batch in loader]
+        [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    """
+
+    def __init__(
+        self,
+        sources: Any,
+        batch_size: int | None = None,
+        *,
+        global_batch_size: int | None = None,
+        seed: int = 0,
+        shuffle: bool | str = True,
+        window_samples: int = 4096,
+        weights: Weights | None = None,
+        mixture: Any = None,
+        chunk_batches: int | None = None,
+        drop_last: bool = False,
+        pad: bool | None = None,
+        names: Mapping[str, str] | bool | None = None,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        tracker: Any = None,
+        on_bad_sample: str | Mapping[str, str] | BadSamplePolicy = "raise",
+        fingerprint: str | None = None,
+        world: World | None = None,
+        prefetch: int | None = None,
+        on_resume: Resume | None = None,
+        num_workers: int = 0,
+        timeout: float = 0,
+        worker_init_fn: Callable[[int], None] | None = None,
+        multiprocessing_context: Any = None,
+        prefetch_factor: int | None = None,
+        persistent_workers: bool = False,
+    ) -> None:
+        self.on_resume = on_resume or Resume()
+        request = LoaderRequest(
+            sources=named_sources(sources),
+            batch_size=batch_size,
+            global_batch_size=global_batch_size,
+            seed=seed,
+            shuffle=shuffle,
+            window_samples=window_samples,
+            mixture=mixture or MixtureRequest(weights),
+            chunk_batches=chunk_batches,
+            drop_last=drop_last,
+            pad=pad,
+            names=names,
+            collate_fn=collate_fn,
+            on_bad_sample=BadSamplePolicy.of(on_bad_sample),
+            fingerprint=fingerprint,
+            prefetch=prefetch,
+            workers=WorkerRequest(
+                num_workers, prefetch_factor, timeout, worker_init_fn, multiprocessing_context, persistent_workers
+            ),
+        )
+        self.engine = Engine(request, NumpyFace(world, pad), tracker)

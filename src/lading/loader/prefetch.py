@@ -1,0 +1,60 @@
+"""Fetch in this process: when a batch is asked for, or ahead of it in a thread.
+
+    requests ─▶ fetch ─▶ place ─────────────────────▶ deliveries     small batches; code that may draw random numbers
+    requests ─▶ thread: fetch ─▶ place, ahead ──────▶ deliveries     big columns in memory
+    workers  ─▶ thread: place, ahead ───────────────▶ deliveries     pinning, copies to a device
+
+All give the same deliveries in the same order. Code that may draw from the
+global random generators never runs in a thread: it would race with training.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterator
+from typing import Any
+
+from lading.loader.fetch import Delivery, FetchRequest
+from lading.runtime.threads import ahead
+
+Delivered = tuple[FetchRequest, Delivery]
+Fetch = Callable[[FetchRequest], Delivery]
+PREFETCH = 2
+PREFETCH_BYTES = 1 << 20  # below this a batch is quicker to gather than to pass between threads
+
+
+def in_this_process(
+    fetch: Fetch, requests: Iterator[FetchRequest], prefetch: int | None, size_of: Callable[[Any], int] | None
+) -> Generator[Delivered, None, None]:
+    """Fetch without workers: when asked for, or ahead in a thread where that hides something.
+
+    Args:
+        fetch: Makes the batches.
+        requests: What to fetch.
+        prefetch: Batches to fetch ahead; None: ``PREFETCH``, as soon as batches are large and their user takes a
+            while. A user that only takes batches is served faster without a thread.
+        size_of: Returns the bytes of a batch; None: batches are always fetched when asked for.
+    """
+    if size_of is None:
+        prefetch = 0
+    for request in requests:
+        start = time.perf_counter()
+        delivery = fetch(request)
+        ready = time.perf_counter()
+        is_large = prefetch is None and size_of is not None and size_of(delivery.batch) >= PREFETCH_BYTES
+        yield request, delivery
+        del delivery  # a batch is held no longer than its user holds it
+        is_used_slowly = is_large and time.perf_counter() - ready > (ready - start) / 2
+        depth = PREFETCH if is_used_slowly else prefetch
+        if depth:
+            yield from ahead(((request, fetch(request)) for request in requests), depth)
+
+
+def placed(
+    deliveries: Generator[Delivered, None, None], place: Callable[[Delivery, FetchRequest], Delivery], depth: int
+) -> Generator[Delivered, None, None]:
+    """Place what workers deliver, ``depth`` batches ahead in a thread."""
+    try:
+        yield from ahead(((request, place(delivery, request)) for request, delivery in deliveries), depth)
+    finally:
+        deliveries.close()
