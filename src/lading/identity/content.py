@@ -1,21 +1,37 @@
-"""Hash what a sample holds, the same on every machine and in every process.
+"""One hash of content: of a sample, and of every row of a batch at once.
 
-    sample ──▶ walk its parts in order ──▶ type, shape, bytes of each ──▶ 64 bits
+    sample  {"x": [1.5, 2.5], "y": 7}              ──▶ content_hash     16 hex digits
+    batch   {"x": [B, 2] float32, "y": [B] int64}  ──▶ content_hashes   uint64 [B]
 
-Equal content, equal hash, whether it is a tensor or an array. Used for ids
-that follow a sample when its dataset is reordered, and to see in an audit
-whether two workers read the same thing.
+The same definition serves both: a sample and the row that a plain collate makes of it have the same hash, in any
+framework and on every machine. Structure counts: type, shape, length and name of every part go in, so that no two
+structures run into one. One changed byte in one row changes that row's hash and no other.
+
+Columns of numbers are hashed whole, without a loop over rows; strings and objects one by one. ``CONTENT_VERSION`` is
+part of every hash: a change of the definition is a change of the version.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lading.errors import SourceError
+from lading.identity.hashing import fold, key64, mix64, text64
+from lading.runtime.arrays import host
+
+CONTENT_VERSION = 2
+
+# The columns that a loader adds: they say who, not what.
+NAME_COLUMNS = frozenset({"idx", "dataset_idx", "is_padding"})
+
+U64 = NDArray[np.uint64]
+_INT64 = range(-(1 << 63), 1 << 63)
 
 
 def content_hash(sample: Any) -> str:
@@ -29,45 +45,135 @@ def content_hash(sample: Any) -> str:
     Raises:
         SourceError: A part is of a type whose bytes mean nothing outside this process.
     """
-    state = hashlib.blake2b(digest_size=8)
-    _feed(state, sample)
-    return state.hexdigest()
+    return f"{int(_of_sample(sample)[0]):016x}"
 
 
-def _feed(state: hashlib.blake2b, part: Any) -> None:
-    if part is None or isinstance(part, bool | int | float | complex):
-        _mark(state, "scalar", repr(part).encode())
-    elif isinstance(part, str):
-        _mark(state, "text", part.encode())
-    elif isinstance(part, bytes | bytearray | memoryview):
-        _mark(state, "bytes", bytes(part))
-    elif isinstance(part, Mapping):
-        _mark(state, "mapping", str(len(part)).encode())
-        for key in sorted(part, key=str):
-            _feed(state, str(key))
-            _feed(state, part[key])
-    elif isinstance(part, list | tuple):
-        _mark(state, "sequence", str(len(part)).encode())
-        for item in part:
-            _feed(state, item)
-    else:
-        array = _as_array(part)
-        _mark(state, f"array {array.dtype.str} {array.shape}", np.ascontiguousarray(array).tobytes())
+def content_hashes(batch: Any, rows: int, *, without: Collection[str] = NAME_COLUMNS) -> U64:
+    """Return one hash for each row of a batch.
+
+    Args:
+        batch: A dict, tuple, list or dataclass of columns, nested as they may be, or one column.
+        rows: Rows of the batch.
+        without: Columns of a dict that do not count.
+
+    Raises:
+        SourceError: A column has another number of rows, or holds what has no content hash.
+    """
+    if isinstance(batch, Mapping):
+        batch = {name: column for name, column in batch.items() if name not in without}
+    return _of_column(batch, rows, "")
 
 
-def _mark(state: hashlib.blake2b, kind: str, content: bytes) -> None:
-    # Lengths go in as well, so that no two structures run into one.
-    state.update(f"{kind} {len(content)} ".encode())
-    state.update(content)
+def contents_hash(samples: Iterable[Any]) -> str:
+    """Return 16 hex digits that stand for the content of samples in their order."""
+    total = np.full(1, key64(CONTENT_VERSION, "samples"), dtype=np.uint64)
+    for sample in samples:
+        total = fold(total, _of_sample(sample))
+    return f"{int(total[0]):016x}"
 
 
-def _as_array(part: Any) -> np.ndarray:
-    if hasattr(part, "detach"):
-        part = part.detach().cpu()
-        if str(part.dtype) == "torch.bfloat16":
-            part = part.float()  # NumPy has no bfloat16; every value has its float32
+def _of_sample(part: Any) -> U64:
+    """Return the hash of one sample, or of a part of it, as a column of one row."""
+    if isinstance(part, str):
+        return _of_bytes("string", part.encode("utf-8", "surrogatepass"))
+    if isinstance(part, bytes | bytearray | memoryview):
+        return _of_bytes("bytes", bytes(part))
+    if part is None:
+        return _of_bytes("none", b"")
+    if isinstance(part, int) and part not in _INT64:
+        return _of_bytes("integer", str(part).encode())
+    if (named := _named(part)) is not None:
+        return _of_mapping({name: _of_sample(value) for name, value in named.items()}, 1)
+    if isinstance(part, list | tuple):
+        return _of_sequence([_of_sample(item) for item in part], 1)
+    array = _as_array(part)
+    if array.dtype.kind in "US":
+        return _of_sample(array.item() if array.ndim == 0 else array.tolist())
+    return _of_numbers(array[np.newaxis])
+
+
+def _of_column(column: Any, rows: int, name: str) -> U64:
+    """Return the hash of each row of a column, or of columns side by side."""
+    if (named := _named(column)) is not None:
+        return _of_mapping({key: _of_column(value, rows, key) for key, value in named.items()}, rows)
+    if isinstance(column, list | tuple):
+        if _are_columns(column, rows):
+            parts = [_of_column(item, rows, f"{name}[{place}]") for place, item in enumerate(column)]
+            return _of_sequence(parts, rows)
+        _check_rows(len(column), rows, name)
+        return _of_items(column)
+    array = _as_array(column)
+    _check_rows(len(array) if array.ndim else -1, rows, name)
+    return _of_items(array.tolist()) if array.dtype.kind in "US" else _of_numbers(array)
+
+
+def _named(part: Any) -> dict[str, Any] | None:
+    if isinstance(part, Mapping):
+        return {str(name): value for name, value in part.items()}
+    if dataclasses.is_dataclass(part) and not isinstance(part, type):
+        return {field.name: getattr(part, field.name) for field in dataclasses.fields(part)}
+    return None
+
+
+def _are_columns(values: Sequence[Any], rows: int) -> bool:
+    """Say whether a list holds columns of so many rows each, and not one item for each row."""
+    return bool(values) and all(_is_column(value, rows) for value in values)
+
+
+def _is_column(value: Any, rows: int) -> bool:
+    if isinstance(value, str | bytes):
+        return False
+    if isinstance(value, list | tuple) and _are_columns(value, rows):
+        return True
     try:
-        array = np.asarray(part)
+        return _named(value) is not None or len(value) == rows
+    except TypeError:
+        return False
+
+
+def _of_items(items: Sequence[Any]) -> U64:
+    return np.concatenate([np.empty(0, np.uint64), *(_of_sample(item) for item in items)])
+
+
+def _of_mapping(parts: Mapping[str, U64], rows: int) -> U64:
+    total = _begin("mapping", len(parts), rows)
+    for name in sorted(parts):
+        total = fold(fold(total, np.full(rows, text64(name), dtype=np.uint64)), parts[name])
+    return total
+
+
+def _of_sequence(parts: Sequence[U64], rows: int) -> U64:
+    total = _begin("sequence", len(parts), rows)
+    for part in parts:
+        total = fold(total, part)
+    return total
+
+
+def _of_bytes(kind: str, content: bytes) -> U64:
+    word = int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
+    return fold(_begin(kind, len(content), 1), np.full(1, word, dtype=np.uint64))
+
+
+def _of_numbers(array: NDArray[Any]) -> U64:
+    rows, dtype = len(array), array.dtype.newbyteorder("<")
+    flat = np.ascontiguousarray(array, dtype=dtype).reshape(rows, -1) if array.size else np.empty((rows, 0), dtype)
+    width = flat.shape[1] * dtype.itemsize
+    padded = np.zeros((rows, -(-width // 8) * 8), dtype=np.uint8)
+    if width:
+        padded[:, :width] = flat.view(np.uint8).reshape(rows, width)
+    words = padded.view(np.dtype("<u8")).astype(np.uint64, copy=False)
+    keys = mix64(np.arange(1, words.shape[1] + 1, dtype=np.uint64) * np.uint64(key64("content") | 1))
+    sums = mix64(words ^ keys).sum(axis=1, dtype=np.uint64)
+    return fold(_begin(f"{dtype.str}{array.shape[1:]}", width, rows), sums)
+
+
+def _begin(kind: str, size: int, rows: int) -> U64:
+    return np.full(rows, key64(CONTENT_VERSION, kind, size), dtype=np.uint64)
+
+
+def _as_array(part: Any) -> NDArray[Any]:
+    try:
+        array = host(part)
     except (TypeError, ValueError) as error:
         raise _unknown(part) from error
     if array.dtype.hasobject:
@@ -75,8 +181,16 @@ def _as_array(part: Any) -> np.ndarray:
     return array
 
 
+def _check_rows(found: int, rows: int, name: str) -> None:
+    if found != rows:
+        raise SourceError(
+            f"column {name!r} of the batch has {found if found >= 0 else 'no'} rows, its bill has {rows}: the content "
+            "of each sample cannot be determined. Pass the batch as it came from the loader."
+        )
+
+
 def _unknown(part: Any) -> SourceError:
     return SourceError(
-        f"a sample holds a {type(part).__name__}, which has no content hash: expected tensors, arrays, numbers, text, "
-        "bytes, or dicts and lists of them. Pass ids=[...] with an id for each sample instead."
+        f"a sample holds a {type(part).__name__}, which has no content hash: expected tensors, arrays, numbers, "
+        "strings, bytes, or dicts, lists and dataclasses of them. Convert it. Pass ids=[...] where it is to be named."
     )

@@ -26,8 +26,8 @@ from typing import Any
 
 from lading.errors import ConfigError, LedgerError
 from lading.identity import Bill, World
+from lading.identity.content import content_hashes
 from lading.ledger.attempts import Launch, launch_token, open_attempt, process_identity
-from lading.ledger.content import content_hashes
 from lading.ledger.description import Description, blocks_to_honour, describe, enter_attempt, read_events, record_event
 from lading.ledger.rows import MOST_OPEN, Fate, Rows, warm_up
 from lading.ledger.run_folder import LEDGER_VERSION, RunFolder

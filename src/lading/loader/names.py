@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from lading.errors import LoaderError, SourceError
 from lading.identity import Bill
 from lading.identity.sample import DATASET_IDX, IDX, IS_PADDING, NAME_COLUMNS
+from lading.runtime.arrays import host
 from lading.source.parts import provides_names
-from lading.source.spec import as_array
 
 
 def column_keys(names: Mapping[str, str] | bool | None, sources: Iterable[Any], *, may_pad: bool) -> dict[str, str]:
@@ -63,7 +63,7 @@ def missing_names(batch: Mapping[str, Any], bill: Bill, keys: Mapping[str, str],
                 f'Pass names={{"{name}": "sample_{name}"}} to choose another key, or names=False to add none.'
             )
         else:
-            _check_same(key, as_array(batch[key]), columns[name], bill)
+            _check_same(key, host(batch[key]), columns[name], bill)
     return missing
 
 

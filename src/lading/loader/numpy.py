@@ -22,7 +22,7 @@ from lading.loader.state import Resume
 from lading.order import Plan
 from lading.order.mixture.request import MixtureRequest
 from lading.order.mixture.weights import Weights
-from lading.source.spec import as_array
+from lading.runtime.arrays import host
 
 
 class NumpyArrays:
@@ -41,7 +41,7 @@ class NumpyArrays:
             return {name: self.columns(column) for name, column in columns.items()}
         if isinstance(columns, tuple | list):
             return tuple(map(self.columns, columns))
-        return as_array(columns)
+        return host(columns)
 
     def allocate(self, rows: int, like: NDArray[Any]) -> NDArray[Any]:
         """Return an empty array with so many rows."""
@@ -68,7 +68,7 @@ class NumpyArrays:
         if dataclasses.is_dataclass(first) and not isinstance(first, type):
             fields = [f.name for f in dataclasses.fields(first)]
             return dataclasses.replace(first, **{f: self.collate([getattr(s, f) for s in samples]) for f in fields})
-        return np.stack([as_array(sample) for sample in samples])
+        return np.stack([host(sample) for sample in samples])
 
     def finish(self, batch: dict[str, Any], names: Mapping[str, NDArray[Any]]) -> None:
         """Add the name columns."""

@@ -11,16 +11,17 @@ samples, ``"full"``: all), because datasets may augment at random.
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lading.errors import MixtureError, SourceError
 from lading.identity import World, fingerprint
+from lading.identity.content import contents_hash
 from lading.loader.request import LoaderRequest, check_plan
 from lading.order.dataset import PlannedDataset
 from lading.order.mixture.request import MixtureRequest, mixture
@@ -66,36 +67,13 @@ def _content(reader: Reader, mode: str) -> str:
         chosen = np.unique(np.linspace(0, max(length - 1, 0), min(_SAMPLED, length)).astype(np.int64))
     else:
         chosen = np.arange(length, dtype=np.int64)
-    state = hashlib.blake2b(digest_size=8)
+    return contents_hash(sample for part in _samples(reader, chosen) for sample in part)
+
+
+def _samples(reader: Reader, chosen: NDArray[np.int64]) -> Iterator[list[Any]]:
     for start in range(0, len(chosen), _CHUNK):
         indices = chosen[start : start + _CHUNK]
-        keys = np.zeros(len(indices), dtype=np.uint64)
-        for sample in reader.samples(indices, 0, keys):
-            feed(state, sample)
-    return state.hexdigest()
-
-
-def feed(state: Any, value: Any) -> None:
-    """Feed a sample's content to a hash, the same on every machine."""
-    if isinstance(value, Mapping):
-        for key in sorted(value, key=str):
-            state.update(f"k{key}\0".encode())
-            feed(state, value[key])
-    elif isinstance(value, list | tuple):
-        state.update(f"l{len(value)}\0".encode())
-        for item in value:
-            feed(state, item)
-    elif isinstance(value, str | bytes):
-        state.update(b"s" + (value.encode() if isinstance(value, str) else value) + b"\0")
-    elif hasattr(value, "__dataclass_fields__"):
-        feed(state, {name: getattr(value, name) for name in value.__dataclass_fields__})
-    else:
-        array = np.ascontiguousarray(value.numpy(force=True) if hasattr(value, "numpy") else value)
-        if array.dtype.kind == "O":
-            state.update(repr(value).encode())
-            return
-        state.update(f"{array.dtype.str}{array.shape}\0".encode())
-        state.update(array.tobytes())
+        yield reader.samples(indices, 0, np.zeros(len(indices), dtype=np.uint64))
 
 
 def make_plan(request: LoaderRequest, readers: Sequence[Reader], world: World, first_batch: int | None = None) -> Plan:

@@ -11,6 +11,7 @@ import sys
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lading.errors import SourceError
 
@@ -93,8 +94,25 @@ def running_maximum(array: Any) -> Any:
     return np.maximum.accumulate(array, axis=-1)
 
 
-def host(array: Any) -> Any:
-    """Return an array of any framework as NumPy; the same memory where that is possible."""
+def host(array: Any) -> NDArray[Any]:
+    """Return an array of any framework as NumPy; the same memory where that is possible.
+
+    Types that NumPy lacks (bfloat16, float8) become float32, which has every value of theirs.
+    """
     if framework(array) == "torch":
-        return array.detach().cpu().numpy()
-    return np.asarray(array)
+        return _host_of_tensor(array)
+    found = np.asarray(array)
+    # JAX brings types of its own to NumPy; to NumPy they are bytes without meaning.
+    return found.astype(np.float32) if found.dtype.kind == "V" and "float" in found.dtype.name else found
+
+
+def _host_of_tensor(tensor: Any) -> NDArray[Any]:
+    try:
+        found: NDArray[Any] = tensor.numpy()
+    except (TypeError, RuntimeError):  # on a device, with a gradient, or of a type that NumPy lacks
+        kept = tensor.detach().cpu()
+        try:
+            found = kept.numpy()
+        except TypeError:
+            found = kept.float().numpy()
+    return found

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lading.errors import BatchError
+from lading.runtime.arrays import host
 
 PROVENANCE = ("idx", "dataset_idx", "is_padding")
 
@@ -79,7 +80,7 @@ def validate_batch(
     """
     _check_keys(batch, spec, strict)
     _check_shapes(batch, spec)
-    arrays = {key: as_array(batch[key]) for key in spec.fields}
+    arrays = {key: host(batch[key]) for key in spec.fields}
     name_row = name_row or (lambda row: f"row {row} of the batch")
     for key, wanted in spec.fields.items():
         if wanted.finite and arrays[key].dtype.kind == "f":
@@ -88,15 +89,6 @@ def validate_batch(
     for key, wanted in spec.fields.items():
         _check_range(key, arrays[key], wanted, name_row)
     return True
-
-
-def as_array(values: Any) -> NDArray[Any]:
-    """Return values of any framework as a NumPy array; a tensor on another device comes to the host."""
-    if hasattr(values, "detach"):
-        values = values.detach().cpu()
-        if str(values.dtype) == "torch.bfloat16":  # NumPy has no such type
-            values = values.float()
-    return np.asarray(values)
 
 
 def _check_keys(batch: Any, spec: BatchSpec, strict: bool) -> None:

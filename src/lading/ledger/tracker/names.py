@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from lading.errors import SourceError
 from lading.identity import Bill
+from lading.runtime.arrays import host
 
 # Datasets and indices, one row a sample. A plain tuple: this is made for every batch.
 Names = tuple[NDArray[np.integer], NDArray[np.integer]]
@@ -39,7 +40,7 @@ def names_in(batch: Any) -> Names | None:
     documents, pieces = getattr(batch, "document_idx", None), getattr(batch, "sequence_idx", None)
     if documents is None or pieces is None:
         return None
-    return _documents(_array(documents), _array(pieces))
+    return _documents(host(documents), host(pieces))
 
 
 def _names(datasets: Any, indices: Any, is_padding: Any) -> Names:
@@ -48,7 +49,7 @@ def _names(datasets: Any, indices: Any, is_padding: Any) -> Names:
         raise _uneven(len(indices), len(datasets), "dataset_idx")
     if is_padding is None:
         return datasets, indices
-    is_real = ~_array(is_padding).astype(bool).ravel()
+    is_real = ~host(is_padding).astype(bool).ravel()
     if len(is_real) != len(indices):
         raise _uneven(len(indices), len(is_real), "is_padding")
     return datasets[is_real], indices[is_real]
@@ -74,7 +75,7 @@ def _documents(documents: NDArray[Any], pieces: NDArray[Any]) -> Names:
 
 
 def _column(values: Any, name: str) -> NDArray[np.integer]:
-    array = values if type(values) is np.ndarray else _array(values)
+    array = values if type(values) is np.ndarray else host(values)
     if array.ndim != 1:
         array = array.ravel()
     if array.dtype.kind not in "iu":
@@ -85,16 +86,3 @@ def _column(values: Any, name: str) -> NDArray[np.integer]:
             "Keep other ids in a column of their own (lading.TaggedDataset puts them into 'id')."
         )
     return array
-
-
-def _array(values: Any) -> NDArray[Any]:
-    to_numpy = getattr(values, "numpy", None)
-    if to_numpy is None:
-        return np.asarray(values)
-    found: NDArray[Any]
-    try:
-        found = to_numpy()
-    except (TypeError, RuntimeError):
-        # A tensor on a device, or one that requires a gradient, says no at first.
-        found = values.detach().cpu().numpy()
-    return found

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from lading.errors import SourceError
+from lading.runtime.arrays import host
 
 MAX_BITS = 24
 
@@ -101,7 +102,7 @@ def _minmax(x: np.ndarray) -> np.ndarray:
 
 def _values(x: Any) -> np.ndarray:
     """Return values as float32 or float64, whatever holds them; the caller's array is not touched."""
-    array = np.asarray(x.detach().cpu() if _is_tensor(x) else x)
+    array = host(x)
     return array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)
 
 

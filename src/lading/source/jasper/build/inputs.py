@@ -22,8 +22,8 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 
 from lading.errors import SourceError
+from lading.runtime.arrays import host
 from lading.source.jasper.pt import load
-from lading.source.spec import as_array
 
 I64 = NDArray[np.int64]
 F32 = NDArray[np.float32]
@@ -131,8 +131,8 @@ def _vectors_of(given: Any, thing: str, pairs: Pairs) -> NDArray[Any] | None:
     if callable(given):
         if texts is None:
             raise SourceError(f"a function was given to embed each {thing}, but pairs hold {thing} numbers, not texts.")
-        return as_array(given(texts))
-    return _from_file(Path(given), thing, texts) if isinstance(given, str | Path) else as_array(given)
+        return host(given(texts))
+    return _from_file(Path(given), thing, texts) if isinstance(given, str | Path) else host(given)
 
 
 def _table(given: Any) -> pa.Table:
@@ -272,7 +272,7 @@ def _from_file(path: Path, thing: str, texts: Sequence[str] | None) -> NDArray[A
         except (ValueError, OSError, EOFError) as error:
             raise SourceError(f"{path} cannot be read as .npy: {error}.") from error
     if path.suffix == ".pt":
-        return as_array(load(path))
+        return host(load(path))
     if path.suffix == ".parquet":
         return _from_parquet(path, texts)
     raise SourceError(f"{path.name} holds no embeddings, expected .npy, .pt or .parquet.")
