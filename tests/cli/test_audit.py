@@ -57,7 +57,7 @@ def test_sound_loader_holds(capsys):
     assert lading("audit", "audited_loaders:ready") == 0
 
 
-def test_finding_is_told_with_evidence_and_mending_line(capsys):
+def test_finding_is_printed_with_evidence_and_fixing_line(capsys):
     """Exit code 1, and the fault in plain words."""
     assert lading("audit", "audited_loaders:cut", "--epochs", "3") == 1
 
@@ -75,7 +75,7 @@ def test_json_is_for_programs(capsys):
     assert answer["loader"] == "audited_loaders:cut"
     (finding,) = answer["findings"]
     assert finding["fault"] == "dropped tail"
-    assert set(finding) == {"fault", "message", "evidence", "mend"}
+    assert set(finding) == {"fault", "message", "evidence", "fix"}
 
 
 def test_loader_is_made_for_every_rank(capsys):

@@ -149,7 +149,7 @@ def _floats(option: str, text: str | None, count: int) -> list[float]:
 
 
 def _embedding(name: str | None, texts: Mapping[str, list[str] | None], dimensions: int, seed: int) -> Any:
-    """Return the function that embeds texts: ours, or the one somebody names."""
+    """Return the function that embeds texts: ours, or the one the user names."""
     if name is None:
         return None
     if name == "tfidf":

@@ -188,8 +188,8 @@ def plan(
     as_json: Json = False,
 ) -> None:
     """What a run would draw from each dataset, before anything runs."""
-    planned, told = read_plan(config)
-    found = forecast(planned, steps_until(planned, until or told))
+    planned, asked = read_plan(config)
+    found = forecast(planned, steps_until(planned, until or asked))
     if picture is not None:
         _draw(found, picture)
     worn = [d.dataset for d in found.datasets if max_passes is not None and d.passes > max_passes]

@@ -20,8 +20,8 @@ Config = Annotated[str, typer.Argument(help="YAML file of the run.", metavar="CO
 Assignments = Annotated[
     list[str] | None, typer.Option("--set", help="Change a value: train.train_chunk_size=500.", metavar="KEY=VALUE")
 ]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on from the run directory's last checkpoint.")]
-Checkpoint = Annotated[str | None, typer.Option("--checkpoint", help="Go on from this checkpoint.", metavar="FILE")]
+Resume = Annotated[bool, typer.Option("--resume", help="Resume from the run directory's last checkpoint.")]
+Checkpoint = Annotated[str | None, typer.Option("--checkpoint", help="Resume from this checkpoint.", metavar="FILE")]
 PrintConfig = Annotated[bool, typer.Option("--print-config", help="Show the configuration as it would be used.")]
 
 

@@ -1,4 +1,4 @@
-"""Partitions whose loaders hand out one chunk at a time.
+"""Partitions whose loaders yield one chunk at a time.
 
     epoch of the trainer      0         1         2         3
     training chunk         ▓▓▓░░░░   ░░░▓▓▓░   ░░░░░░▓   ▓▓▓░░░░     all the data, then the next pass
@@ -110,7 +110,7 @@ class ChunkedSequenceDataset(SequenceDataset):
         return {**self._states, **{name: loader.state_dict() for name, (_, loader) in self._loaders.items()}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where a state was taken; loaders that are not made yet will when they are."""
+        """Resume where a state was taken; loaders that are not made yet will when they are."""
         for name, value in state.items():
             if name in self._loaders:
                 self._loaders[name][1].load_state_dict(value)
@@ -123,7 +123,7 @@ class ChunkedSequenceDataset(SequenceDataset):
             return super()._loader(name, loader)
         arguments = self.arguments(name, loader)
         if name not in self._loaders or self._loaders[name][0] != arguments:
-            # a trainer may ask again every epoch; the chunks must go on where they were
+            # a trainer may ask again every epoch; the chunks must continue where they were
             size = self.explicit_train_chunk_size if name == "train" else self.explicit_val_chunk_size
             made = ChunkedDataLoader(dataset, chunk_size=size or partition_size(dataset), **with_resume(arguments))
             if name in self._states:

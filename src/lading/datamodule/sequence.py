@@ -79,7 +79,7 @@ class SequenceDataset:
         self.dataset_train, self.dataset_val = random_split(self.dataset_train, sizes, generator=generator)
 
     def train_dataloader(self, **loader: Any) -> Any:
-        """Return the training loader: shuffled, unless told otherwise."""
+        """Return the training loader: shuffled, unless ``shuffle`` says otherwise."""
         return self._loader("train", loader)
 
     def val_dataloader(self, **loader: Any) -> Any:

@@ -1,6 +1,6 @@
 """One way to speak to NumPy, torch and JAX arrays, without importing what is not loaded.
 
-An array can only come from a framework that somebody has loaded, so its type is
+An array can only come from a framework that is loaded already, so its type is
 looked up in ``sys.modules``. The three namespaces share enough names (``full_like``,
 ``concatenate``, ``cumsum`` with ``axis``, ``int32``) that the rest needs no branches.
 """

@@ -1,4 +1,4 @@
-"""Open the doors that need a framework only when somebody goes through them.
+"""Open the doors that need a framework only when they are used.
 
 __getattr__, __dir__ = lazy_names(__name__, {"Loader": "lading.loader.torch.loader"})
 """

@@ -3,7 +3,7 @@
     shown("code\\x1b[2J")    code\\x1b[2J, as eight visible characters after "code"
 
 Names of datasets, reasons, file names and decoded samples may hold escape
-sequences, control characters, bidi overrides or characters nobody can see.
+sequences, control characters, bidi overrides or invisible characters.
 A terminal obeys them, a browser reorders the line. They are shown instead.
 """
 

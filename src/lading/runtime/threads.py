@@ -3,7 +3,7 @@
     thread   ── work ──│ between two pieces of work │── work ──
     fork                      here, and only here
 
-A forked child inherits every lock as it stands at that moment, and a lock held
+A forked child inherits every lock as it is at that moment, and a lock held
 by a thread that does not come along is never released. So our background
 threads do each piece of their work inside ``Busy``, and a fork waits (a few
 seconds at the most) until none of them is busy.

@@ -2,7 +2,7 @@
 
     row        a a a b b c c ·
     perturb          x x            every token of one document
-    compare    = = = ~ ~ = = ·      its own outputs must change, nobody else's may
+    compare    = = = ~ ~ = = ·      its own outputs must change, no other's may
 
 The leak that people keep finding: an attention mask, a convolution, a recurrent
 state or a normalisation that reaches over the border of a document.
@@ -44,7 +44,7 @@ def assert_isolated(
     allowed = tolerance * max(1.0, float(np.abs(before).max(initial=0)))
     if np.abs(_outputs(model, batch, segments) - before).max(initial=0) > allowed:
         raise AssertionError(
-            "the model answers the same batch differently each time, so a leak cannot be told from chance. "
+            "the model answers the same batch differently each time, so a leak cannot be distinguished from chance. "
             "Switch dropout off (model.eval()), or pass a fixed key."
         )
     has_two = segments.max(axis=1) >= 2

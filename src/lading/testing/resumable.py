@@ -12,7 +12,7 @@ import numpy as np
 
 
 def assert_resumable(make_loader: Callable[[], Any], *, rounds: int = 1, every: int = 1) -> None:
-    """Assert that a loader stopped after any batch and restored in a fresh one goes on as if nothing had happened.
+    """Assert that a loader stopped after any batch and restored in a fresh one continues as if nothing had happened.
 
     Args:
         make_loader: Makes the loader anew each time; it must have ``state_dict`` and ``load_state_dict``.

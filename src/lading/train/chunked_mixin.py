@@ -104,7 +104,7 @@ class ChunkedTrainingMixin:
         return {} if self._chunked is None else self._chunked.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where a state was taken."""
+        """Resume where a state was taken."""
         if self.chunked_training_enabled:
             self.setup_chunked_training()
             assert self._chunked is not None

@@ -18,7 +18,7 @@ from lading.ledger.tracker.tracker import BatchTracker
 
 
 class RepeatingLoader:
-    """Hand out a loader's batches for ever.
+    """Yield a loader's batches for ever.
 
     >>> batches = RepeatingLoader([{"idx": [0], "dataset_idx": [0]}], use_batch_tracker=True)
     >>> for _ in range(3):
@@ -26,7 +26,7 @@ class RepeatingLoader:
     >>> batches.batch_tracker.n_samples_per_dataset
     {0: 3}
 
-    A torch sampler with ``set_epoch`` and a truthy ``shuffle`` is told each new epoch; a Lading loader goes on to its
+    A torch sampler with ``set_epoch`` and a truthy ``shuffle`` is given each new epoch; a Lading loader moves to its
     next epoch by itself.
 
     Args:
@@ -48,7 +48,7 @@ class RepeatingLoader:
 
     @property
     def data_iter(self) -> Iterator[Any]:
-        """The pass going on. Begun at first use, so that a state can be loaded after the loader was wrapped."""
+        """The current pass. Begun at first use, so that a state can be loaded after the loader was wrapped."""
         if self._data_iter is None:
             self._data_iter = iter(self.loader)
         return self._data_iter

@@ -124,7 +124,7 @@ def save_checkpoint(
     random = [torch.empty_like(own) for _ in range(loader.world.world_size)]
     state = loader.state_dict()  # the ledger of this process is on disk now
     if len(random) > 1:
-        distributed.all_gather(random, own)  # nobody goes on before all have come here
+        distributed.all_gather(random, own)  # no rank continues before all are here
     else:
         random = [own]
     if loader.world.rank == 0:

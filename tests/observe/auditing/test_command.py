@@ -231,15 +231,15 @@ SOUND = {
 
 
 @pytest.mark.parametrize("name", FAULTY)
-def test_planted_fault_is_found_with_evidence_and_a_mending_line(name):
-    """Each fault is named, with what was seen and the line that mends it."""
+def test_planted_fault_is_found_with_evidence_and_a_fixing_line(name):
+    """Each fault is named, with what was seen and the line that fixes it."""
     fault, make = FAULTY[name]
 
     findings = audit(make())
 
     found = [f for f in findings if f.fault == fault]
     assert len(found) == 1, findings
-    assert all(f.message and f.evidence and f.mend for f in findings)
+    assert all(f.message and f.evidence and f.fix for f in findings)
 
 
 @pytest.mark.parametrize("name", SOUND)
@@ -325,7 +325,7 @@ MENDED = {
 
 
 @pytest.mark.parametrize("name", MENDED)
-def test_mending_line_mends(name):
+def test_the_fixing_line_fixes(name):
     """With the line of the finding the fault is gone."""
     assert FAULTY[name][0] not in [f.fault for f in audit(MENDED[name]())]
 
@@ -336,7 +336,7 @@ def test_set_epoch_can_be_part_of_the_loop():
 
     assert [f.fault for f in audit(loader)] == [SAME_ORDER]
     assert audit(loader, set_epoch=True) == []
-    assert "set_epoch(epoch)" in audit(loader)[0].mend
+    assert "set_epoch(epoch)" in audit(loader)[0].fix
 
 
 def test_stream_that_wants_the_epoch_is_told_or_found():
@@ -386,7 +386,7 @@ def test_several_ranks_in_the_environment_are_a_fault_without_a_distributed_samp
 
     assert finding.fault == REPEATED
     assert "ranks 0, 1" in finding.evidence
-    assert "DistributedSampler(dataset)" in finding.mend
+    assert "DistributedSampler(dataset)" in finding.fix
 
 
 def test_audit_takes_nothing_from_the_run():
@@ -445,7 +445,7 @@ def test_misuse_is_named():
         audit(5)
     with pytest.raises(LoaderError, match="found a empty list"):
         audit([])
-    with pytest.raises(LoaderError, match="Endless has no length, so nobody can say whether all of it is reached"):
+    with pytest.raises(LoaderError, match="Endless has no length, so whether all of it is reached is unknown"):
         audit(DataLoader(Endless(), 4, sampler=range(8)))
     with pytest.raises(LoaderError, match="epochs is 0: expected at least 1"):
         audit(DataLoader(numbers()), epochs=0)

@@ -60,11 +60,11 @@ def _story(console: Console, folder: Path, steps: int, as_json: bool) -> dict[st
     _title(console, "Train", "a small byte model, chunk by chunk, until the plug is pulled")
     killed = _train(watch, folder, steps, chunk_steps, kill_at=_between_checkpoints(steps * 11 // 20))
     console.print(f"[bold red]kill -9 {killed['pid']}[/]  after step {killed['step']}, in the middle of a chunk.")
-    _title(console, "Resume", "a new process goes on from the last checkpoint")
+    _title(console, "Resume", "a new process resumes from the last checkpoint")
     resumed = _train(watch, folder, steps, chunk_steps)
     lost = killed["step"] + 1 - resumed["start"]
     console.print(
-        f"It went on at step {resumed['start']}: the {lost} steps after that checkpoint were done again\n"
+        f"It resumed at step {resumed['start']}: the {lost} steps after that checkpoint were done again\n"
         "with the same batches, and what came of them the first time is marked as undone."
     )
     answers = _ask(console, folder, resumed["start"] + lost // 2, as_json)

@@ -2,7 +2,7 @@
 
     python -m lading.cli.demo.torch RUN STEPS CHUNK_STEPS
 
-    chunk of steps ─▶ validation ─▶ next chunk ...      a checkpoint every few steps; goes on from the last one
+    chunk of steps ─▶ validation ─▶ next chunk ...      a checkpoint every few steps; resumes from the last one
 
 This is what a user's script looks like. It tells its parent what it does, one
 JSON object a line, and does not know that it is going to be killed.

@@ -3,7 +3,7 @@
     for finding in lading.audit(loader):
         print(finding)
 
-Seven faults, each with its evidence and the line that mends it: samples
+Seven faults, each with its evidence and the line that fixes it: samples
 repeated across workers or ranks, samples never reached, the same order in
 every epoch, always the same first batches, identical random numbers in every
 worker, a dropped tail, padding counted twice.
@@ -74,9 +74,9 @@ def audit(
     with ExitStack() as afterwards:
         for loader in loaders:
             afterwards.enter_context(untouched(loader))
-            for told in (order_of(loader), loader.dataset):
-                if hasattr(told, "set_epoch") and hasattr(told, "epoch"):
-                    afterwards.callback(told.set_epoch, told.epoch)
+            for part in (order_of(loader), loader.dataset):
+                if hasattr(part, "set_epoch") and hasattr(part, "epoch"):
+                    afterwards.callback(part.set_epoch, part.epoch)
         watch = _audit_stream if is_iterable(first) else _audit_order
         return watch(loaders, epochs, set_epoch, limit_batches)
 
@@ -85,7 +85,7 @@ def _audit_order(loaders: list[Any], epochs: int, set_epoch: bool, limit: int | 
     first, watched = loaders[0], []
     if data_length(first) is None:
         raise LoaderError(
-            f"{type(first.dataset).__name__} has no length, so nobody can say whether all of it is reached. "
+            f"{type(first.dataset).__name__} has no length, so whether all of it is reached is unknown. "
             "Give it __len__."
         )
     if epochs > 1 and len(first.dataset) <= _FEW_SAMPLES:
@@ -152,9 +152,9 @@ def _audit_stream(loaders: list[Any], epochs: int, set_epoch: bool, limit: int |
 
 def _teller(loader: Any, set_epoch: bool) -> Callable[[int], None]:
     def tell(epoch: int) -> None:
-        for told in (order_of(loader), loader.dataset) if set_epoch else ():
-            if hasattr(told, "set_epoch"):
-                told.set_epoch(epoch)
+        for part in (order_of(loader), loader.dataset) if set_epoch else ():
+            if hasattr(part, "set_epoch"):
+                part.set_epoch(epoch)
 
     return tell
 

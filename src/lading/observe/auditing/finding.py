@@ -1,4 +1,4 @@
-"""What an audit has to say: a fault, in plain words, with its evidence and the line that mends it."""
+"""What an audit has to say: a fault, in plain words, with its evidence and the line that fixes it."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ class Finding:
         fault: Which of ``FAULTS``.
         message: What is wrong, in one sentence.
         evidence: What was seen.
-        mend: The line that mends it.
+        fix: The line that fixes it.
     """
 
     fault: str
     message: str
     evidence: str
-    mend: str
+    fix: str
 
     def to_dict(self) -> dict[str, str]:
         """Return the finding as plain data."""
         return asdict(self)
 
     def __str__(self) -> str:
-        return f"{self.fault}: {self.message}\n  seen:  {self.evidence}\n  mend:  {self.mend}"
+        return f"{self.fault}: {self.message}\n  seen:  {self.evidence}\n  fix:   {self.fix}"
 
 
 def some(values: list[int], limit: int = 5, *, total: int | None = None) -> str:

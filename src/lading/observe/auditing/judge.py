@@ -33,14 +33,14 @@ class OrderJudge:
         if not self.seen.is_repeated_run or self.seen.is_in_order:
             return None
         head = self.seen.watched[0].order(0)[:6].tolist()
-        mend = "loader.sampler.set_epoch(epoch)  # before each epoch; audit(..., set_epoch=True) if your loop does so"
+        fix = "loader.sampler.set_epoch(epoch)  # before each epoch; audit(..., set_epoch=True) if your loop does so"
         if not self.facts.has_set_epoch:
-            mend = "DataLoader(..., shuffle=True)  # or seed the sampler's generator once, not in every epoch"
+            fix = "DataLoader(..., shuffle=True)  # or seed the sampler's generator once, not in every epoch"
         return Finding(
             SAME_ORDER,
             f"the {self.facts.sampler} shuffles, but in the same way in every epoch.",
             f"{self.seen.num_epochs} epochs, each beginning with samples {', '.join(map(str, head))}",
-            mend,
+            fix,
         )
 
     def _same_head(self) -> Finding | None:
@@ -57,7 +57,7 @@ class OrderJudge:
             f"{self.seen.num_epochs} epochs; the first batch always holds samples "
             f"{some(self.seen.watched[0].epochs[0][0].samples.tolist())}; "
             f"{reached} of {self.facts.length} samples were seen",
-            "lading.ChunkedDataLoader(dataset, batch_size, chunk_size=...)  # goes on where the last epoch stopped; or "
+            "lading.ChunkedDataLoader(dataset, batch_size, chunk_size=...)  # continues where the last one stopped; or "
             "DataLoader(..., shuffle=True)",
         )
 
@@ -86,15 +86,15 @@ class OrderJudge:
         ranks = [rank.rank for rank in self.seen.watched if sample in rank.order(0)]
         times = int(self.seen.counts[0][1][np.searchsorted(self.seen.counts[0][0], sample)])
         if len(ranks) > 1:
-            where, mend = f"ranks {some(ranks)}", "DataLoader(..., sampler=DistributedSampler(dataset))"
+            where, fix = f"ranks {some(ranks)}", "DataLoader(..., sampler=DistributedSampler(dataset))"
         else:
             workers = sorted({b.worker for b in self.seen.watched[0].epochs[0] if sample in b.samples})
-            where, mend = f"batches of workers {some(workers)}", "DataLoader(..., shuffle=True)"
+            where, fix = f"batches of workers {some(workers)}", "DataLoader(..., shuffle=True)"
         return Finding(
             REPEATED,
             f"{len(again)} of {self.facts.length} samples come more than once in an epoch.",
             f"sample {sample} came {times} times in epoch 0, in {where}",
-            f"{mend}  # or lading.Loader(dataset, batch_size)",
+            f"{fix}  # or lading.Loader(dataset, batch_size)",
         )
 
     def _tail(self) -> Finding | None:

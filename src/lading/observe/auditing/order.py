@@ -171,7 +171,7 @@ class OrderFacts:
     Attributes:
         length: Samples of the dataset.
         sampler: Name of the sampler's type.
-        has_set_epoch: Whether the sampler can be told the epoch.
+        has_set_epoch: Whether the sampler has a ``set_epoch``.
         shuffles: Whether the sampler says that it shuffles.
         is_fixed: Whether the sampler is known to draw nothing by chance.
         drops_last: Whether loader, batch sampler or sampler say ``drop_last``.
@@ -278,7 +278,7 @@ class OrderEvidence:
 
     @property
     def has_common_head(self) -> bool:
-        """Whether epochs begin alike and go on differently, and not by chance."""
+        """Whether epochs begin alike and continue differently, and not by chance."""
         if self.is_repeated_run or self.common_batches == 0 or self.is_in_order:
             return False
         size = sum(len(b.samples) for b in self.watched[0].epochs[0][: self.common_batches])

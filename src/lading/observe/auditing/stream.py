@@ -5,7 +5,7 @@ hold. What several workers give together is compared with what one reader
 gives alone:
 
     one reader     a b c d e f
-    two workers    a b c d e f | a b c d e f      everything twice: nobody shards the stream
+    two workers    a b c d e f | a b c d e f      everything twice: the stream is not sharded
     two workers    a c e       | b d              f is never reached
 
 Watch a stream: hash every sample where it is made, and bring only the hashes back.
@@ -146,7 +146,7 @@ def watch_stream(
         epochs: Passes to watch.
         limit: Batches to watch in each, at most.
         begin: Called before each pass.
-        alone: Read with one worker that lives through all passes, so that random numbers go on from pass to pass.
+        alone: Read with one worker that lives through all passes, so that random numbers continue from pass to pass.
     """
     workers = 1 if alone else dataloader.num_workers
     persistent = alone or (dataloader.persistent_workers and workers > 0)
@@ -216,7 +216,7 @@ class StreamFacts:
         num_workers: Workers of the loader.
         drops_last: Whether short batches are dropped.
         length: What ``len(dataset)`` says, or None.
-        has_set_epoch: Whether the dataset can be told the epoch.
+        has_set_epoch: Whether the dataset has a ``set_epoch``.
         is_limited: Whether the training loop takes only some batches of an epoch.
     """
 
@@ -361,7 +361,7 @@ class StreamJudge:
             return None
         return Finding(
             SAME_ORDER,
-            f"the {self.facts.source} can be told the epoch, but gives the same order in every epoch.",
+            f"the {self.facts.source} has a set_epoch, but gives the same order in every epoch.",
             f"{len(self.ranks[0])} epochs, each with the same {len(self.first.order)} samples in the same order",
             "dataset.set_epoch(epoch)  # before each epoch; audit(..., set_epoch=True) if your loop does so",
         )
@@ -376,7 +376,7 @@ class StreamJudge:
             f"every epoch begins with the same {self.first.num_batches} batches, and stops there.",
             f"{len(self.ranks[0])} epochs of {len(self.first.order)} samples, always the same ones"
             + (f", of {total}" if total is not None else ""),
-            "lading.TaggedIterableDataset(source, batch_size).starting_at(batch)  # goes on where it stopped",
+            "lading.TaggedIterableDataset(source, batch_size).starting_at(batch)  # resumes where it stopped",
         )
 
     def _limit_takes_all(self) -> bool:

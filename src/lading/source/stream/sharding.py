@@ -1,4 +1,4 @@
-"""Deal the batches of a stream to ranks and workers, so that nobody repeats another's samples.
+"""Deal the batches of a stream to ranks and workers, so that no two repeat each other's samples.
 
     batch    0   1 | 2   3 | 4   5 | 6  (7)      of 2 ranks with 2 workers each
     rank     0   1 | 0   1 | 0   1 | 0   1

@@ -80,7 +80,7 @@ class TaggedIterableDataset(IterableDataset[Any]):
     def starting_at(self, batch_id: int) -> TaggedIterableDataset:
         """Return the same stream from a batch on (a sample on, without ``batch_size``): the rest of an epoch.
 
-        Ids stay what they are. Resume with it, then go on with the whole stream for later epochs.
+        Ids stay what they are. Resume with it, then continue with the whole stream for later epochs.
         """
         # Not copy.copy, which would look the world up: there may be no process group yet.
         rest = type(self).__new__(type(self))
@@ -95,7 +95,7 @@ class TaggedIterableDataset(IterableDataset[Any]):
         return self._world
 
     def __getstate__(self) -> dict[str, Any]:
-        # A worker process has no process group: it must be told whose worker it is.
+        # A worker process has no process group: it is given the rank it works for.
         return {**self.__dict__, "_world": self.world}
 
     def __iter__(self) -> Iterator[Any]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from lading.errors import missing_extra
 
 try:
-    import lightning.pytorch  # noqa: F401 (opened here first, so that its absence is told in one line)
+    import lightning.pytorch  # noqa: F401 (opened here first, so that its absence is one line)
 except ModuleNotFoundError as error:
     raise missing_extra("lightning", "lightning", "lading.train.lightning") from error
 

@@ -54,7 +54,7 @@ class ChunkedTraining(Callback):
     # Epochs as long as chunks -------------------------------------------------------------------
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Go on where the checkpoint was taken, if there is one."""
+        """Resume where the checkpoint was taken, if there is one."""
         loader, state = loops.any_train_loader(trainer), self._saved
         if loader is None or not loops.limits_are_free(trainer):
             return
@@ -114,7 +114,7 @@ class ChunkedTraining(Callback):
             return {}
         state, bill = loader.state_dict(), loader.last_bill
         if bill is not None and loops.batch_in_flight(self._trainer):
-            # saved while a batch is trained on (after an exception, say): it was handed out, but not used
+            # saved while a batch is trained on (after an exception, say): it was yielded, but not used
             state.update(step=bill.step, epoch=bill.epoch, position=bill.position)
         return {"train": state, "val": [v.state_dict() for v in loops.val_loaders(self._trainer)]}
 
@@ -133,7 +133,7 @@ class ChunkedTraining(Callback):
 
 
 def seen_info(loader: Loader) -> dict[str, Any]:
-    """Return ``chunk_info`` of the batch handed out last: the loader itself may stand at the next chunk already."""
+    """Return ``chunk_info`` of the batch yielded last: the loader itself may be at the next chunk already."""
     info, bill = chunk_info(loader), loader.last_bill
     if bill is None or bill.chunk is None:
         return info

@@ -1,4 +1,4 @@
-"""Feed a ledger from Lightning: delivered when the loader hands out, applied when the optimizer stepped.
+"""Feed a ledger from Lightning: delivered when the loader yields, applied when the optimizer stepped.
 
 batch 0  1  2  3        accumulate_grad_batches=2
 update   └──0──┘ └──1── ... each commit names the batches of its update
@@ -35,7 +35,7 @@ class LedgerCallback(Callback):
         self._updates = 0
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Open the ledger, and let the loader tell it of every batch it hands out."""
+        """Open the ledger, and let the loader notify it of every batch it yields."""
         loader = _loader(trainer)
         if self.ledger is None and self._run_dir is not None:
             self.ledger = Ledger(self._run_dir, loader.plan, **self._options)

@@ -96,7 +96,7 @@ def batch_in_flight(trainer: Trainer) -> bool:
 
 
 def is_mid_epoch(trainer: Trainer) -> bool:
-    """Say whether Lightning goes on inside an epoch it has a checkpoint of."""
+    """Say whether Lightning resumes inside an epoch it has a checkpoint of."""
     return bool(trainer.fit_loop.restarting)
 
 

@@ -33,7 +33,7 @@ class PlainLoader:
 
     @property
     def last_bill(self) -> Bill | None:
-        """The bill of the batch handed out last."""
+        """The bill of the batch yielded last."""
         return self.loader.last_bill
 
     def bill_at(self, batch_idx: int) -> Bill:
@@ -45,7 +45,7 @@ class PlainLoader:
         return self.loader.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where a state was taken."""
+        """Resume where a state was taken."""
         self.loader.load_state_dict(state)
 
 

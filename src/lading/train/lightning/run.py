@@ -2,7 +2,7 @@
 
 runs/7/
 ├── config.yaml                the configuration as it was used
-├── checkpoints/last.ckpt      where ``--resume`` goes on
+├── checkpoints/last.ckpt      where ``--resume`` continues
 └── run.json, ledger/ ...      the ledger
 
 The data module that a configuration names, made ready for Lightning.
@@ -123,8 +123,8 @@ def run(config: Config, *, resume: bool = False, checkpoint: str | os.PathLike[s
 
     Args:
         config: The configuration.
-        resume: Go on from the last checkpoint in the run directory; from the start if there is none yet.
-        checkpoint: Go on from this checkpoint instead.
+        resume: Resume from the last checkpoint in the run directory; from the start if there is none yet.
+        checkpoint: Resume from this checkpoint instead.
     """
     folder = _run_folder(config, resume=resume or checkpoint is not None)
     if "seed" in config.train:
@@ -152,7 +152,7 @@ def _run_folder(config: Config, *, resume: bool) -> Path | None:
     if (folder / "run.json").exists() and not resume:
         raise ConfigError(
             f"{config.file}: run.dir: expected a folder without a run, found the run in {folder}. Pass --resume to "
-            "go on with it, or --set run.dir=... for another folder."
+            "continue it, or --set run.dir=... for another folder."
         )
     folder.mkdir(parents=True, exist_ok=True)
     write_aside(folder / "config.yaml", yaml.safe_dump(config.as_dict(), sort_keys=False).encode())
