@@ -4,12 +4,19 @@
     epoch       ──── 0 ────  ──── 1 ────
     chunk       ─ 0 ─  1     ─ 2 ─  3       (chunks of 3 batches; the last of an epoch is short)
 
-A change of batch or chunk size (``Rebatch``) starts a new segment; earlier
-steps keep their numbers and their samples.
+A change of batch or chunk size (planned by ``batch_schedule``, or a ``Rebatch``)
+starts a new stretch; earlier steps keep their numbers and their samples.
+
+Positions. Without weights position = epoch * epoch_samples + offset: a dropped
+tail has positions that no step holds. In a *gapless* clock (weighted draws that
+continue over the epochs) the position of a step is the number of samples in all
+steps before it: a dropped tail has no position.
 """
 
 from __future__ import annotations
 
+import bisect
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -18,13 +25,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lading.errors import PlanError
-from lading.order.event import Rebatch
+from lading.order.event import Pace, Rebatch, ResumeBase
 
 I64 = NDArray[np.int64]
 
+MAX_POSITION = 1 << 62  # positions and draws are 64-bit integers; a weighted mixture stops at 2**60
+
 
 class Location(NamedTuple):
-    """Where a step stands.
+    """Where a step is.
 
     Attributes:
         step: Number of the global batch in the run.
@@ -32,8 +41,9 @@ class Location(NamedTuple):
         epoch_step: Its number inside the epoch.
         chunk: Its chunk, where there are chunks.
         chunk_step: Its number inside the chunk.
-        position: Absolute position of its first sample.
+        position: Position of its first sample in the run's order.
         size: Samples in it.
+        offset: Samples of its epoch before it.
     """
 
     step: int
@@ -43,26 +53,39 @@ class Location(NamedTuple):
     chunk_step: int | None
     position: int
     size: int
+    offset: int
 
 
 @dataclass(frozen=True)
-class _Segment:
-    """Steps of one batch and chunk size, from ``first_step`` at (``epoch``, ``offset``) on."""
+class Batching:
+    """How the samples of an epoch are cut into steps.
 
-    first_step: int
-    epoch: int
-    offset: int
-    batch: int
-    chunk_batches: int | None
-    first_chunk: int
+    Attributes:
+        sizes: (first step, samples of a global batch), ascending, the first at step 0.
+        drop_last: Whether an incomplete global batch at the end of an epoch is dropped.
+        chunk_batches: Batches of a chunk, or None.
+    """
+
+    sizes: tuple[tuple[int, int], ...]
+    drop_last: bool = False
+    chunk_batches: int | None = None
+
+
+@dataclass(frozen=True)
+class _Stretch:
+    """Steps of one batch and chunk size, from the step of a pace on."""
+
+    pace: Pace
     head_steps: int  # steps left in its first epoch
+    head_samples: int  # positions from its first step to the next epoch
     epoch_steps: int  # steps of each later epoch
+    epoch_samples: int  # positions from one later epoch to the next
 
     def chunks_before(self, epoch: int) -> int:
-        """Return the number of the first chunk of an epoch after the segment's first."""
-        assert self.chunk_batches is not None
-        head, later = -(-self.head_steps // self.chunk_batches), -(-self.epoch_steps // self.chunk_batches)
-        return self.first_chunk + head + (epoch - self.epoch - 1) * later
+        """Return the number of the first chunk of an epoch after the stretch's first."""
+        assert self.pace.chunk_batches is not None
+        head, later = -(-self.head_steps // self.pace.chunk_batches), -(-self.epoch_steps // self.pace.chunk_batches)
+        return self.pace.chunk + head + (epoch - self.pace.epoch - 1) * later
 
 
 class Clock:
@@ -70,69 +93,104 @@ class Clock:
 
     Args:
         epoch_samples: Samples of an epoch.
-        batch: Samples of a global batch.
-        drop_last: Whether an incomplete global batch at the end of an epoch is dropped.
-        chunk_batches: Batches of a chunk, or None.
-        rebatches: Changes of size, in order.
+        batching: Batch sizes as planned, chunks, and what happens to tails.
+        rebatches: Changes of size since, in order.
+        gapless: Whether positions count the samples of all steps before, dropped tails left out.
+        limit: Position that no step may pass.
+        base: What is known of a run whose past is not.
     """
 
     def __init__(
-        self, epoch_samples: int, batch: int, drop_last: bool, chunk_batches: int | None, rebatches: Sequence[Rebatch]
+        self,
+        epoch_samples: int,
+        batching: Batching,
+        rebatches: Sequence[Rebatch] = (),
+        *,
+        gapless: bool = False,
+        limit: int = MAX_POSITION,
+        base: ResumeBase | None = None,
     ) -> None:
-        self.epoch_samples, self.drop_last = epoch_samples, drop_last
-        self._segments = [self._segment(0, 0, 0, batch, chunk_batches, 0)]
+        self.epoch_samples, self.drop_last, self.gapless, self.limit = epoch_samples, batching.drop_last, gapless, limit
+        self.first_step = 0
+        self._stretches: list[_Stretch] = []
+        if base is not None and base.pace is not None:
+            pace, later = base.pace, base.pace.later
+        else:
+            pace = Pace(0, 0, 0, 0, 0, batching.sizes[0][1], batching.chunk_batches, 0)
+            later = batching.sizes[1:]
+        self._append(pace)
         for event in rebatches:
-            previous = self.locate(event.step - 1).chunk if event.step else None
-            first_chunk = 0 if previous is None else previous + 1
-            self._segments.append(
-                self._segment(
-                    event.step, event.epoch, event.offset, event.global_batch_size, event.chunk_batches, first_chunk
-                )
-            )
+            self._plan_sizes(later, event.step)
+            place = event.epoch, event.offset
+            self._append(self._pace(event.step, event.global_batch_size, event.chunk_batches, place))
+            later = event.later
+        self._plan_sizes(later, None)
+        if base is not None:
+            self.first_step = base.first_step
 
     @property
     def batch(self) -> int:
         """Samples of a global batch, after the last change."""
-        return self._segments[-1].batch
+        return self._stretches[-1].pace.batch
+
+    @property
+    def largest_batch(self) -> int:
+        """Samples of the largest global batch that the clock knows of."""
+        return max(stretch.pace.batch for stretch in self._stretches)
 
     @property
     def chunk_batches(self) -> int | None:
         """Batches of a chunk, after the last change."""
-        return self._segments[-1].chunk_batches
+        return self._stretches[-1].pace.chunk_batches
+
+    def pace_at(self, step: int) -> Pace:
+        """Return the sizes in force at a step, since when, and which are planned after it."""
+        number = self._number(step)
+        later = tuple((s.pace.step, s.pace.batch) for s in self._stretches[number + 1 :])
+        pace = self._stretches[number].pace
+        return Pace(**{**vars(pace), "later": later})
 
     def batch_at(self, step: int) -> int:
         """Return the size of a complete global batch at a step."""
-        return self._at_step(step).batch
+        return self._at_step(step).pace.batch
 
     def locate(self, step: int) -> Location:
-        """Return where a step stands."""
-        if step < 0:
-            raise PlanError(f"step {step} is negative: steps count from 0.")
-        segment = self._at_step(step)
-        local = step - segment.first_step
-        if local < segment.head_steps:
-            epoch, inside, start = segment.epoch, local, segment.offset
-            epoch_step = step - self.epoch_start(epoch)
+        """Return where a step is."""
+        if step < self.first_step:
+            raise self._unknown(step)
+        stretch = self._at_step(step)
+        pace = stretch.pace
+        local = step - pace.step
+        if local < stretch.head_steps:
+            epoch, inside = pace.epoch, local
+            run = inside * pace.batch
+            epoch_step, offset, position = pace.epoch_step + inside, pace.offset + run, pace.position + run
         else:
-            epochs, inside = divmod(local - segment.head_steps, segment.epoch_steps)
-            epoch, start, epoch_step = segment.epoch + 1 + epochs, 0, inside
-        offset = start + inside * segment.batch
+            epochs, inside = divmod(local - stretch.head_steps, stretch.epoch_steps)
+            epoch, epoch_step, offset = pace.epoch + 1 + epochs, inside, inside * pace.batch
+            position = pace.position + stretch.head_samples + epochs * stretch.epoch_samples + offset
         chunk = chunk_step = None
-        if segment.chunk_batches is not None:
-            number, chunk_step = divmod(inside, segment.chunk_batches)
-            first = segment.first_chunk if epoch == segment.epoch else segment.chunks_before(epoch)
-            chunk = first + number
-        size = min(segment.batch, self.epoch_samples - offset)
-        return Location(step, epoch, epoch_step, chunk, chunk_step, epoch * self.epoch_samples + offset, size)
+        if pace.chunk_batches is not None:
+            number, chunk_step = divmod(inside, pace.chunk_batches)
+            chunk = number + (pace.chunk if epoch == pace.epoch else stretch.chunks_before(epoch))
+        size = min(pace.batch, self.epoch_samples - offset)
+        if position + size > self.limit:
+            raise self._beyond(step)
+        return Location(step, epoch, epoch_step, chunk, chunk_step, position, size, offset)
 
     def epoch_start(self, epoch: int) -> int:
         """Return the first step of an epoch."""
         if epoch < 0:
             raise PlanError(f"epoch {epoch} is negative: epochs count from 0.")
-        segment = next(s for s in reversed(self._segments) if s.epoch < epoch or (s.epoch == epoch and s.offset == 0))
-        if segment.epoch == epoch:
-            return segment.first_step
-        return segment.first_step + segment.head_steps + (epoch - segment.epoch - 1) * segment.epoch_steps
+        stretch = next((s for s in reversed(self._stretches) if s.pace.epoch <= epoch), None)
+        if stretch is None:
+            raise PlanError(
+                f"epoch {epoch} lies before step {self.first_step}, from which this plan knows the run: a state keeps "
+                "what resuming needs, the ledger has the rest. Open the run with lading.open_run."
+            )
+        if stretch.pace.epoch == epoch:
+            return stretch.pace.step - stretch.pace.epoch_step
+        return stretch.pace.step + stretch.head_steps + (epoch - stretch.pace.epoch - 1) * stretch.epoch_steps
 
     def epoch_steps(self, epoch: int) -> int:
         """Return the number of steps of an epoch."""
@@ -144,48 +202,125 @@ class Clock:
             raise PlanError("this plan has no chunks. Pass chunk_batches= when making it.")
         if chunk < 0:
             raise PlanError(f"chunk {chunk} is negative: chunks count from 0.")
-        segment = next(s for s in reversed(self._segments) if s.chunk_batches is not None and s.first_chunk <= chunk)
-        assert segment.chunk_batches is not None
-        head = -(-segment.head_steps // segment.chunk_batches)
-        number = chunk - segment.first_chunk
+        chunked = (s for s in reversed(self._stretches) if s.pace.chunk_batches is not None and s.pace.chunk <= chunk)
+        stretch = next(chunked, self._stretches[0])
+        batches = stretch.pace.chunk_batches
+        assert batches is not None
+        head = -(-stretch.head_steps // batches)
+        number = chunk - stretch.pace.chunk
         if number < head:
-            return segment.first_step + number * segment.chunk_batches
-        epochs, number = divmod(number - head, -(-segment.epoch_steps // segment.chunk_batches))
-        return self.epoch_start(segment.epoch + 1 + epochs) + number * segment.chunk_batches
+            return stretch.pace.step + number * batches
+        epochs, number = divmod(number - head, -(-stretch.epoch_steps // batches))
+        return self.epoch_start(stretch.pace.epoch + 1 + epochs) + number * batches
 
     def chunk_steps(self, chunk: int) -> int:
         """Return the number of steps of a chunk."""
         return self.chunk_start(chunk + 1) - self.chunk_start(chunk)
 
+    def step_from(self, position: int) -> int:
+        """Return the first step whose first sample is at or after a position."""
+        number = max(bisect.bisect_right(self._positions, position) - 1, 0)
+        stretch = self._stretches[number]
+        pace, inside = stretch.pace, max(position - stretch.pace.position, 0)
+        step = pace.step + min(-(-inside // pace.batch), stretch.head_steps)
+        if inside > stretch.head_samples:
+            epochs, inside = divmod(inside - stretch.head_samples, stretch.epoch_samples)
+            step += epochs * stretch.epoch_steps + min(-(-inside // pace.batch), stretch.epoch_steps)
+        if number + 1 < len(self._stretches):
+            return min(step, self._stretches[number + 1].pace.step)
+        return step
+
     def steps_of(self, positions: I64) -> tuple[I64, I64]:
-        """Return the step and slot of absolute positions; step -1 where the position is dropped."""
-        epochs, offsets = np.divmod(positions, self.epoch_samples)
-        steps, slots = np.full(len(positions), -1, dtype=np.int64), np.zeros(len(positions), dtype=np.int64)
-        for segment in self._segments:
-            first = epochs == segment.epoch
-            inside = (first & (offsets >= segment.offset)) | (epochs > segment.epoch)
-            number, slot = np.divmod(offsets - np.where(first, segment.offset, 0), segment.batch)
-            before = np.where(first, 0, segment.head_steps + (epochs - segment.epoch - 1) * segment.epoch_steps)
-            kept = number < np.where(first, segment.head_steps, segment.epoch_steps)
-            steps = np.where(inside, np.where(kept, segment.first_step + before + number, -1), steps)
-            slots = np.where(inside, slot, slots)
-        return steps, slots
+        """Return the step and slot of positions; step -1 where the position is dropped."""
+        table = self._table[np.searchsorted(self._positions, positions, side="right") - 1].T
+        first_step, start, batch, head_steps, head_samples, epoch_steps, epoch_samples = table
+        inside = positions - start
+        is_head = inside < head_samples
+        epochs, later = np.divmod(inside - head_samples, epoch_samples)
+        number, slot = np.divmod(np.where(is_head, inside, later), batch)
+        step = first_step + number + np.where(is_head, 0, head_steps + epochs * epoch_steps)
+        kept = number < np.where(is_head, head_steps, epoch_steps)
+        return np.where(kept, step, -1), slot
 
-    def _at_step(self, step: int) -> _Segment:
-        if len(self._segments) == 1:
-            return self._segments[0]
-        return next(s for s in reversed(self._segments) if s.first_step <= step)
+    def spans(self, steps: I64) -> tuple[I64, I64]:
+        """Return the first position and the size of each of some steps."""
+        if not len(steps):
+            return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
+        self.locate(int(steps.min())), self.locate(int(steps.max()))  # refuses steps that have no place
+        starts = [stretch.pace.step for stretch in self._stretches]
+        chosen = np.searchsorted(starts, steps, side="right") - 1
+        first_step, start, batch, head_steps, head_samples, epoch_steps, epoch_samples = self._table[chosen].T
+        local = steps - first_step
+        is_head = local < head_steps
+        epochs, inside = np.divmod(local - head_steps, epoch_steps)
+        inside = np.where(is_head, local, inside) * batch
+        offsets = inside + np.where(is_head, np.array([s.pace.offset for s in self._stretches])[chosen], 0)
+        positions = start + inside + np.where(is_head, 0, head_samples + epochs * epoch_samples)
+        return positions, np.minimum(batch, self.epoch_samples - offsets)
 
-    def _segment(
-        self, step: int, epoch: int, offset: int, batch: int, chunk_batches: int | None, first_chunk: int
-    ) -> _Segment:
-        head, whole = (self._steps(self.epoch_samples - o, batch) for o in (offset, 0))
+    @functools.cached_property
+    def _positions(self) -> list[int]:
+        return [stretch.pace.position for stretch in self._stretches]
+
+    @functools.cached_property
+    def _table(self) -> I64:
+        """The stretches as rows of numbers."""
+        rows = [
+            (s.pace.step, s.pace.position, s.pace.batch, s.head_steps, s.head_samples, s.epoch_steps, s.epoch_samples)
+            for s in self._stretches
+        ]
+        return np.array(rows, dtype=np.int64)
+
+    def _number(self, step: int) -> int:
+        return next(k for k in range(len(self._stretches) - 1, -1, -1) if self._stretches[k].pace.step <= step)
+
+    def _at_step(self, step: int) -> _Stretch:
+        if len(self._stretches) == 1:
+            return self._stretches[0]
+        return self._stretches[self._number(step)]
+
+    def _plan_sizes(self, sizes: Sequence[tuple[int, int]], before: int | None) -> None:
+        """Add the planned changes of size that come before a step."""
+        for step, size in sizes:
+            if before is None or step < before:
+                self._append(self._pace(step, size, self.chunk_batches))
+
+    def _pace(
+        self, step: int, batch: int, chunk_batches: int | None, place: tuple[int, int] | None = None
+    ) -> Pace:
+        """Return the pace of a stretch that begins at a step; ``place``: its epoch and offset, where they are given."""
+        at = self.locate(step)
+        previous = self.locate(step - 1).chunk if step > self._stretches[0].pace.step else None
+        chunk = 0 if previous is None else previous + 1
+        epoch, offset = place or (at.epoch, at.offset)
+        position = at.position if self.gapless else epoch * self.epoch_samples + offset
+        return Pace(step, epoch, step - self.epoch_start(epoch), offset, position, batch, chunk_batches, chunk)
+
+    def _append(self, pace: Pace) -> None:
+        head, whole = (self._steps(self.epoch_samples - o, pace.batch) for o in (pace.offset, 0))
         if whole < 1:
             raise PlanError(
-                f"an epoch of {self.epoch_samples} samples has no complete global batch of {batch}, and drop_last "
+                f"an epoch of {self.epoch_samples} samples has no complete global batch of {pace.batch}, and drop_last "
                 "drops incomplete ones: nothing would ever be delivered. Lower the batch size or pass drop_last=False."
             )
-        return _Segment(step, epoch, offset, batch, chunk_batches, first_chunk, head, whole)
+        drops = self.gapless and self.drop_last
+        head_samples = head * pace.batch if drops else self.epoch_samples - pace.offset
+        epoch_samples = whole * pace.batch if drops else self.epoch_samples
+        self._stretches.append(_Stretch(pace, head, head_samples, whole, epoch_samples))
 
     def _steps(self, samples: int, batch: int) -> int:
         return samples // batch if self.drop_last else -(-samples // batch)
+
+    def _unknown(self, step: int) -> PlanError:
+        if step < 0:
+            return PlanError(f"step {step} is negative: steps count from 0.")
+        return PlanError(
+            f"step {step} lies before step {self.first_step}, from which this plan knows the run: a state keeps what "
+            "resuming needs, the ledger has the rest. Open the run with lading.open_run."
+        )
+
+    def _beyond(self, step: int) -> PlanError:
+        return PlanError(
+            f"step {step} lies beyond position 2**{self.limit.bit_length() - 1}: expected an earlier step. "
+            "Check the number of the step."
+        )

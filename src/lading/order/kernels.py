@@ -6,7 +6,7 @@ import numpy as np
 
 from lading.identity.hashing import MULTIPLY_1, MULTIPLY_2
 from lading.identity.kernels import kernel
-from lading.order.permutation import _ROUND_KEYS, ROUNDS
+from lading.order.feistel import ROUND_KEYS, ROUNDS
 
 _M1, _M2, _TWO = np.uint64(MULTIPLY_1), np.uint64(MULTIPLY_2), np.uint64(2)
 _32, _63 = np.uint64(32), np.uint64(63)
@@ -19,7 +19,7 @@ def permute_one(n, side, key, x):  # type: ignore[no-untyped-def]
         left = x // side
         right = x - left * side
         for i in range(ROUNDS):
-            h = (right ^ (key + _ROUND_KEYS[i])) * _M1
+            h = (right ^ (key + ROUND_KEYS[i])) * _M1
             h = (h ^ (h >> _32)) * _M2
             total = left + (((h >> _32) * side) >> _32)
             left = right
@@ -38,7 +38,7 @@ def unpermute_one(n, side, key, y):  # type: ignore[no-untyped-def]
         left = y // side
         right = y - left * side
         for i in range(ROUNDS - 1, -1, -1):
-            h = (left ^ (key + _ROUND_KEYS[i])) * _M1
+            h = (left ^ (key + ROUND_KEYS[i])) * _M1
             h = (h ^ (h >> _32)) * _M2
             moved = ((h >> _32) * side) >> _32
             restored = right + side - moved if right < moved else right - moved

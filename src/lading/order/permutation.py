@@ -22,17 +22,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from lading.errors import PlanError
-from lading.identity.hashing import GOLDEN, MASK, MULTIPLY_1, MULTIPLY_2, as_u64, key64
+from lading.identity.hashing import MULTIPLY_1, MULTIPLY_2, as_u64, key64
+from lading.order.feistel import ROUND_KEYS
 from lading.runtime import compiled
 
 ORDER_VERSION = 1
-ROUNDS = 8
 MAX_SAMPLES = 1 << 63
 
 I64 = NDArray[np.int64]
 U64 = NDArray[np.uint64]
 
-_ROUND_KEYS = np.array([(GOLDEN * (i + 1)) & MASK for i in range(ROUNDS)], dtype=np.uint64)
 _M1, _M2, _TWO = np.uint64(MULTIPLY_1), np.uint64(MULTIPLY_2), np.uint64(2)
 _32, _63 = np.uint64(32), np.uint64(63)
 
@@ -132,7 +131,7 @@ def _walk(turn: Callable[[U64, U64, U64], U64], sizes: U64, sides: U64, keys: U6
 
 def _turn(x: U64, sides: U64, keys: U64) -> U64:
     left, right = np.divmod(x, sides)
-    for round_key in _ROUND_KEYS:
+    for round_key in ROUND_KEYS:
         total = left + _scatter(right, keys + round_key, sides)
         left, right = right, np.where(total >= sides, total - sides, total)
     return left * sides + right
@@ -140,7 +139,7 @@ def _turn(x: U64, sides: U64, keys: U64) -> U64:
 
 def _unturn(y: U64, sides: U64, keys: U64) -> U64:
     left, right = np.divmod(y, sides)
-    for round_key in _ROUND_KEYS[::-1]:
+    for round_key in ROUND_KEYS[::-1]:
         moved = _scatter(left, keys + round_key, sides)
         left, right = np.where(right < moved, right + sides - moved, right - moved), left
     return left * sides + right

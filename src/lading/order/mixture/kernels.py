@@ -1,11 +1,10 @@
-"""Compiled twins of ``split_tree`` and ``block_places``, bit for bit the same.
+"""Compiled twins of ``tree`` and ``rounds``, bit for bit the same.
 
 A tree is one int64 table, a row per node: weight, left weight, phase, left
 child, right child, parent; and the parent of each dataset's leaf. Positions
-are cut as x = q·n + r, so that no product leaves 64 bits (MIXTURE: |a·r + φ|
-stays below 2**63 for weights that sum to 2**31).
-
-Compiled: from a dataset's draw to its place in the stream; bit for bit ``SplitTree.position`` and ``place_of``.
+are cut as x = q·n + r, so that no product leaves 64 bits: |a·r + φ| stays
+below 2**63 for weights that sum to 2**31. The passes of a stage are one uint64
+table, a row per dataset: draws before the stage, length, side and key.
 """
 
 from __future__ import annotations
@@ -20,12 +19,15 @@ WEIGHT, LEFT_WEIGHT, PHASE, LEFT, RIGHT, PARENT = range(6)
 NO_PARENT = -1
 DEPTH = 64  # a Huffman tree over weights that sum to 2**31 is at most 45 deep
 
-MANY = 4096  # nodes above which most receive nothing of a block
+ALREADY, LENGTH, SIDE, KEY = range(4)
 
-_SHIFT, _HALF, _LOW = 31, (1 << 31) - 1, np.uint64(1023)
-_54 = np.uint64(54)
+_SPARSE = 3  # nodes for each sample of a round above which a walk that skips empty ones is faster
+_FEW = 20  # keys that are sorted by insertion alone
+
+_SHIFT, _HALF, _LOW = 31, (1 << 31) - 1, np.uint64(4095)
+_64 = np.uint64(64)
 _FOLD = np.uint64(hashing.FOLD)
-_SLOTS = np.arange(1024, dtype=np.uint64)
+_SLOTS = np.arange(4096, dtype=np.uint64)
 _MIXED_SLOTS = hashing.mix64(_SLOTS + np.uint64(hashing.GOLDEN))  # the half of fold(key, slot) that no key changes
 
 
@@ -72,7 +74,7 @@ def build(weights, residuals, by_weight):  # type: ignore[no-untyped-def]
 
 @kernel
 def split(row, lo, m):  # type: ignore[no-untyped-def]
-    """Return F(lo) and F(lo + m) of a node; m is at most a block, or lo is 0."""
+    """Return F(lo) and F(lo + m) of a node; m is at most a round, or lo is 0."""
     n, a, phi = row[WEIGHT], row[LEFT_WEIGHT], row[PHASE]
     q = lo // n
     top = a * (lo - q * n) + phi
@@ -102,44 +104,44 @@ def leaf_order(nodes, root, leaves):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def draws(nodes, root, leaves, lo, m, already, datasets, numbers):  # type: ignore[no-untyped-def]
-    """Write dataset and draw number of each slot of the block ``[lo, lo + m)``; draws count from ``already``.
+def every_label(nodes, root, leaves, lo, m, work, labels, upcoming):  # type: ignore[no-untyped-def]
+    """Write the labels of the round ``[lo, lo + m)`` leaf by leaf, and each dataset's first draw in it.
 
     Every node is visited, parents (higher numbers) first; without a branch that depends on the data, a processor
     works on several at once.
     """
     count = nodes.shape[0]
-    start, size = np.empty(count + already.shape[0], np.int64), np.empty(count + already.shape[0], np.int64)
-    slot = np.empty(count + already.shape[0], np.int64)
+    start, size, slot = work[0], work[1], work[2]
     top = root if root >= 0 else count + ~root
     start[top], size[top], slot[top] = lo, m, 0
     for node in range(count - 1, -1, -1):
         n, a = nodes[node, WEIGHT], nodes[node, LEFT_WEIGHT]
         x, k = start[node], size[node]
         q = np.int64(np.uint64(x) // np.uint64(n))
-        top = a * (x - q * n) + nodes[node, PHASE]
-        first = top // n
-        last = first + np.int64(np.uint64(top - first * n + a * k) // np.uint64(n))
+        reach = a * (x - q * n) + nodes[node, PHASE]
+        first = reach // n
+        last = first + np.int64(np.uint64(reach - first * n + a * k) // np.uint64(n))
         before = min(max(q * a + first, 0), x)
         taken = min(max(q * a + last, 0), x + k) - before
         left, right = nodes[node, LEFT], nodes[node, RIGHT]
         left, right = left if left >= 0 else count + ~left, right if right >= 0 else count + ~right
         start[left], size[left], slot[left] = before, taken, slot[node]
         start[right], size[right], slot[right] = x - before, k - taken, slot[node] + taken
-    # A leaf without a draw has the slot of the next one, which then writes over it.
-    owner = np.full(m + 1, -1, dtype=np.int64)
+    labels[:m] = -1
     for i in range(leaves.shape[0]):
-        owner[slot[count + leaves[i]]] = leaves[i]
-    d = leaves[0]
+        leaf = count + leaves[i]
+        upcoming[leaves[i]] = start[leaf]
+        if size[leaf] > 0:
+            labels[slot[leaf]] = leaves[i]
+    d = labels[0]
     for i in range(m):
-        d = owner[i] if owner[i] >= 0 else d
-        datasets[i] = d
-        numbers[i] = already[d] + start[count + d] - slot[count + d] + i
+        d = labels[i] if labels[i] >= 0 else d
+        labels[i] = d
 
 
 @kernel
-def few_draws(nodes, root, lo, m, already, datasets, numbers):  # type: ignore[no-untyped-def]
-    """``draws`` for many datasets: visits only the nodes that receive something."""
+def sparse_labels(nodes, root, lo, m, labels, upcoming):  # type: ignore[no-untyped-def]
+    """``every_label`` for many datasets and few samples: visits only the nodes that receive something."""
     child_of, lo_of, m_of = np.empty(DEPTH, np.int64), np.empty(DEPTH, np.int64), np.empty(DEPTH, np.int64)
     child_of[0], lo_of[0], m_of[0] = root, lo, m
     depth, slot = 1, 0
@@ -156,16 +158,124 @@ def few_draws(nodes, root, lo, m, already, datasets, numbers):  # type: ignore[n
                 child_of[depth], lo_of[depth], m_of[depth] = nodes[child, RIGHT], lo - before, m - taken
                 depth += 1
             child, lo, m = nodes[child, LEFT], before, taken
-        d = ~child
-        for k in range(m):
-            datasets[slot] = d
-            numbers[slot] = already[d] + lo + k
+        upcoming[~child] = lo
+        for _ in range(m):
+            labels[slot] = ~child
             slot += 1
 
 
 @kernel
-def block_in_order(nodes, root, lo, m, already):  # type: ignore[no-untyped-def]
-    """Return dataset and draw number at each position of the block, unshuffled: each node parts its places in two."""
+def sort_slots(round_key, size, keys, ordered):  # type: ignore[no-untyped-def]
+    """Sort the keys of a round's slots into ``ordered``: buckets by the top bits, then by insertion."""
+    folded = round_key * _FOLD
+    if size <= _FEW:
+        for i in range(size):
+            ordered[i] = (mix64(folded + _MIXED_SLOTS[i]) & ~_LOW) | np.uint64(i)
+    else:
+        bits = 1
+        while (1 << bits) < size:
+            bits += 1
+        shift = _64 - np.uint64(bits)
+        starts = np.zeros((1 << bits) + 1, dtype=np.int64)
+        for i in range(size):
+            keys[i] = (mix64(folded + _MIXED_SLOTS[i]) & ~_LOW) | np.uint64(i)
+            starts[np.int64(keys[i] >> shift) + 1] += 1
+        for b in range(1 << bits):
+            starts[b + 1] += starts[b]
+        for i in range(size):
+            bucket = np.int64(keys[i] >> shift)
+            ordered[starts[bucket]] = keys[i]
+            starts[bucket] += 1
+    for i in range(1, size):
+        key, j = ordered[i], i
+        while j > 0 and ordered[j - 1] > key:
+            ordered[j] = ordered[j - 1]
+            j -= 1
+        ordered[j] = key
+
+
+@kernel
+def one_round(nodes, root, leaves, lo, m, round_key, scratch, datasets, draws):  # type: ignore[no-untyped-def]
+    """Write dataset and draw at each place of the round ``[lo, lo + m)``; draws count from the stage's start."""
+    work, labels, upcoming, keys, ordered = scratch
+    if nodes.shape[0] > _SPARSE * m:
+        sparse_labels(nodes, root, lo, m, labels, upcoming)
+    else:
+        every_label(nodes, root, leaves, lo, m, work, labels, upcoming)
+    if labels[0] == labels[m - 1]:  # one dataset alone: nothing to permute
+        first = upcoming[labels[0]]
+        for i in range(m):
+            datasets[i] = labels[0]
+            draws[i] = first + i
+        return
+    sort_slots(round_key, m, keys, ordered)
+    for i in range(m):
+        d = labels[np.int64(ordered[i] & _LOW)]
+        datasets[i] = d
+        draws[i] = upcoming[d]
+        upcoming[d] += 1
+
+
+@kernel
+def scratch_of(nodes, datasets, most):  # type: ignore[no-untyped-def]
+    """Return the memory that rounds of at most so many samples work in."""
+    count = nodes.shape[0] + datasets if nodes.shape[0] <= _SPARSE * most else 1
+    work = np.empty((3, count), dtype=np.int64)
+    labels, upcoming = np.empty(most, dtype=np.int32), np.empty(datasets, dtype=np.int64)
+    return work, labels, upcoming, np.empty(most, dtype=np.uint64), np.empty(most, dtype=np.uint64)
+
+
+@kernel
+def rounds(nodes, root, leaves, num_datasets, start, starts, sizes, key):  # type: ignore[no-untyped-def]
+    """Return dataset and draw at each place of some rounds of a stage that began at ``start``."""
+    total = sizes.sum()
+    datasets, draws = np.empty(total, dtype=np.int32), np.empty(total, dtype=np.int64)
+    if total == 0:
+        return datasets, draws
+    scratch = scratch_of(nodes, num_datasets, sizes.max())
+    place = 0
+    for r in range(starts.shape[0]):
+        lo, m = starts[r], sizes[r]
+        stop = place + m
+        one_round(
+            nodes, root, leaves, lo - start, m, fold(key, np.uint64(lo)), scratch, datasets[place:stop], draws[place:stop]
+        )
+        place = stop
+    return datasets, draws
+
+
+@kernel
+def in_passes(datasets, draws, passes):  # type: ignore[no-untyped-def]
+    """Turn draws since the stage's start into indices, in place: each pass has a shuffle of its own."""
+    for i in range(datasets.shape[0]):
+        row = passes[datasets[i]]
+        n = row[LENGTH]
+        draw = np.uint64(draws[i]) + row[ALREADY]
+        turn = draw // n
+        draws[i] = np.int64(permute_one(n, row[SIDE], fold(row[KEY], turn), draw - turn * n))
+
+
+@kernel
+def samples(nodes, root, leaves, start, starts, sizes, key, passes):  # type: ignore[no-untyped-def]
+    """Return dataset and index at each place of some rounds."""
+    datasets, draws = rounds(nodes, root, leaves, passes.shape[0], start, starts, sizes, key)
+    in_passes(datasets, draws, passes)
+    return datasets, draws
+
+
+@kernel
+def round_samples(nodes, root, leaves, start, lo, m, key, passes):  # type: ignore[no-untyped-def]
+    """Return dataset and index at each place of the round ``[lo, lo + m)`` of a stage that began at ``start``."""
+    datasets, draws = np.empty(m, dtype=np.int32), np.empty(m, dtype=np.int64)
+    scratch = scratch_of(nodes, passes.shape[0], m)
+    one_round(nodes, root, leaves, lo - start, m, fold(key, np.uint64(lo)), scratch, datasets, draws)
+    in_passes(datasets, draws, passes)
+    return datasets, draws
+
+
+@kernel
+def in_order(nodes, root, lo, m):  # type: ignore[no-untyped-def]
+    """Return dataset and draw at each of some positions, unshuffled: each node parts its places in two."""
     datasets, numbers = np.empty(m, dtype=np.int32), np.empty(m, dtype=np.int64)
     places, parted = np.arange(m), np.empty(m, dtype=np.int64)
     child_of, lo_of, cut_of = np.empty(DEPTH, np.int64), np.empty(DEPTH, np.int64), np.empty((DEPTH, 2), np.int64)
@@ -177,7 +287,7 @@ def block_in_order(nodes, root, lo, m, already):  # type: ignore[no-untyped-def]
         if child < 0:
             for k in range(first, stop):
                 datasets[places[k]] = ~child
-                numbers[places[k]] = already[~child] + lo + k - first
+                numbers[places[k]] = lo + k - first
             continue
         before, cut = _part(nodes[child], lo, places[first:stop], parted)
         for turn in range(2):
@@ -234,58 +344,6 @@ def counts(nodes, root, position, drawn):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def slots_by_place(block_key, size):  # type: ignore[no-untyped-def]
-    """``block_places.slots_by_place``: buckets by the top bits, then a walk that mends the few that share one."""
-    keys, ordered = np.empty(size, dtype=np.uint64), np.empty(size, dtype=np.uint64)
-    starts = np.zeros(1025, dtype=np.int64)
-    folded = block_key * _FOLD
-    for i in range(size):
-        keys[i] = (mix64(folded + _MIXED_SLOTS[i]) & ~_LOW) | np.uint64(i)
-        starts[np.int64(keys[i] >> _54) + 1] += 1
-    for b in range(1024):
-        starts[b + 1] += starts[b]
-    for i in range(size):
-        bucket = np.int64(keys[i] >> _54)
-        ordered[starts[bucket]] = keys[i]
-        starts[bucket] += 1
-    slots = np.empty(size, dtype=np.int64)
-    for i in range(size):
-        key, j = ordered[i], i
-        while j > 0 and ordered[j - 1] > key:
-            ordered[j] = ordered[j - 1]
-            j -= 1
-        ordered[j] = key
-    for i in range(size):
-        slots[i] = np.int64(ordered[i] & _LOW)
-    return slots
-
-
-@kernel
-def block(nodes, root, leaves, lo, m, already, block_key):  # type: ignore[no-untyped-def]
-    """Return dataset and draw number at each place of a block."""
-    datasets, numbers = np.empty(m, dtype=np.int32), np.empty(m, dtype=np.int64)
-    if nodes.shape[0] <= MANY:
-        draws(nodes, root, leaves, lo, m, already, datasets, numbers)
-    else:
-        few_draws(nodes, root, lo, m, already, datasets, numbers)
-    slots = slots_by_place(block_key, m)
-    return datasets[slots], numbers[slots]
-
-
-@kernel
-def indices(datasets, numbers, lengths, sides, keys):  # type: ignore[no-untyped-def]
-    """Return the index behind each draw: its pass's shuffle, key (stream, dataset, pass)."""
-    found = np.empty(datasets.shape[0], dtype=np.int64)
-    for i in range(datasets.shape[0]):
-        d = datasets[i]
-        n = lengths[d]
-        draw = np.uint64(numbers[i])
-        turn = draw // n
-        found[i] = np.int64(permute_one(n, sides[d], fold(keys[d], turn), draw - turn * n))
-    return found
-
-
-@kernel
 def stream_position(nodes, leaf_parent, root, dataset, draw):  # type: ignore[no-untyped-def]
     """``SplitTree.position``: walk up from a leaf; the caller knows that the answer fits."""
     child, k, node = ~dataset, draw, leaf_parent[dataset]
@@ -302,8 +360,8 @@ def stream_position(nodes, leaf_parent, root, dataset, draw):  # type: ignore[no
 
 
 @kernel
-def slot(nodes, leaf_parent, root, dataset, draw, lo, m):  # type: ignore[no-untyped-def]
-    """``SplitTree.slot``: walk down the leaf's own path, adding what goes left of it."""
+def slots(nodes, leaf_parent, dataset, lo, m):  # type: ignore[no-untyped-def]
+    """``SplitTree.slots``: walk down the leaf's own path, adding what goes left of it."""
     path = np.empty(DEPTH, dtype=np.int64)
     depth = 0
     node = leaf_parent[dataset]
@@ -321,37 +379,38 @@ def slot(nodes, leaf_parent, root, dataset, draw, lo, m):  # type: ignore[no-unt
         else:
             passed += after - before
             lo, m = lo - before, m - (after - before)
-    return passed + draw - lo
+    return passed, lo, m
 
 
 @kernel
-def place_of(block_key, size, wanted):  # type: ignore[no-untyped-def]
-    """``block_places.place_of``: count the smaller keys."""
-    mine = (fold(block_key, np.uint64(wanted)) & ~_LOW) | np.uint64(wanted)
+def place_of(round_key, size, first, number, k):  # type: ignore[no-untyped-def]
+    """``rounds.place_of``: choose the k-th smallest key of the label, count the smaller ones of the round."""
+    folded = round_key * _FOLD
+    keys = np.empty(size, dtype=np.uint64)
+    for i in range(size):
+        keys[i] = (mix64(folded + _MIXED_SLOTS[i]) & ~_LOW) | np.uint64(i)
+    mine = np.partition(keys[first : first + number], k)[k]
     smaller = 0
     for i in range(size):
-        smaller += ((fold(block_key, np.uint64(i)) & ~_LOW) | np.uint64(i)) < mine
+        smaller += keys[i] < mine
     return smaller
 
 
 @kernel
-def positions(nodes, leaf_parent, root, dataset, draws, start, end, blocks_key):  # type: ignore[no-untyped-def]
-    """Return the place of a dataset's draws (counted from the stage's start) in the stream of shuffled blocks."""
+def positions(nodes, leaf_parent, root, dataset, draws):  # type: ignore[no-untyped-def]
+    """Return the position in the stream of each of a dataset's draws."""
     found = np.empty(draws.shape[0], dtype=np.int64)
     for i in range(draws.shape[0]):
-        u = stream_position(nodes, leaf_parent, root, dataset, draws[i])
-        lo = u - u % 1024
-        m = min(1024, end - start - lo)
-        mine = slot(nodes, leaf_parent, root, dataset, draws[i], lo, m)
-        block_key = fold(blocks_key, np.uint64((start + lo) // 1024))
-        found[i] = start + lo + place_of(block_key, m, mine)
+        found[i] = stream_position(nodes, leaf_parent, root, dataset, draws[i])
     return found
 
 
 @kernel
-def positions_in_order(nodes, leaf_parent, root, dataset, draws, start):  # type: ignore[no-untyped-def]
-    """``positions`` where blocks are not shuffled."""
+def places(nodes, leaf_parent, dataset, draws, start, starts, sizes, key):  # type: ignore[no-untyped-def]
+    """Return the position after the shuffle of each of a dataset's draws, given the rounds they are in."""
     found = np.empty(draws.shape[0], dtype=np.int64)
     for i in range(draws.shape[0]):
-        found[i] = start + stream_position(nodes, leaf_parent, root, dataset, draws[i])
+        lo, m = starts[i], sizes[i]
+        slot, first, number = slots(nodes, leaf_parent, dataset, lo - start, m)
+        found[i] = lo + place_of(fold(key, np.uint64(lo)), m, slot, number, draws[i] - first)
     return found

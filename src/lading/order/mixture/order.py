@@ -1,226 +1,273 @@
-"""The order of a weighted run: which sample stands where, and where a sample stands.
+"""The order of a weighted run: which sample comes where, and where a sample comes.
 
-    position ─▶ block, place ─▶ (dataset, draw j) ─▶ pass j // L, Permutation(L, (seed, dataset, pass))(j mod L)
+    position ─▶ step ─▶ round, place ─▶ (dataset, draw j) ─▶ pass j // L, place j mod L of its shuffle
 
-Both directions are arithmetic; nothing grows with the data. With
-``stopping="restart"`` the draws run on over the epochs. Otherwise each epoch
-is a stream of its own, and the epoch is in every key.
+Both directions are arithmetic; nothing grows with the data. A round is a step:
+its labels are shuffled, so the shares hold at the end of every step, and the
+draws of a dataset come in order, so every pass is complete before the next.
+With ``stopping="restart"`` the draws continue over the epochs. Otherwise each
+epoch is a stream of its own, and the epoch is in every key.
 """
 
 from __future__ import annotations
 
+import bisect
 import functools
-from collections.abc import Iterable, Sequence
+import itertools
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lading.errors import MixtureError
-from lading.identity.hashing import fold, fold_int, key64, keys64, text64
-from lading.order.event import Reweight
-from lading.order.mixture.rounds import BLOCK, next_block
-from lading.order.mixture.spec import MixtureSpec, finite_error
+from lading.order.clock import Clock
+from lading.order.event import Reweight, StageBase
+from lading.order.mixture.passes import Passes
+from lading.order.mixture.rounds import MAX_ROUND, round_of, rounds_of
+from lading.order.mixture.spec import MixtureSpec, check_weights, finite_error
 from lading.order.mixture.stopping import stream_end
-from lading.order.mixture.stream import StagedStream
+from lading.order.mixture.stream import Stage, StagedStream
 from lading.order.mixture.tree import CompiledTree
-from lading.order.permutation import permute, side, unpermute
-from lading.order.shuffle import permute_blocks, unpermute_blocks
-from lading.runtime import compiled
 
 I64 = NDArray[np.int64]
 I32 = NDArray[np.int32]
 U64 = NDArray[np.uint64]
+
+Timeline = tuple[tuple[int, tuple[int, ...]], ...]
 
 
 class Mixed:
     """Samples drawn from several datasets by weight.
 
     Args:
-        lengths: Samples of each dataset.
-        seed: Seed of the plan.
+        passes: How the draws of each dataset become samples.
         spec: The mixture as planned.
-        events: Reweightings made since; each is one more stage.
-        shuffle: ``full``; ``block``: passes keep neighbours together; ``none``: every dataset in its own order, pass
-            after pass, evenly interleaved.
-        block_samples: Samples of a block, for ``block``.
+        clock: The steps of the run: a round is a step, and stages begin at the borders of steps.
+        changes: (position asked for, weights), ascending: the planned stages and what was changed since. None: the
+            planned stages.
+        base: The stage in force, where the past is not known; ``changes`` then come after it.
         make_tree: Plain or compiled trees; what this process uses, by default.
     """
 
     def __init__(
         self,
-        lengths: Sequence[int],
-        seed: int,
+        passes: Passes,
         spec: MixtureSpec,
-        events: Iterable[Any] = (),
+        clock: Clock,
+        changes: Timeline | None = None,
+        base: StageBase | None = None,
         make_tree: Any = None,
-        known: Sequence[Any] = (),
-        *,
-        shuffle: str = "full",
-        block_samples: int = 4096,
     ) -> None:
-        self.lengths, self.seed, self.spec = tuple(lengths), seed, spec
-        self.events = tuple(e for e in events if isinstance(e, Reweight))
-        self.epoch_samples = spec.epoch_samples
-        self.shuffle, self.block_samples, self._make_tree = shuffle, block_samples, make_tree
-        _check_lengths(self.lengths, timeline(spec, self.events))
-        self.stream = StagedStream(timeline(spec, self.events), self.end, known, make_tree)
-        self._block = functools.lru_cache(maxsize=8)(self._make_block)
-        self._keys = functools.lru_cache(maxsize=4)(self._make_keys)
-        self._blocks_key = functools.lru_cache(maxsize=4)(self._make_blocks_key)
-        self._lengths = np.array(self.lengths, dtype=np.int64)
-        self._sides = side(np.maximum(self._lengths, 1))
+        self.passes, self.spec, self.clock, self.base, self._make_tree = passes, spec, clock, base, make_tree
+        self.changes = spec.stages if changes is None else changes
+        self.lengths, self.epoch_samples = passes.lengths, spec.epoch_samples
+        self._check()
+        borders = self._borders(self.changes)
+        known = [Stage.first(*borders.pop(0)) if base is None else _stage(base)]
+        self._set_stages(known, borders)
 
-    @functools.cached_property
-    def end(self) -> int | None:
-        """Samples in an epoch's stream where it ends by itself, else None."""
-        if not self.spec.is_finite:
-            return None
-        end = stream_end(self.lengths, self.spec.stages[0][1], self.spec.stopping)
-        if end != self.epoch_samples:
+    def samples(self, start: int, stop: int) -> tuple[I32, I64]:
+        """Return dataset numbers and indices at the positions ``[start, stop)`` of one epoch."""
+        if stop <= start:
+            return np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int64)
+        starts, sizes = self._rounds(start, stop)
+        datasets, indices = self._columns(starts, sizes)
+        head = start - int(starts[0])
+        return datasets[head : head + stop - start], indices[head : head + stop - start]
+
+    def step_samples(self, start: int, size: int) -> tuple[I32, I64]:
+        """Return dataset numbers and indices of the step that begins at a position and has so many samples."""
+        if not self._is_fused or size > MAX_ROUND:
+            return self._columns(*rounds_of(np.array([start]), np.array([size])))
+        epoch, lo = self._cut(start)
+        s = self.stream.number_at(lo)
+        tree: Any = self.stream.tree(s)
+        table, key = self._table(epoch, s), self.passes.rounds_key(epoch)
+        first = self.stream.starts[s]
+        return tree.kernels.round_samples(tree.nodes, tree.root, tree.leaves, first, lo, size, key, table)
+
+    def positions(self, dataset: int, index: int, start: int, stop: int) -> I64:
+        """Return the positions in ``[start, stop)`` that hold a sample, in ascending order."""
+        found = [np.empty(0, dtype=np.int64)]
+        while start < stop:
+            epoch, offset = self._cut(start)
+            end = stop if epoch is None else min(stop, start - offset + self.epoch_samples)
+            found.append(self._in_stream(epoch, dataset, index, start, end))
+            start = end
+        return np.concatenate(found)
+
+    def counts(self, position: int) -> list[int]:
+        """Return how many samples of each dataset lie before a position."""
+        epoch, offset = self._cut(position)
+        border = position
+        if offset and self.clock.locate(self.clock.step_from(position)).position != position:
+            starts, sizes = self._rounds(position - 1, position)
+            lo, size = int(starts[-1]), int(sizes[-1])
+            border = position if lo + size == position else lo
+        counts = self.stream.counts(offset - (position - border))
+        if border < position:
+            counts = counts + np.bincount(self.samples(border, position)[0], minlength=len(self.lengths))
+        if epoch:
+            counts = counts + epoch * self.stream.counts(self.epoch_samples)
+        return counts.tolist()
+
+    def weights_at(self, position: int) -> tuple[int, ...]:
+        """Return the integer weights in force at a position."""
+        return tuple(self.stream.stages[self.stream.number_at(self._cut(position)[1])].weights.tolist())
+
+    def stage_at(self, position: int) -> StageBase:
+        """Return the stage in force at a position, as a plan keeps it to resume from."""
+        stage = self.stream.stages[self.stream.number_at(position)]
+        columns = (tuple(column.tolist()) for column in (stage.weights, stage.drawn, stage.residuals))
+        return StageBase(stage.start, *columns)
+
+    def extended(self, event: Reweight) -> Mixed:
+        """Return the order with one more reweighting; what was worked out before it is kept."""
+        after = Mixed.__new__(Mixed)
+        vars(after).update({k: v for k, v in vars(self).items() if k not in ("stream", "_table")})
+        place = bisect.bisect_right(self.changes, event.position, key=lambda change: change[0])
+        change = (event.position, event.weights)
+        after.changes = (*self.changes[:place], change, *self.changes[place:])
+        after._check()
+        borders = after._borders((change, *self.changes[place:]))
+        after._set_stages([s for s in self.stream.stages if s.start < borders[0][0]], borders)
+        return after
+
+    def __reduce__(self) -> Any:
+        return Mixed, (self.passes, self.spec, self.clock, self.changes, self.base, self._make_tree)
+
+    def _check(self) -> None:
+        """Refuse weights that do not fit the datasets."""
+        weights = [w for _, w in self.changes] + ([] if self.base is None else [self.base.weights])
+        for d, length in enumerate(self.lengths):
+            if length < 1 and any(len(w) > d and w[d] for w in weights):
+                raise MixtureError(f"dataset {d} is empty but has a weight. Give it weight 0, or fill it.")
+        for w in weights:
+            if len(w) != len(self.lengths):
+                raise MixtureError(f"{len(w)} weights were planned for {len(self.lengths)} datasets: expected one each.")
+        end = stream_end(self.lengths, self.spec.stages[0][1], self.spec.stopping) if self.spec.is_finite else None
+        if end is not None and end != self.epoch_samples:
             raise MixtureError(
                 f"the mixture was planned for epochs of {self.epoch_samples} samples, but with these lengths "
                 f"stopping={self.spec.stopping!r} ends after {end}. Make the mixture again for these datasets."
             )
-        return end
 
-    def samples(self, start: int, stop: int) -> tuple[I32, I64]:
-        """Return dataset numbers and indices at the absolute positions ``[start, stop)`` of one epoch."""
-        epoch, offset = self._cut(start)
-        last = offset + stop - start
-        first, head = divmod(offset, BLOCK)
-        if last <= (first + 1) * BLOCK:
-            columns = self._block(epoch, first)
-            datasets, draws = columns[0][head : head + stop - start], columns[1][head : head + stop - start]
+    def _borders(self, changes: Timeline) -> list[tuple[int, tuple[int, ...]]]:
+        """Return where each change acts: at the first step at or after its position; the later one where two meet."""
+        borders: dict[int, tuple[int, ...]] = {}
+        for position, weights in changes:
+            acts_at = self.clock.locate(self.clock.step_from(position)).position if position else 0
+            borders[acts_at] = weights
+        return list(borders.items())
+
+    def _set_stages(self, known: list[Stage], borders: list[tuple[int, tuple[int, ...]]]) -> None:
+        self.stream = StagedStream(known, borders, self._make_tree)
+        self._table = functools.lru_cache(maxsize=64)(self._make_table)
+        self._is_fused = isinstance(self.stream.tree(0), CompiledTree) and self.passes.shuffle == "full"
+
+    def _make_table(self, epoch: int | None, stage: int) -> U64:
+        return self.passes.table(epoch, self.stream.stages[stage].drawn)
+
+    def _cut(self, position: int) -> tuple[int | None, int]:
+        """Return the epoch whose stream a position is in (None where there is one stream), and the place in it."""
+        return divmod(position, self.epoch_samples) if self.spec.is_finite else (None, position)
+
+    def _tail(self, epoch: int) -> tuple[int, int]:
+        """Return first position and size of what ``drop_last`` leaves out of an epoch that ends by itself."""
+        last = self.clock.locate(self.clock.epoch_start(epoch + 1) - 1)
+        start = last.position + last.size
+        return start, (epoch + 1) * self.epoch_samples - start
+
+    def _rounds(self, start: int, stop: int) -> tuple[I64, I64]:
+        """Return first position and size of the rounds that cover ``[start, stop)`` of one stream."""
+        first, last = self.clock.steps_of(np.array([start, stop - 1], dtype=np.int64))[0].tolist()
+        ends_in_tail = last < 0
+        if ends_in_tail:
+            epoch = start // self.epoch_samples
+            last = self.clock.epoch_start(epoch + 1) - 1
+            first = last + 1 if first < 0 else first
+        rounds = rounds_of(*self.clock.spans(np.arange(first, last + 1, dtype=np.int64)))
+        if ends_in_tail:
+            tail = self._tail(epoch)
+            rounds = tuple(np.append(column, value) for column, value in zip(rounds, tail, strict=True))
+            rounds = rounds_of(*rounds)
+        kept = (rounds[0] + rounds[1] > start) & (rounds[0] < stop)
+        return rounds[0][kept], rounds[1][kept]
+
+    def _columns(self, starts: I64, sizes: I64) -> tuple[I32, I64]:
+        """Return dataset and index at each place of some rounds of one stream, many stages at once."""
+        epoch, lo = self._cut(int(starts[0]))
+        starts = starts - (int(starts[0]) - lo)
+        owners = np.searchsorted(self.stream.starts, starts, side="right") - 1
+        cuts = [0, *(np.flatnonzero(np.diff(owners)) + 1).tolist(), len(starts)]
+        parts = [
+            self._of_stage(epoch, int(owners[a]), starts[a:b], sizes[a:b]) for a, b in itertools.pairwise(cuts)
+        ]
+        if len(parts) == 1:
+            return parts[0]
+        return np.concatenate([p[0] for p in parts]), np.concatenate([p[1] for p in parts])
+
+    def _of_stage(self, epoch: int | None, s: int, starts: I64, sizes: I64) -> tuple[I32, I64]:
+        stage, tree, key = self.stream.stages[s], self.stream.tree(s), self.passes.rounds_key(epoch)
+        if self._is_fused:
+            fused: Any = tree
+            table = fused.nodes, fused.root, fused.leaves
+            return fused.kernels.samples(*table, stage.start, starts, sizes, key, self._table(epoch, s))
+        if self.passes.shuffle == "none":
+            datasets, draws = tree.in_order(int(starts[0]) - stage.start, int(sizes.sum()))
         else:
-            parts = [self._block(epoch, b) for b in range(first, -(-last // BLOCK))]
-            datasets, draws = (_joined(column, head, stop - start) for column in zip(*parts, strict=True))
-        return datasets.copy(), self._indices(epoch, datasets, draws)
+            datasets, draws = tree.rounds(stage.start, starts, sizes, key)
+        return datasets, self.passes.indices(epoch, datasets, draws + stage.drawn[datasets])
 
-    def positions(self, dataset: int, index: int, start: int, stop: int) -> I64:
-        """Return the absolute positions in ``[start, stop)`` that hold a sample, in ascending order."""
-        found = [np.empty(0, dtype=np.int64)]
-        while start < stop:
-            epoch, offset = self._cut(start)
-            last = min(stop - start + offset, self.stream.end)
-            found.append(start - offset + self._in_stream(epoch, dataset, index, offset, last))
-            start += last - offset
-        return np.concatenate(found)
-
-    def counts(self, position: int) -> list[int]:
-        """Return how many samples of each dataset lie before an absolute position."""
-        epoch, offset = self._cut(position)
-        block, inside = divmod(offset, BLOCK)
-        counts = self.stream.counts(block * BLOCK)
-        if inside:
-            counts = counts + np.bincount(self._block(epoch, block)[0][:inside], minlength=len(self.lengths))
-        if epoch:
-            counts = counts + epoch * self.stream.counts(self.stream.end)
-        found: list[int] = counts.tolist()
-        return found
-
-    def weights_at(self, position: int) -> tuple[int, ...]:
-        """Return the integer weights in force at an absolute position."""
-        offset = self._cut(position)[1]
-        return tuple(self.stream.stage_at(offset).weights.tolist())
-
-    def extended(self, event: Reweight) -> Mixed:
-        """Return the order with one more reweighting; what was worked out before it is kept."""
-        events = (*self.events, event)
-        known = [s for s in self.stream.stages if s.start < event.position]
-        return Mixed(self.lengths, self.seed, self.spec, events, self._make_tree, known, **self._shuffling)
-
-    def __reduce__(self) -> Any:
-        arguments = (self.lengths, self.seed, self.spec, self.events, self._make_tree)
-        return functools.partial(Mixed, **self._shuffling), arguments
-
-    @property
-    def _shuffling(self) -> dict[str, Any]:
-        return {"shuffle": self.shuffle, "block_samples": self.block_samples}
-
-    def _cut(self, position: int) -> tuple[int, int]:
-        """Return the stream's epoch (always 0 where draws run on) and the place in it."""
-        return divmod(position, self.epoch_samples) if self.spec.is_finite else (0, position)
-
-    def _stream_key(self, epoch: int) -> int:
-        return key64(self.seed, "epoch", epoch) if self.spec.is_finite else key64(self.seed)
-
-    def _make_block(self, epoch: int, block: int) -> tuple[I32, I64]:
-        return self.stream.block(block, self._blocks_key(epoch))
-
-    def _make_blocks_key(self, epoch: int) -> int | None:
-        if self.shuffle == "none":
-            return None
-        return fold_int(self._stream_key(epoch), text64("block"))
-
-    def _make_keys(self, epoch: int) -> U64:
-        return keys64(self._stream_key(epoch), np.arange(len(self.lengths)))
-
-    def _indices(self, epoch: int, datasets: I32, draws: I64) -> I64:
-        if self.shuffle == "none":
-            return draws % self._lengths[datasets]
-        keys = self._keys(epoch)
-        if self.shuffle == "full" and compiled.enabled() and self._make_tree in (None, CompiledTree):
-            from lading.order.mixture import kernels  # opened at first use: Numba is optional and slow to import
-
-            found: I64 = kernels.indices(datasets, draws, self._lengths.view(np.uint64), self._sides, keys)
-            return found
-        lengths = self._lengths[datasets]
-        passes, inside = np.divmod(draws, lengths)
-        keys = fold(keys[datasets], passes.astype(np.uint64))
-        if self.shuffle == "block":
-            return permute_blocks(lengths, keys, inside, self.block_samples)
-        return permute(lengths, keys, inside)
-
-    def _in_stream(self, epoch: int, dataset: int, index: int, start: int, stop: int) -> I64:
-        """Return the places of a sample in ``[start, stop)`` of one stream."""
-        length = self.lengths[dataset]
-        first = int(self.stream.counts(start - start % BLOCK)[dataset])
-        last = int(self.stream.counts(min(next_block(stop), self.stream.end))[dataset])
-        if first >= last:
-            return np.empty(0, dtype=np.int64)
-        passes = np.arange(first // length, (last - 1) // length + 1, dtype=np.int64)
-        draws = passes * length + self._places_in_passes(epoch, dataset, index, passes)
-        draws = draws[(draws >= first) & (draws < last)]
-        found = np.sort(self.stream.positions(dataset, draws, self._blocks_key(epoch)))
+    def _in_stream(self, epoch: int | None, dataset: int, index: int, start: int, stop: int) -> I64:
+        """Return the positions of a sample in ``[start, stop)`` of one stream."""
+        origin = 0 if epoch is None else epoch * self.epoch_samples
+        low, high = self._rounds(start, start + 1), self._rounds(stop - 1, stop)
+        first = int(self.stream.counts(int(low[0][0]) - origin)[dataset])
+        last = int(self.stream.counts(int(high[0][-1] + high[1][-1]) - origin)[dataset])
+        draws = self.passes.draws(epoch, dataset, index, first, last)
+        owners = self.stream.stages_of_draws(dataset, draws)
+        found = np.empty(len(draws), dtype=np.int64)
+        for s in np.unique(owners).tolist():
+            found[owners == s] = self._places(epoch, s, dataset, draws[owners == s], origin)
+        found.sort()
         return found[(found >= start) & (found < stop)]
 
-    def _places_in_passes(self, epoch: int, dataset: int, index: int, passes: I64) -> I64:
-        """Return the place of a sample in each of some passes over its dataset."""
-        indices = np.full(len(passes), index, dtype=np.int64)
-        if self.shuffle == "none":
-            return indices
-        length, keys = self.lengths[dataset], keys64(int(self._keys(epoch)[dataset]), passes)
-        if self.shuffle == "block":
-            return unpermute_blocks(np.full(len(passes), length, dtype=np.int64), keys, indices, self.block_samples)
-        return unpermute(length, keys, indices)
+    def _places(self, epoch: int | None, s: int, dataset: int, draws: I64, origin: int) -> I64:
+        """Return the positions of a dataset's draws in one stage."""
+        stage, tree = self.stream.stages[s], self.stream.tree(s)
+        draws = draws - stage.drawn[dataset]
+        unshuffled = tree.positions(dataset, draws) + (stage.start + origin)
+        if self.passes.shuffle == "none":
+            return unshuffled
+        steps, _ = self.clock.steps_of(unshuffled)
+        starts, sizes = self.clock.spans(np.maximum(steps, self.clock.first_step))
+        if epoch is not None and (steps < 0).any():
+            tail = self._tail(epoch)
+            starts, sizes = np.where(steps < 0, tail[0], starts), np.where(steps < 0, tail[1], sizes)
+        low, size = round_of(starts, sizes, unshuffled)
+        key = self.passes.rounds_key(epoch)
+        return tree.places(dataset, draws, stage.start, (low - origin, size), key) + origin
 
 
-def _joined(columns: Sequence[Any], head: int, size: int) -> Any:
-    """Join columns of neighbouring blocks and cut out a stretch."""
-    inner, tail = columns[1:-1], columns[-1]
-    before = sum(map(len, columns[:-1])) - head
-    return np.concatenate([columns[0][head:], *inner, tail[: size - before]])
+def timeline(spec: MixtureSpec, events: Iterable[Reweight], after: int = -1) -> Timeline:
+    """Return the planned stages with the reweightings among them; at the same position the later word holds.
 
-
-def timeline(spec: MixtureSpec, events: Iterable[Reweight]) -> list[tuple[int, tuple[int, ...]]]:
-    """Return the planned stages with the reweightings among them; at the same position the later word holds."""
-    stages = dict(spec.stages)
+    Args:
+        spec: The mixture as planned.
+        events: Reweightings, in the order in which they were made.
+        after: Leave out what was asked for at or before this position.
+    """
+    changes = list(spec.stages)
     for event in events:
         if spec.is_finite:
             raise finite_error(spec.stopping, "a reweighting")
-        if event.position % BLOCK or len(event.weights) != spec.num_datasets:
-            raise MixtureError(
-                f"a reweighting at position {event.position} has {len(event.weights)} weights: expected a multiple of "
-                f"{BLOCK} and {spec.num_datasets} weights. Make it with loader.reweight."
-            )
-        stages[event.position] = event.weights
-    return sorted(stages.items())
+        check_weights(event.weights, spec.num_datasets, f"the reweighting at step {event.step}")
+        changes.append((event.position, event.weights))
+    return tuple(sorted((c for c in changes if c[0] > after), key=lambda change: change[0]))
 
 
-def _check_lengths(lengths: tuple[int, ...], stages: Sequence[tuple[int, tuple[int, ...]]]) -> None:
-    if len(lengths) != len(stages[0][1]):
-        raise MixtureError(f"{len(stages[0][1])} weights were planned for {len(lengths)} datasets: expected one each.")
-    for d, length in enumerate(lengths):
-        if length < 1 and any(weights[d] for _, weights in stages):
-            raise MixtureError(f"dataset {d} is empty but has a weight. Give it weight 0, or fill it.")
+def _stage(base: StageBase) -> Stage:
+    columns = (np.array(column, dtype=np.int64) for column in (base.weights, base.drawn, base.residuals))
+    return Stage(base.start, *columns)

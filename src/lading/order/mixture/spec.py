@@ -1,9 +1,13 @@
 """The weighted mixture as a plan stores it: integers only, nothing left to evaluate.
 
 stages     ((0, (1503238554, 644245094)), (2048000, (1073741824, 1073741824)))
-stopping   restart          the draws run on over the epochs: absolute position = stream position
+           each acts from the first step whose first sample is at or after its position
+stopping   restart          the draws continue over the epochs: one stream for the whole run
            first_exhausted  each epoch is a stream of its own, up to the first repeat
-           all_exhausted    each epoch is a stream of its own, until everybody was seen whole
+           all_exhausted    each epoch is a stream of its own, until every sample was seen
+
+``MIXTURE_VERSION`` is written into every mixture: another version gives another
+order of the same weights.
 """
 
 from __future__ import annotations
@@ -13,14 +17,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lading.errors import MixtureError
-from lading.order.mixture.rounds import BLOCK
+from lading.errors import MixtureError, PlanError
+from lading.order.fields import Fields
 from lading.order.mixture.weights import TOTAL
 
+MIXTURE_VERSION = 2
 STOPPINGS = ("restart", "first_exhausted", "all_exhausted")
 UNITS = ("samples", "tokens")
 MAX_STAGES = 4096
-LOOKAHEAD_STEPS = 32
+
+Stages = tuple[tuple[int, tuple[int, ...]], ...]
 
 
 @dataclass(frozen=True)
@@ -29,25 +35,22 @@ class MixtureSpec:
 
     Attributes:
         epoch_samples: Samples of an epoch.
-        stages: (first position, integer weights that sum to 2**31), ascending, starts at block boundaries.
+        stages: (position asked for, integer weights that sum to 2**31), ascending, the first at 0.
         stopping: When an epoch's stream of draws ends.
         unit: What the weights were given in; the integers always weigh samples.
-        lookahead_steps: Steps that may be prefetched; a reweighting acts after that many.
     """
 
     epoch_samples: int
-    stages: tuple[tuple[int, tuple[int, ...]], ...]
+    stages: Stages
     stopping: str = "restart"
     unit: str = "samples"
-    lookahead_steps: int = LOOKAHEAD_STEPS
 
     def __post_init__(self) -> None:
         _one_of("stopping", self.stopping, STOPPINGS)
         _one_of("unit", self.unit, UNITS)
-        if self.epoch_samples < 1 or self.lookahead_steps < 0:
+        if self.epoch_samples < 1:
             raise MixtureError(
-                f"epoch_samples={self.epoch_samples}, lookahead_steps={self.lookahead_steps}: "
-                "expected at least 1 and at least 0. Check the arguments of the mixture."
+                f"epoch_samples={self.epoch_samples}: expected at least 1. Check the arguments of the mixture."
             )
         check_stages(self.stages)
         if self.is_finite and len(self.stages) > 1:
@@ -66,36 +69,55 @@ class MixtureSpec:
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-able fields."""
         return {
+            "mixture_version": MIXTURE_VERSION,
             "epoch_samples": self.epoch_samples,
             "stages": [[start, list(weights)] for start, weights in self.stages],
             "stopping": self.stopping,
             "unit": self.unit,
-            "lookahead_steps": self.lookahead_steps,
         }
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> MixtureSpec:
         """Rebuild a spec; undoes ``to_dict``."""
-        stages = tuple((int(start), tuple(int(w) for w in weights)) for start, weights in fields["stages"])
-        return cls(**{**fields, "stages": stages})
+        found = Fields(fields, "the mixture of the plan")
+        version = found.value.get("mixture_version", 1)
+        if version != MIXTURE_VERSION:
+            raise PlanError(
+                f"the plan's mixture has version {version!r}, this Lading computes {MIXTURE_VERSION}: its samples would "
+                "come in another order. Use the Lading that wrote it, or make the plan again."
+            )
+        found.only("mixture_version", "epoch_samples", "stages", "stopping", "unit")
+        stages = tuple(_stage(stage) for stage in found.items("stages"))
+        return cls(found.integer("epoch_samples", 1), stages, found.text("stopping"), found.text("unit"))
 
 
-def check_stages(stages: tuple[tuple[int, tuple[int, ...]], ...]) -> None:
+def _stage(stage: Any) -> tuple[int, tuple[int, ...]]:
+    pair = stage if isinstance(stage, list | tuple) and len(stage) == 2 else (None, None)
+    found = Fields({"start": pair[0], "weights": pair[1]}, "a stage of the mixture")
+    return found.integer("start"), found.integers("weights")
+
+
+def check_stages(stages: Stages) -> None:
     """Refuse stages that are no timeline of integer weights."""
     starts = [start for start, _ in stages]
-    if not 1 <= len(stages) <= MAX_STAGES or starts[0] != 0 or any(start % BLOCK for start in starts):
+    if not 1 <= len(stages) <= MAX_STAGES or starts[0] != 0:
         raise MixtureError(
-            f"stages start at {starts[:5]}: expected 1 to {MAX_STAGES} stages, the first at 0, all at multiples of "
-            f"{BLOCK}. Make them with lading.order.mixture.request."
+            f"{len(stages)} stages start at {starts[:5]}: expected 1 to {MAX_STAGES} stages, the first at 0. "
+            "Make them with lading.Mixture."
         )
     if any(after <= before for before, after in itertools.pairwise(starts)):
         raise MixtureError(f"stages start at {starts[:5]}: expected each after the one before. Put them in order.")
     for start, weights in stages:
-        if len(weights) != len(stages[0][1]) or sum(weights) != TOTAL or min(weights) < 0:
-            raise MixtureError(
-                f"the stage at {start} has {len(weights)} weights that sum to {sum(weights)}: "
-                f"expected {len(stages[0][1])} integers, 0 or above, that sum to 2**31. Make them with integer_weights."
-            )
+        check_weights(weights, len(stages[0][1]), f"the stage at {start}")
+
+
+def check_weights(weights: tuple[int, ...], number: int, what: str) -> None:
+    """Refuse weights that are not so many integers of 0 or above that sum to 2**31."""
+    if not weights or len(weights) != number or sum(weights) != TOTAL or min(weights) < 0:
+        raise MixtureError(
+            f"{what} has {len(weights)} weights that sum to {sum(weights)}: expected {number} integers, 0 or above, "
+            "that sum to 2**31. Make them with integer_weights."
+        )
 
 
 def finite_error(stopping: str, what: str) -> MixtureError:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lading.errors import MixtureError
-from lading.order.mixture.stream import MAX_POSITION
 from lading.order.mixture.tree import build_tree
+from lading.order.mixture.weights import MAX_POSITION
 
 
 def stream_end(lengths: Sequence[int], weights: Sequence[int], stopping: str) -> int:

@@ -12,13 +12,9 @@ position goes to exactly one child, and the child's positions are again 0, 1,
 every dataset less than 2 draws from its share. The phase φ is n//2, moved by
 what earlier stages still owe (``residuals``, in draws times 2**31).
 
-This is the reference; ``kernels_mixture`` is its compiled twin.
-
-The tree of one stage, plain or compiled: the same answers either way.
-
-Callers ask for a whole block at a time; draws count from what each dataset had
-``already`` drawn when the stage began. A key shuffles the block; without one
-(None) samples stay in the order of the stream, evenly interleaved.
+``PlainTree`` is the reference, ``CompiledTree`` its compiled twin in
+``kernels``: the same answers to the last bit. Both take positions from the
+stage's start; draws count from what each dataset had drawn before the stage.
 """
 
 from __future__ import annotations
@@ -33,7 +29,7 @@ from numpy.typing import NDArray
 
 from lading.errors import MixtureError
 from lading.identity.hashing import fold_int
-from lading.order.mixture.rounds import BLOCK, place_of, slots_by_place
+from lading.order.mixture.rounds import place_of, slots_by_place
 from lading.order.mixture.weights import TOTAL
 from lading.runtime import compiled
 
@@ -104,14 +100,14 @@ class SplitTree:
             child = node
         return k
 
-    def slot(self, dataset: int, draw: int, start: int, size: int) -> int:
-        """Return the place of a draw in the list that ``draws(start, size)`` stands for."""
+    def slots(self, dataset: int, start: int, size: int) -> tuple[int, int, int]:
+        """Return the first slot, the first draw and the number of draws of a dataset in ``draws(start, size)``."""
         before = 0
         for found, first, number in self.draws(start, size):
             if found == dataset:
-                return before + draw - first
+                return before, first, number
             before += number
-        raise AssertionError("a draw is asked for outside its block")
+        raise AssertionError("a draw is asked for outside its round")
 
 
 def build_tree(weights: Sequence[int], residuals: Sequence[int]) -> SplitTree:
@@ -163,12 +159,20 @@ class MixtureTree(Protocol):
         """Return how many of the first positions of the stage each dataset receives."""
         ...
 
-    def block(self, lo: int, size: int, already: I64, block_key: int | None) -> tuple[I32, I64]:
-        """Return dataset and draw number at each place of the block ``[lo, lo + size)``."""
+    def rounds(self, start: int, starts: I64, sizes: I64, key: np.uint64) -> tuple[I32, I64]:
+        """Return dataset and draw at each place of some rounds of a stage that began at ``start``."""
         ...
 
-    def positions(self, dataset: int, draws: I64, start: int, end: int, blocks_key: int | None) -> I64:
-        """Return the absolute positions of a dataset's draws in a stage ``[start, end)``."""
+    def in_order(self, position: int, size: int) -> tuple[I32, I64]:
+        """Return dataset and draw at each of some positions, unshuffled: evenly interleaved."""
+        ...
+
+    def positions(self, dataset: int, draws: I64) -> I64:
+        """Return the position in the stream of each of a dataset's draws."""
+        ...
+
+    def places(self, dataset: int, draws: I64, start: int, rounds: tuple[I64, I64], key: np.uint64) -> I64:
+        """Return the position after the shuffle of each of a dataset's draws, given the rounds they are in."""
         ...
 
 
@@ -183,40 +187,47 @@ class PlainTree:
         """Return how many of the first positions of the stage each dataset receives."""
         return np.array(self.tree.counts(position, self.num_datasets), dtype=np.int64)
 
-    def block(self, lo: int, size: int, already: I64, block_key: int | None) -> tuple[I32, I64]:
-        """Return dataset and draw number at each place of the block ``[lo, lo + size)``."""
-        if block_key is None:
-            columns = np.array([self.tree.draw(x) for x in range(lo, lo + size)], dtype=np.int64)
-            return columns[:, 0].astype(np.int32), columns[:, 1] + already[columns[:, 0]]
-        found = self.tree.draws(lo, size)
-        datasets = np.repeat([d for d, _, _ in found], [m for _, _, m in found]).astype(np.int32)
-        draws = np.concatenate([np.arange(first, first + m, dtype=np.int64) for _, first, m in found])
-        slots = slots_by_place(block_key, size)
-        return datasets[slots], (draws + already[datasets])[slots]
+    def rounds(self, start: int, starts: I64, sizes: I64, key: np.uint64) -> tuple[I32, I64]:
+        """Return dataset and draw at each place of some rounds of a stage that began at ``start``."""
+        parts = [self._round(lo - start, m, fold_int(int(key), lo)) for lo, m in zip(starts.tolist(), sizes.tolist(), strict=True)]
+        datasets = np.concatenate([np.empty(0, dtype=np.int32), *(part[0] for part in parts)])
+        return datasets, np.concatenate([np.empty(0, dtype=np.int64), *(part[1] for part in parts)])
 
-    def positions(self, dataset: int, draws: I64, start: int, end: int, blocks_key: int | None) -> I64:
-        """Return the absolute positions of a dataset's draws in a stage ``[start, end)``."""
-        found = np.empty(len(draws), dtype=np.int64)
-        for i, draw in enumerate(draws.tolist()):
-            u = self.tree.position(dataset, draw)
-            found[i] = start + u
-            if blocks_key is None:
-                continue
-            lo = u - u % BLOCK
-            size = min(BLOCK, end - start - lo)
-            slot = self.tree.slot(dataset, draw, lo, size)
-            found[i] = start + lo + place_of(fold_int(blocks_key, (start + lo) // BLOCK), size, slot)
-        return found
+    def in_order(self, position: int, size: int) -> tuple[I32, I64]:
+        """Return dataset and draw at each of some positions, unshuffled: evenly interleaved."""
+        found = [self.tree.draw(x) for x in range(position, position + size)]
+        columns = np.array(found, dtype=np.int64).reshape(-1, 2)
+        return columns[:, 0].astype(np.int32), columns[:, 1].copy()
+
+    def positions(self, dataset: int, draws: I64) -> I64:
+        """Return the position in the stream of each of a dataset's draws."""
+        return np.array([self.tree.position(dataset, draw) for draw in draws.tolist()], dtype=np.int64)
+
+    def places(self, dataset: int, draws: I64, start: int, rounds: tuple[I64, I64], key: np.uint64) -> I64:
+        """Return the position after the shuffle of each of a dataset's draws, given the rounds they are in."""
+        found = []
+        for draw, lo, m in zip(draws.tolist(), rounds[0].tolist(), rounds[1].tolist(), strict=True):
+            slot, first, number = self.tree.slots(dataset, lo - start, m)
+            found.append(lo + place_of(fold_int(int(key), lo), m, slot, number, draw - first))
+        return np.array(found, dtype=np.int64)
+
+    def _round(self, lo: int, size: int, round_key: np.uint64) -> tuple[I32, I64]:
+        found = self.tree.draws(lo, size)
+        labels = np.repeat([d for d, _, _ in found], [m for _, _, m in found]).astype(np.int32)
+        labels = labels[slots_by_place(round_key, size)]
+        draws = np.empty(size, dtype=np.int64)
+        for dataset, first, number in found:
+            draws[labels == dataset] = np.arange(first, first + number)
+        return labels, draws
 
 
 class CompiledTree:
     """The tree as a table that Numba walks."""
 
     def __init__(self, weights: Integers, residuals: Integers) -> None:
-        # Opened at first use: Numba is optional and slow to import.
-        from lading.order.mixture import kernels, kernels as inverse
+        from lading.order.mixture import kernels  # opened at first use: Numba is optional and slow to import
 
-        self._kernels, self._inverse = kernels, inverse
+        self.kernels = kernels
         w, r = np.asarray(weights, dtype=np.int64), np.asarray(residuals, dtype=np.int64)
         by_weight = np.argsort(w, kind="stable")
         self.num_datasets = len(w)
@@ -229,27 +240,25 @@ class CompiledTree:
     def counts(self, position: int) -> I64:
         """Return how many of the first positions of the stage each dataset receives."""
         drawn = np.zeros(self.num_datasets, dtype=np.int64)
-        self._kernels.counts(self.nodes, self.root, position, drawn)
+        self.kernels.counts(self.nodes, self.root, position, drawn)
         return drawn
 
-    def block(self, lo: int, size: int, already: I64, block_key: int | None) -> tuple[I32, I64]:
-        """Return dataset and draw number at each place of the block ``[lo, lo + size)``."""
-        found: tuple[I32, I64]
-        if block_key is None:
-            found = self._kernels.block_in_order(self.nodes, self.root, lo, size, already)
-        else:
-            found = self._kernels.block(self.nodes, self.root, self.leaves, lo, size, already, np.uint64(block_key))
-        return found
+    def rounds(self, start: int, starts: I64, sizes: I64, key: np.uint64) -> tuple[I32, I64]:
+        """Return dataset and draw at each place of some rounds of a stage that began at ``start``."""
+        table = self.nodes, self.root, self.leaves, self.num_datasets
+        return self.kernels.rounds(*table, start, starts, sizes, key)
 
-    def positions(self, dataset: int, draws: I64, start: int, end: int, blocks_key: int | None) -> I64:
-        """Return the absolute positions of a dataset's draws in a stage ``[start, end)``."""
-        table = self.nodes, self.leaf_parent, self.root
-        found: I64
-        if blocks_key is None:
-            found = self._inverse.positions_in_order(*table, dataset, draws, start)
-            return found
-        found = self._inverse.positions(*table, dataset, draws, start, end, np.uint64(blocks_key))
-        return found
+    def in_order(self, position: int, size: int) -> tuple[I32, I64]:
+        """Return dataset and draw at each of some positions, unshuffled: evenly interleaved."""
+        return self.kernels.in_order(self.nodes, self.root, position, size)
+
+    def positions(self, dataset: int, draws: I64) -> I64:
+        """Return the position in the stream of each of a dataset's draws."""
+        return self.kernels.positions(self.nodes, self.leaf_parent, self.root, dataset, draws)
+
+    def places(self, dataset: int, draws: I64, start: int, rounds: tuple[I64, I64], key: np.uint64) -> I64:
+        """Return the position after the shuffle of each of a dataset's draws, given the rounds they are in."""
+        return self.kernels.places(self.nodes, self.leaf_parent, dataset, draws, start, *rounds, key)
 
 
 def tree_class() -> type[PlainTree] | type[CompiledTree]:

@@ -1,4 +1,4 @@
-"""Turn the weights somebody wrote down into the integers a plan is made of.
+"""Turn the weights the user gives into the integers a plan is made of.
 
     {"code": .7, "prose": .3}  ─▶  (0.7, 0.3)  ─▶  (1503238554, 644245094)     sum 2**31
 
@@ -19,6 +19,7 @@ from lading.errors import MixtureError
 
 TOTAL = 1 << 31
 MAX_DATASETS = 1 << 20
+MAX_POSITION = 1 << 60  # positions and draws stay below it, so that the kernels' products fit 64 bits
 
 Weights = Mapping[str, float] | Sequence[float]
 
