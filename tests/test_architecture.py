@@ -210,9 +210,6 @@ NOT_YET: set[str] = set(
 lading.batch.jax and lading.batch.llm
 lading.loader.planning and lading.loader.torch.loader
 lading.loader.torch.loader and lading.loader.torch.samplers
-lading.order.kernels and lading.order.permutation
-lading.order.plan and lading.order.plan_json
-lading.order.plan and lading.order.simulation
 lading.report.block and lading.report.run
 lading.report.compare and lading.report.run
 lading.report.explain and lading.report.run

@@ -91,7 +91,7 @@ WRONG = [
     ("{datasets: {a: 5}, batch_size: 2, wieghts: [1]}", "unknown key wieghts; expected datasets"),
     ("{datasets: {a: many}, batch_size: 2}", r"datasets\.a: expected a number of samples"),
     ("{datasets: [a], batch_size: 2}", "datasets: expected names and lengths"),
-    ("{datasets: {a: 5}, batch_size: 0}", "batch_size: expected a whole number"),
+    ("{datasets: {a: 5}, batch_size: 0}", "batch_size: expected an integer"),
     ("{datasets: {a: 5, b: 5}, batch_size: 2, weights: {a: -1, b: 1}}", r"weights\.a: expected a finite number from 0"),
     ("{datasets: {a: 5}, batch_size: 2, weights: {z: 1}}", "weights name 'z'"),
     ("{a: [", "not YAML"),

@@ -18,7 +18,7 @@ lengths = st.dictionaries(st.sampled_from(["code", "prose", "web", "maths"]), st
 )
 seeds = st.integers(0, 2**32)
 batches = st.integers(1, 17)
-shuffles = st.sampled_from(["full", "none", "block"])
+shuffles = st.sampled_from(["full", "none", "window"])
 
 
 def make(lengths, batch, seed=0, drop_last=False, **fields):
@@ -35,7 +35,7 @@ def names(plan, start, stop):
 @given(lengths, batches, seeds, shuffles, st.booleans(), st.integers(0, 3))
 def test_an_epoch_visits_every_sample_exactly_once(lengths, batch, seed, shuffle, drop_last, epoch):
     """Law 1: with drop_last all but the tail, which ``simulate`` names."""
-    plan = make(lengths, batch, seed, drop_last, shuffle=shuffle, block_samples=7)
+    plan = make(lengths, batch, seed, drop_last, shuffle=shuffle, window_samples=7)
     first = plan.epoch_start(epoch)
 
     seen = names(plan, first, first + plan.epoch_steps(epoch))
@@ -70,7 +70,7 @@ def test_global_batches_do_not_depend_on_world_size(lengths, batch, seed, world_
 @given(lengths, batches, seeds, shuffles, st.booleans(), st.integers(1, 7), st.data())
 def test_where_is_the_inverse_of_bill(lengths, batch, seed, shuffle, drop_last, world_size, data):
     """Law 5: every slot of every step is found again, and nothing else is."""
-    plan = make(lengths, batch, seed, drop_last, shuffle=shuffle, block_samples=5)
+    plan = make(lengths, batch, seed, drop_last, shuffle=shuffle, window_samples=5)
     stop = 2 * plan.epoch_steps(0) + 1
     step = data.draw(st.integers(0, stop - 1))
 
@@ -252,9 +252,9 @@ def test_plan_version_1_is_frozen():
     [
         (lambda: Plan.make({}, 4), "at least one sample: found no dataset"),
         (lambda: Plan.make({"a": 0}, 4), "at least one sample: found 'a' 0"),
-        (lambda: Plan.make(10, 0), "global_batch_size is 0: expected a whole number of at least 1"),
+        (lambda: Plan.make(10, 0), "global_batch_size is 0: expected an integer of at least 1"),
         (lambda: Plan.make(10, 4, chunk_batches=-1), "chunk_batches is -1"),
-        (lambda: Plan.make(10, 4, shuffle="yes"), "shuffle is 'yes': expected one of 'full', 'none', 'block'"),
+        (lambda: Plan.make(10, 4, shuffle="yes"), "shuffle is 'yes': expected one of 'full', 'none', 'window'"),
         (lambda: Plan.make(10, 4, seed=1.5), "seed is 1.5"),
         (lambda: Plan((PlannedDataset("a", 1), PlannedDataset("a", 2)), 4), "different names"),
         (lambda: Plan.make(3, 4, drop_last=True).bill(0), "nothing would ever be delivered"),
@@ -262,7 +262,7 @@ def test_plan_version_1_is_frozen():
         (lambda: Plan.make(10, 4).where("b", 0), "no dataset 'b' in the plan: it has 'data'"),
         (lambda: Plan.make(10, 4).where("data", 10), "has no sample 10: expected 0 to 9"),
         (lambda: Plan.make(10, 4).chunk_start(0), "has no chunks"),
-        (lambda: Plan.from_json("{"), "no JSON"),
+        (lambda: Plan.from_json("{"), "the plan: expected JSON"),
         (lambda: Plan.from_json("{}"), "plan version None found, 1 expected"),
         (lambda: Plan.from_json('{"lading_plan": 1, "order_version": 99}'), "order version 99"),
         (lambda: Plan.make(2, 1).with_event(Block(0, 0, (0, 1))).bill(0), "all 2 samples of the dataset are blocked"),

@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 
 from lading.order.dataset import PlannedDataset
 from lading.order.event import Reweight
-from lading.order.mixture.request import MixtureRequest, mixture
+from lading.order.mixture.request import Mixture
 from lading.order.mixture.weights import integer_weights
 from lading.order.plan import Plan
 from lading.order.simulation import changes, forecast
@@ -18,7 +18,7 @@ DATA = (PlannedDataset("code", 3000, mean_tokens=10), PlannedDataset("prose", 40
 
 def planned(**request) -> Plan:
     """Return a plan of the three datasets in steps of 100."""
-    return Plan(DATA, 100, mixture=mixture(DATA, MixtureRequest(**request), 100))
+    return Plan.make(DATA, 100, mixture=Mixture(**request))
 
 
 @given(st.integers(1, 120), st.lists(st.floats(0.01, 1), min_size=3, max_size=3))
@@ -43,9 +43,9 @@ def test_forecast_counts_what_the_bills_hold(steps, weights):
 def test_changes_are_the_steps_in_which_weights_change():
     """Planned stages and reweightings alike; those beyond the end are left out."""
     plan = planned(schedule=[(0, [1, 1, 1]), ("50ba", [1, 2, 3]), ("5000ba", [3, 2, 1])])
-    plan = plan.with_event(Reweight(60, 8192, integer_weights([1, 0, 0])))
+    plan = plan.with_event(Reweight(60, 6000, integer_weights([1, 0, 0])))
 
-    assert changes(plan, 1000) == (51, 81)  # 5 000 rounded up to 5 120, and 8 192
+    assert changes(plan, 1000) == (50, 60)
     assert changes(Plan.make(100, 10), 5) == ()
 
 

@@ -7,7 +7,7 @@ from hypothesis import given, strategies as st
 
 from lading.order import simulation
 from lading.order.dataset import PlannedDataset
-from lading.order.mixture.request import MixtureRequest, mixture
+from lading.order.mixture.request import Mixture
 from lading.order.plan import Plan
 from lading.order.simulation import reached
 
@@ -16,7 +16,7 @@ DATA = (PlannedDataset("tiny", 5), PlannedDataset("small", 700), PlannedDataset(
 
 def planned(drop_last: bool = False, **request) -> Plan:
     """Return a plan of three datasets in steps of 90 samples."""
-    return Plan(DATA, 90, seed=2, drop_last=drop_last, mixture=mixture(DATA, MixtureRequest(**request), 90, drop_last))
+    return Plan.make(DATA, 90, seed=2, drop_last=drop_last, mixture=Mixture(**request))
 
 
 def different(plan: Plan, steps: int) -> list[int]:
@@ -27,7 +27,7 @@ def different(plan: Plan, steps: int) -> list[int]:
 
 @given(st.integers(0, 60), st.sampled_from(["restart", "first_exhausted", "all_exhausted"]))
 def test_reached_is_what_the_bills_show(steps, stopping):
-    """Inside blocks, over epochs, for every way of stopping."""
+    """Over epochs, for every way of stopping."""
     plan = planned(weights=[0.01, 0.3, 0.7], stopping=stopping)
     steps = min(steps, 3 * plan.epoch_steps(0))
 

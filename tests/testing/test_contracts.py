@@ -54,14 +54,14 @@ class TestFullShuffle(OrderContract):
         return Shuffled(self.lengths, 3, "full", 4)
 
 
-class TestBlockShuffle(OrderContract):
-    """Blocks of neighbours."""
+class TestWindowShuffle(OrderContract):
+    """Windows of neighbours."""
 
     lengths = (17, 5)
 
     def make(self):
         """Return the order."""
-        return Shuffled(self.lengths, 3, "block", 4)
+        return Shuffled(self.lengths, 3, "window", 4)
 
 
 class TestNoShuffle(OrderContract):

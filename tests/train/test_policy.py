@@ -140,7 +140,7 @@ def test_a_tracker_steers_the_sampling():
 
     drawn = np.bincount([s.dataset for step in seen for s in step])
     assert drawn[1] / drawn.sum() == pytest.approx(0.5, abs=0.02)
-    assert events[0].step == 5 and "tracked counts" in events[0].reason
+    assert events[0].step == 7 and "tracked counts" in events[0].reason
 
 
 def test_resets_and_resumes_do_not_disturb_the_scheduler():

@@ -5,7 +5,7 @@ Read a plan from a configuration: what will be mixed, how, and for how long.
     datasets:
       code: 1_000_000                               # samples
       prose: {length: 200_000, mean_tokens: 850}
-    batch_size: 1024                                # all ranks together
+    batch_size: 1024                                # all ranks together; or batch_schedule: [[0, 512], [2000ba, 1024]]
     seed: 0
     weights: {code: .7, prose: .3}                  # or schedule:, or temperature:
     until: 20000ba                                  # ba steps, sp samples, ep epochs, tok tokens
@@ -27,17 +27,17 @@ from rich.text import Text
 from lading.cli.output import Json, answer
 from lading.errors import ConfigError
 from lading.order import Plan, PlannedDataset
-from lading.order.mixture.request import MixtureRequest, mixture
-from lading.order.mixture.schedule import Duration
+from lading.order.duration import Duration
+from lading.order.mixture.request import Mixture
 from lading.order.simulation import Forecast, forecast
 from lading.report.render import text as render
 from lading.runtime.fields import Fields, Origin
 from lading.runtime.shown import found as brief, listed
 from lading.runtime.yaml_text import parse_yaml
 
-_PLAN = ("seed", "shuffle", "block_samples", "drop_last", "chunk_batches")
-_MIXTURE = tuple(f.name for f in fields(MixtureRequest))
-_KEYS = ("datasets", "batch_size", "until", *_PLAN, *_MIXTURE)
+_PLAN = ("seed", "shuffle", "window_samples", "drop_last", "chunk_batches", "lookahead_steps")
+_MIXTURE = tuple(f.name for f in fields(Mixture))
+_KEYS = ("datasets", "batch_size", "batch_schedule", "until", *_PLAN, *_MIXTURE)
 
 
 def read_plan(path: str) -> tuple[Plan, str | None]:
@@ -48,8 +48,10 @@ def read_plan(path: str) -> tuple[Plan, str | None]:
     found = parse_yaml(text, path)
     if isinstance(found, dict) and isinstance(found.get("plan"), dict):
         found = found["plan"]
-    if not isinstance(found, dict) or "datasets" not in found or "batch_size" not in found:
-        raise ConfigError(f"{path}: expected the keys datasets and batch_size, at the top or under plan.")
+    if not isinstance(found, dict) or "datasets" not in found or not {"batch_size", "batch_schedule"} & set(found):
+        raise ConfigError(
+            f"{path}: expected the keys datasets and batch_size (or batch_schedule), at the top or under plan."
+        )
     unknown = [key for key in found if key not in _KEYS]
     if unknown:
         raise ConfigError(f"{path}: unknown key {listed(unknown)}; expected {', '.join(_KEYS)}.")
@@ -81,6 +83,14 @@ def _schedule(found: Fields, key: str | int) -> None:
         _weights(pair, 1)
 
 
+def _sizes(found: Fields, key: str | int) -> None:
+    for point in (items := found.items(key, most=4096)):
+        pair = items.items(point, least=2, most=2)
+        if not isinstance(pair.value(0), str):
+            pair.integer(0, low=0)
+        pair.integer(1, low=1)
+
+
 def _until(found: Fields, key: str | int) -> None:
     if not isinstance(found.value(key), str):
         found.integer(key, low=0)
@@ -89,7 +99,8 @@ def _until(found: Fields, key: str | int) -> None:
 _READERS: dict[str, Callable[[Fields, str], Any]] = {
     "seed": lambda found, key: found.integer(key, low=-(1 << 63), high=(1 << 64) - 1),
     "shuffle": lambda found, key: found.text(key),
-    "block_samples": lambda found, key: found.integer(key, low=1),
+    "window_samples": lambda found, key: found.integer(key, low=1),
+    "batch_schedule": lambda found, key: _sizes(found, key),
     "drop_last": lambda found, key: found.flag(key),
     "chunk_batches": lambda found, key: found.integer(key, low=1),
     "epoch_samples": lambda found, key: found.integer(key, low=1),
@@ -116,24 +127,17 @@ def steps_until(plan: Plan, until: str | None) -> int:
         raise ConfigError(
             f"until {until}: expected steps, samples or epochs (ba, sp, ep); tokens depend on the mixture."
         )
-    low, high = 0, 1
-    while plan.locate(high).position < point.position(plan.clock):
-        high *= 2
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (middle + 1, high) if plan.locate(middle).position < point.position(plan.clock) else (low, middle)
-    return low
+    return plan.clock.step_from(point.position(plan.clock))
 
 
 def _plan(path: str, found: dict[str, Any]) -> Plan:
-    datasets, batch = _datasets(path, found["datasets"]), found["batch_size"]
-    if not _is_whole(batch) or batch < 1:
-        raise ConfigError(f"{path}: batch_size: expected a whole number of at least 1, found {brief(batch)}.")
-    request = MixtureRequest(**{key: found[key] for key in _MIXTURE if key in found})
+    datasets, batch, ramp = _datasets(path, found["datasets"]), found.get("batch_size"), found.get("batch_schedule")
+    if ramp is None and (not _is_whole(batch) or batch < 1):
+        raise ConfigError(f"{path}: batch_size: expected an integer of at least 1, found {brief(batch)}.")
+    request = Mixture(**{key: found[key] for key in _MIXTURE if key in found})
     simple = {key: found[key] for key in _PLAN if key in found}
-    drop_last = bool(simple.get("drop_last", False))
-    spec = mixture(datasets, request, batch, drop_last) if request.is_mixture else None
-    return Plan(datasets, batch, mixture=spec, **simple)
+    mixture = request if request.is_mixture else None
+    return Plan.make(datasets, batch, batch_schedule=ramp, mixture=mixture, **simple)
 
 
 def _is_whole(value: Any) -> TypeGuard[int]:

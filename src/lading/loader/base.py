@@ -124,8 +124,8 @@ class EngineLoader:
         """Change the plan from a step on that has not been yielded."""
         self.engine.add_event(event)
 
-    def reweight(self, weights: Weights, reason: str = "") -> Reweight:
-        """Change the weights of the mixture from the first round of draws after what may be prefetched.
+    def reweight(self, weights: Weights, reason: str = "") -> Reweight | None:
+        """Change the weights of the mixture right after what may be prefetched; None where they are the same.
 
         Every rank must call it after the same step with the same weights. Nothing before the change moves.
 

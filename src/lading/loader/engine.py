@@ -290,10 +290,11 @@ class Engine:
         self._plan = self.plan.with_event(event)
         self._trackers.event(event)
 
-    def reweight(self, weights: Weights, reason: str = "") -> Reweight:
-        """Change the weights of the mixture from the first round of draws after what may be prefetched."""
+    def reweight(self, weights: Weights, reason: str = "") -> Reweight | None:
+        """Change the weights of the mixture right after what may be prefetched; None where they are the same."""
         event = reweighting.reweighted(self.plan, self.step, weights, self.world, reason)
-        self.add_event(event)
+        if event is not None:
+            self.add_event(event)
         return event
 
     def block(self, dataset: str | int, indices: Sequence[int], reason: str = "") -> None:
@@ -358,7 +359,7 @@ class Engine:
     def _may_pad(self) -> bool:
         if self.request.marks_padding or "skip" in self.fetcher.policies:
             return True
-        short = not self.request.drop_last and self.plan.epoch_samples % self.plan.clock.batch > 0
+        short = self.plan.clock.has_short_steps
         return short and (self.request.pad or (self.world.world_size > 1 and self.request.pad is None))
 
     def _check_world(self) -> None:

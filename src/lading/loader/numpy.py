@@ -20,7 +20,7 @@ from lading.loader.engine import Engine
 from lading.loader.request import LoaderRequest, WorkerRequest, named_sources
 from lading.loader.state import Resume
 from lading.order import Plan
-from lading.order.mixture.request import MixtureRequest
+from lading.order.mixture.request import Mixture
 from lading.order.mixture.weights import Weights
 from lading.runtime.arrays import host
 
@@ -125,7 +125,7 @@ class NumpyLoader(EngineLoader):
         batch_size: Samples of a batch on each rank.
         global_batch_size: Samples of a step, all ranks together; instead of ``batch_size``.
         seed: Same seed, same order, on every machine.
-        shuffle: True, False, or ``"block"`` (windows of ``window_samples`` neighbours, for locality on disk).
+        shuffle: True, False, or ``"window"`` (windows of ``window_samples`` neighbours, for locality on disk).
         window_samples: Samples of a window.
         weights: Shares of the datasets, by name or in order; an epoch is then the sum of their lengths.
         mixture: Weights with a schedule, a temperature and so on; instead of ``weights``.
@@ -187,7 +187,7 @@ class NumpyLoader(EngineLoader):
             seed=seed,
             shuffle=shuffle,
             window_samples=window_samples,
-            mixture=mixture or MixtureRequest(weights),
+            mixture=mixture or Mixture(weights),
             chunk_batches=chunk_batches,
             drop_last=drop_last,
             pad=pad,

@@ -24,7 +24,7 @@ from lading.identity import World, fingerprint
 from lading.identity.content import contents_hash
 from lading.loader.request import LoaderRequest, check_plan
 from lading.order.dataset import PlannedDataset
-from lading.order.mixture.request import MixtureRequest, mixture
+from lading.order.mixture.request import Mixture
 from lading.order.mixture.spec import MixtureSpec
 from lading.order.plan import Plan
 from lading.source.parts import parts_of
@@ -96,7 +96,8 @@ def make_plan(request: LoaderRequest, readers: Sequence[Reader], world: World, f
         global_batch_size=batch,
         seed=request.seed,
         shuffle=request.plan_shuffle,
-        block_samples=request.window_samples,
+        window_samples=request.window_samples,
+        lookahead_steps=request.lookahead_steps,
         drop_last=request.drop_last,
         chunk_batches=request.chunk_batches,
         mixture=planned_mixture(datasets, request, first_batch or batch),
@@ -135,15 +136,15 @@ def planned_mixture(datasets: Sequence[PlannedDataset], request: LoaderRequest, 
     """
     if isinstance(request.mixture, MixtureSpec):
         return request.mixture
-    asked = request.mixture or MixtureRequest()
+    asked = request.mixture or Mixture()
     if not asked.is_mixture and request.policy is not None:
         asked = replace(asked, temperature=1.0)
     if asked.is_mixture:
-        return mixture(datasets, asked, batch, request.drop_last)
-    if asked != MixtureRequest():
+        return asked.planned(datasets, batch, request.drop_last)
+    if asked != Mixture():
         raise MixtureError(
-            "stopping, epoch_samples, weight_unit and lookahead_steps are about weights, and there are none: every "
-            "sample comes once an epoch. Pass weights=, schedule= or temperature=, or leave them out."
+            "stopping, epoch_samples and weight_unit are about weights, and there are none: every sample comes once an "
+            "epoch. Pass weights=, schedule= or temperature=, or leave them out."
         )
     return None
 

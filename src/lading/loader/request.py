@@ -8,7 +8,7 @@ from typing import Any
 
 from lading.errors import LoaderError, PlanError
 from lading.loader.bad_samples import BadSamplePolicy
-from lading.order.mixture.request import MixtureRequest
+from lading.order.mixture.request import Mixture
 from lading.order.mixture.spec import MixtureSpec
 from lading.order.plan import Plan
 
@@ -38,7 +38,7 @@ class WorkerRequest:
         return self.num_workers * (self.prefetch_factor or PREFETCH_FACTOR)
 
 
-_SHUFFLES = {True: "full", False: "none", "block": "block", "full": "full", "none": "none"}
+_SHUFFLES = {True: "full", False: "none", "window": "window", "full": "full", "none": "none"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,9 +59,10 @@ class LoaderRequest:
     seed: int = 0
     shuffle: bool | str = True
     window_samples: int = 4096
-    mixture: MixtureSpec | MixtureRequest | None = None
+    mixture: MixtureSpec | Mixture | None = None
     mean_tokens: Mapping[str, float] | None = None
     policy: Any = None
+    lookahead_steps: int = Plan.lookahead_steps
     chunk_batches: int | None = None
     drop_last: bool = False
     pad: bool | None = None
@@ -78,7 +79,7 @@ class LoaderRequest:
         if self.batch_size is None and self.global_batch_size is None:
             raise PlanError("no batch size: expected batch_size= (a rank's) or global_batch_size= (all ranks').")
         if self.shuffle not in _SHUFFLES:
-            raise PlanError(f"shuffle is {self.shuffle!r}: expected True, False or 'block'.")
+            raise PlanError(f"shuffle is {self.shuffle!r}: expected True, False or 'window'.")
 
         if self.plan is not None and self.global_batch_size is not None:
             check_plan(self.plan, self.global_batch_size, len(self.sources))

@@ -1,6 +1,6 @@
 """Weights that change while a loader runs: by hand, or by a policy.
 
-    batch of step s handed out ─▶ reweight ─▶ acts at the first block boundary at or after step s + 1 + lookahead
+    batch of step s yielded ─▶ reweight ─▶ acts at step s + lookahead_steps + 1
 
 What was prefetched is never taken back: at most ``lookahead_steps`` batches are
 on their way, and the change comes after them. So all ranks agree without
@@ -25,7 +25,6 @@ from lading.loader.request import PREFETCH_FACTOR, WorkerRequest
 from lading.order.event import Reweight
 from lading.order.mixture.order import Mixed
 from lading.order.mixture.request import as_integers
-from lading.order.mixture.rounds import next_block
 from lading.order.mixture.spec import MixtureSpec, finite_error
 from lading.order.mixture.weights import Weights, shares
 from lading.order.plan import Plan
@@ -75,12 +74,12 @@ class Policy(Protocol):
         ...
 
 
-def reweighted(plan: Plan, step: int, weights: Weights, world: World, reason: str = "") -> Reweight:
-    """Return the event that changes the weights, asked for before a step is handed out.
+def reweighted(plan: Plan, step: int, weights: Weights, world: World, reason: str = "") -> Reweight | None:
+    """Return the event that changes the weights, requested before a step is yielded; None where they are the same.
 
     Args:
         plan: The plan with all events so far.
-        step: The next step to be handed out.
+        step: The next step to be yielded.
         weights: New weights, by name or in order, in the unit of the plan's mixture.
         world: Who asks; all ranks must ask for the same.
         reason: Who asked for it.
@@ -93,9 +92,9 @@ def reweighted(plan: Plan, step: int, weights: Weights, world: World, reason: st
         with contextlib.suppress(WorldError):
             _agree(world, {"next step": step, "refused": str(error)})
         raise
-    position = acts_at(plan, step)
-    _agree(world, {"next step": step, "acts at": position, "integer weights": integers})
-    return Reweight(step, position, integers, reason)
+    acts_at = step + plan.lookahead_steps
+    _agree(world, {"next step": step, "acts at": acts_at, "integer weights": integers})
+    return plan.reweighting(acts_at, integers, reason)
 
 
 def _agree(world: World, request: dict[str, Any]) -> None:
@@ -108,16 +107,11 @@ def _agree(world: World, request: dict[str, Any]) -> None:
     )
 
 
-def acts_at(plan: Plan, step: int) -> int:
-    """Return the position from which a change acts that is asked for before a step is handed out."""
-    return next_block(plan.locate(step + _running_mixture(plan).lookahead_steps).position)
-
-
 def mix_at(plan: Plan, step: int) -> Mix:
     """Return what a policy is told before a step is handed out."""
     spec = _running_mixture(plan)
     assert isinstance(plan.order, Mixed)
-    weights = plan.order.weights_at(acts_at(plan, step))
+    weights = plan.order.weights_at(plan.locate(step + plan.lookahead_steps).position)
     means = tuple(d.mean_tokens for d in plan.datasets)
     return Mix(
         step=step,
@@ -163,7 +157,7 @@ def capped_prefetch(plan: Plan, prefetch: int | None) -> int | None:
 
 def lookahead_steps(plan: Plan) -> int | None:
     """Return the most steps that may be on their way; None: any number."""
-    return None if plan.mixture is None or plan.mixture.is_finite else plan.mixture.lookahead_steps
+    return None if plan.mixture is None or plan.mixture.is_finite else plan.lookahead_steps
 
 
 @dataclass

@@ -147,5 +147,4 @@ def _rebatched(original: Plan, wanted: Plan, numbers: Mapping[str, int], allowed
         )
     if now == new and original.clock.chunk_batches == wanted.chunk_batches:
         return original
-    offset = at.position - at.epoch * original.epoch_samples
-    return original.with_event(Rebatch(step, at.epoch, offset, new, wanted.chunk_batches))
+    return original.with_event(Rebatch(step, at.epoch, at.offset, new, wanted.chunk_batches))

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from lading.order.chunked_sampler import ChunkedSampler
 from lading.order.clock import Clock, Location
 from lading.order.dataset import Part, PlannedDataset
-from lading.order.event import Block, Event, Rebatch, Reweight
+from lading.order.event import Block, Event, Rebatch, ResumeBase, Reweight
 from lading.order.parts import Parts
 from lading.order.permutation import ORDER_VERSION, Permutation
 from lading.order.plan import Plan
@@ -15,7 +15,7 @@ from lading.runtime.lazy import lazy_names
 
 if TYPE_CHECKING:  # the same names for type checkers; a test compares the two lists
     from lading.order.mixture.order import Mixed as Mixed
-    from lading.order.mixture.request import MixtureRequest as MixtureRequest
+    from lading.order.mixture.request import Mixture as Mixture
     from lading.order.mixture.schedule import (
         Cosine as Cosine,
         Function as Function,
@@ -41,6 +41,7 @@ __all__ = [
     "Plan",
     "PlannedDataset",
     "Rebatch",
+    "ResumeBase",
     "Reweight",
     "Shuffled",
     "Simulation",
@@ -53,7 +54,7 @@ _HOMES = {
     "Function": "lading.order.mixture.schedule",
     "Linear": "lading.order.mixture.schedule",
     "Mixed": "lading.order.mixture.order",
-    "MixtureRequest": "lading.order.mixture.request",
+    "Mixture": "lading.order.mixture.request",
     "MixtureSpec": "lading.order.mixture.spec",
     "Stages": "lading.order.mixture.schedule",
     "Temperature": "lading.order.mixture.schedule",

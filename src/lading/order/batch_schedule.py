@@ -22,7 +22,9 @@ MAX_SIZES = 4096
 Sizes = tuple[tuple[int, int], ...]
 
 
-def planned_sizes(points: Sequence[Any], epoch_samples: int, *, drop_last: bool = False, gapless: bool = False) -> Sizes:
+def planned_sizes(
+    points: Sequence[Any], epoch_samples: int, *, drop_last: bool = False, gapless: bool = False
+) -> Sizes:
     """Return (first step, global batch size) of each stretch of a batch schedule.
 
     Args:

@@ -143,6 +143,12 @@ class Clock:
         """Batches of a chunk, after the last change."""
         return self._stretches[-1].pace.chunk_batches
 
+    @property
+    def has_short_steps(self) -> bool:
+        """Whether an epoch may end with a step of fewer samples than a batch."""
+        rests = ((self.epoch_samples - o) % s.pace.batch for s in self._stretches for o in (0, s.pace.offset))
+        return not self.drop_last and any(rests)
+
     def pace_at(self, step: int) -> Pace:
         """Return the sizes in force at a step, since when, and which are planned after it."""
         number = self._number(step)
@@ -285,9 +291,7 @@ class Clock:
             if before is None or step < before:
                 self._append(self._pace(step, size, self.chunk_batches))
 
-    def _pace(
-        self, step: int, batch: int, chunk_batches: int | None, place: tuple[int, int] | None = None
-    ) -> Pace:
+    def _pace(self, step: int, batch: int, chunk_batches: int | None, place: tuple[int, int] | None = None) -> Pace:
         """Return the pace of a stretch that begins at a step; ``place``: its epoch and offset, where they are given."""
         at = self.locate(step)
         previous = self.locate(step - 1).chunk if step > self._stretches[0].pace.step else None

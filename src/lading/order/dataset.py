@@ -10,6 +10,7 @@ A source without names of its own is one part, called as the source is.
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -62,6 +63,13 @@ class PlannedDataset:
     mean_tokens: float | None = None
     location: str | None = field(default=None, compare=False)
     parts: tuple[Part, ...] = ()
+
+    def __post_init__(self) -> None:
+        try:
+            length = operator.index(self.length)
+        except TypeError:
+            raise PlanError(f"dataset {self.name!r} has length {self.length!r}: expected an integer.") from None
+        object.__setattr__(self, "length", length)  # NumPy's integers become Python's, so that plans stay JSON
 
 
 def numbered(datasets: Sequence[PlannedDataset]) -> tuple[PlannedDataset, ...]:

@@ -9,12 +9,15 @@ ResumeBase   stands for all events that acted before a step: what resuming needs
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 from lading.errors import PlanError
-from lading.order.fields import LIMIT, Fields
+from lading.runtime.fields import Fields, Items, Origin
+
+ORIGIN = Origin("a plan event", PlanError, "It may be damaged, or come from a newer Lading.")
 
 
 @dataclass(frozen=True)
@@ -22,7 +25,7 @@ class Reweight:
     """New weights of the mixture.
 
     Attributes:
-        step: First step that uses them: ``lookahead_steps`` + 1 after the step before which nothing was requested.
+        step: First step that uses them.
         position: Position of that step when the event was made; after a later rebatch the event acts at the first
             step whose first sample is at or after it.
         weights: Integers that sum to 2**31, one per dataset.
@@ -155,70 +158,93 @@ def event_to_dict(event: Event) -> dict[str, Any]:
     return {"kind": event.kind, **{k: list(v) if isinstance(v, tuple) else v for k, v in fields.items()}}
 
 
-def event_from_dict(fields: Mapping[str, Any]) -> Event:
-    """Rebuild an event; undoes ``event_to_dict``."""
-    kind = Fields(fields, "a plan event").value.get("kind")
-    if not isinstance(kind, str) or kind not in _READERS:
-        raise PlanError(
-            f"a plan event has kind {kind!r}: expected one of {', '.join(_READERS)}. "
-            "The state or ledger may come from a newer Lading; update this one."
-        )
-    return _READERS[kind](Fields(fields, f"a {kind} event"))
+def event_from_dict(fields: Any, place: str = "") -> Event:
+    """Rebuild an event; undoes ``event_to_dict``. ``place``: where it is, for errors."""
+    return read_event(Fields(fields, ORIGIN, place))
+
+
+def read_event(fields: Fields) -> Event:
+    """Rebuild an event from checked fields."""
+    return _READERS[fields.text("kind", choices=tuple(_READERS))](fields)
 
 
 def _reweight(fields: Fields) -> Reweight:
     fields.only("kind", "step", "position", "weights", "reason")
-    return Reweight(
-        fields.integer("step"), fields.integer("position"), fields.integers("weights"), fields.text("reason", "")
-    )
+    weights = tuple(fields.integers("weights", low=0))
+    return Reweight(fields.integer("step", low=0), fields.integer("position", low=0), weights, _reason(fields))
 
 
 def _rebatch(fields: Fields) -> Rebatch:
     fields.only("kind", "step", "epoch", "offset", "global_batch_size", "chunk_batches", "later")
-    place = fields.integer("step"), fields.integer("epoch"), fields.integer("offset")
-    sizes = fields.integer("global_batch_size", 1), fields.optional_integer("chunk_batches", 1)
-    return Rebatch(*place, *sizes, fields.pairs("later"))
+    return Rebatch(
+        step=fields.integer("step", low=0),
+        epoch=fields.integer("epoch", low=0),
+        offset=fields.integer("offset", low=0),
+        global_batch_size=fields.integer("global_batch_size", low=1),
+        chunk_batches=fields.maybe(Fields.integer, "chunk_batches", low=1),
+        later=_later(fields),
+    )
 
 
 def _block(fields: Fields) -> Block:
     fields.only("kind", "step", "dataset", "indices", "reason")
-    return Block(
-        fields.integer("step"), fields.integer("dataset"), fields.integers("indices"), fields.text("reason", "")
-    )
+    indices = tuple(fields.integers("indices", low=0))
+    return Block(fields.integer("step", low=0), fields.integer("dataset", low=0), indices, _reason(fields))
 
 
 def _base(fields: Fields) -> ResumeBase:
     fields.only("kind", "step", "position", "first_step", "pace", "stage", "blocked")
-    pace, stage = fields.inner("pace", "the pace of a base"), fields.inner("stage", "the stage of a base")
-    blocked = fields.inner("blocked", "the blocked samples of a base")
+    pace, stage, blocked = (fields.maybe(Fields.record, name) for name in ("pace", "stage", "blocked"))
     return ResumeBase(
-        step=fields.integer("step"),
-        position=fields.integer("position"),
-        first_step=fields.integer("first_step"),
+        step=fields.integer("step", low=0),
+        position=fields.integer("position", low=0),
+        first_step=fields.integer("first_step", low=0),
         pace=None if pace is None else _pace(pace),
         stage=None if stage is None else _stage(stage),
-        blocked=() if blocked is None else tuple(_blocked(blocked, name) for name in blocked.value),
+        blocked=() if blocked is None else tuple(_blocked(blocked, name) for name in blocked),
     )
 
 
 def _pace(fields: Fields) -> Pace:
     return Pace(
-        *(fields.integer(name) for name in ("step", "epoch", "epoch_step", "offset", "position")),
-        batch=fields.integer("batch", 1),
-        chunk_batches=fields.optional_integer("chunk_batches", 1),
-        chunk=fields.integer("chunk"),
-        later=fields.pairs("later"),
+        step=fields.integer("step", low=0),
+        epoch=fields.integer("epoch", low=0),
+        epoch_step=fields.integer("epoch_step", low=0),
+        offset=fields.integer("offset", low=0),
+        position=fields.integer("position", low=0),
+        batch=fields.integer("batch", low=1),
+        chunk_batches=fields.maybe(Fields.integer, "chunk_batches", low=1),
+        chunk=fields.integer("chunk", low=0),
+        later=_later(fields),
     )
 
 
 def _stage(fields: Fields) -> StageBase:
-    columns = fields.integers("weights"), fields.integers("drawn"), fields.integers("residuals", -LIMIT)
-    if len({len(column) for column in columns}) != 1:
-        raise fields.wrong("weights", "as many as drawn and residuals")
-    return StageBase(fields.integer("start"), *columns)
+    weights = fields.integers("weights", low=0, least=1)
+    columns = [fields.integers("drawn", low=0), fields.integers("residuals")]
+    for name, column in zip(("drawn", "residuals"), columns, strict=True):
+        if len(column) != len(weights):
+            fields.refuse(name, f"{len(weights)} integers, as many as weights")
+    return StageBase(fields.integer("start", low=0), tuple(weights), *map(tuple, columns))
+
+
+def _later(fields: Fields) -> tuple[tuple[int, int], ...]:
+    pairs = fields.maybe(Fields.items, "later")
+    return () if pairs is None else tuple(pair(pairs, i) for i in pairs)
+
+
+def pair(items: Items, i: int) -> tuple[int, int]:
+    """Return an item of a list as a pair of a step and a size."""
+    both = items.items(i, least=2, most=2)
+    return both.integer(0, low=0), both.integer(1, low=1)
+
+
+def _reason(fields: Fields) -> str:
+    return fields.maybe(Fields.text, "reason", longest=1 << 20) or ""
 
 
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+_GAPS = re.compile("[0-9a-z]{1,12}( [0-9a-z]{1,12})*")
 
 
 def _gaps(indices: tuple[int, ...]) -> str:
@@ -235,15 +261,10 @@ def _base36(number: int) -> str:
 
 
 def _blocked(fields: Fields, dataset: Any) -> tuple[int, tuple[int, ...]]:
-    text = fields.text(dataset)
-    try:
-        gaps = [int(gap, 36) for gap in text.split()]
-        number = int(dataset)
-    except (TypeError, ValueError):
-        raise fields.wrong(dataset, "gaps in base 36, under the number of a dataset") from None
-    if number < 0 or any(gap < 0 for gap in gaps) or sum(gaps) >= LIMIT:
-        raise fields.wrong(dataset, "gaps of 0 or more, under the number of a dataset")
-    return number, tuple(itertools.accumulate(gaps))
+    text = fields.text(dataset, longest=1 << 26)
+    if not (isinstance(dataset, str) and dataset.isdecimal() and len(dataset) < 9 and _GAPS.fullmatch(text)):
+        fields.refuse(dataset, "gaps in base 36 under the number of a dataset")
+    return int(dataset), tuple(itertools.accumulate(int(gap, 36) for gap in text.split()))
 
 
 _READERS: dict[str, Callable[[Fields], Event]] = {

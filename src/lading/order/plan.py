@@ -15,6 +15,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,13 +27,16 @@ from lading.errors import PlanError
 from lading.identity import Bill, Deviation, Place, World, fingerprint, rank_of
 from lading.identity.hashing import key64, text64
 from lading.order import plan_json
-from lading.order.clock import Clock, Location
+from lading.order.batch_schedule import planned_sizes
+from lading.order.clock import MAX_POSITION, Batching, Clock, Location
 from lading.order.dataset import Part, PlannedDataset, numbered
-from lading.order.event import Block, Event, Rebatch, Reweight
-from lading.order.mixture.order import Mixed
+from lading.order.event import Block, Event, Rebatch, ResumeBase, Reweight
+from lading.order.mixture import weights
+from lading.order.mixture.order import Mixed, timeline
+from lading.order.mixture.passes import Passes
+from lading.order.mixture.request import Mixture
 from lading.order.mixture.spec import MixtureSpec
 from lading.order.parts import Parts
-from lading.order.permutation import MAX_SAMPLES
 from lading.order.shuffle import SHUFFLES, Order, Shuffled
 from lading.order.simulation import Simulation, simulate
 from lading.order.substitute import Blocklist
@@ -48,31 +52,52 @@ class Plan:
         datasets: The sources, in order, and the datasets that are their parts.
         global_batch_size: Samples of a step, all ranks together.
         seed: Same seed, same order, on every machine.
-        shuffle: ``full``, ``block`` (blocks of ``block_samples`` neighbours) or ``none``.
-        block_samples: Samples of a block, for ``shuffle="block"``.
+        shuffle: ``full``, ``window`` (windows of ``window_samples`` neighbours) or ``none``.
+        window_samples: Samples of a window, for ``shuffle="window"``.
         drop_last: Whether an incomplete global batch at the end of an epoch is dropped.
         chunk_batches: Batches of a chunk, or None.
         mixture: Weights and schedule, or None: every sample once an epoch.
         events: What changed the plan while it ran.
+        batch_schedule: (first step, global batch size) of a planned ramp-up, the first at step 0; or nothing.
+        lookahead_steps: Most steps on their way: an event made before step s acts at step s + ``lookahead_steps``. No
+            part of the fingerprint.
     """
 
     datasets: tuple[PlannedDataset, ...]
     global_batch_size: int
     seed: int = 0
     shuffle: str = "full"
-    block_samples: int = 4096
+    window_samples: int = 4096
     drop_last: bool = False
     chunk_batches: int | None = None
     mixture: MixtureSpec | None = None
     events: tuple[Event, ...] = ()
+    batch_schedule: tuple[tuple[int, int], ...] = ()
+    lookahead_steps: int = plan_json.LOOKAHEAD_STEPS
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "datasets", numbered(self.datasets))
         _check(self)
 
     @classmethod
-    def make(cls, lengths: Mapping[str, int | Sequence[Part]] | int, batch_size: int, **fields: Any) -> Plan:
-        """Make a plan from lengths alone, or from the parts of sources.
+    def make(
+        cls,
+        lengths: Mapping[str, int | Sequence[Part]] | int | Sequence[PlannedDataset],
+        batch_size: int | None = None,
+        *,
+        batch_schedule: Sequence[Any] | None = None,
+        mixture: Mixture | MixtureSpec | None = None,
+        **fields: Any,
+    ) -> Plan:
+        """Make a plan from what the user gives.
+
+        Args:
+            lengths: Samples (or parts) of each source by name, of the only source, or the sources as a plan knows them.
+            batch_size: Samples of a step, all ranks together.
+            batch_schedule: Global batch sizes that change as planned, ``[(0, 32), ("1000ba", 64)]``; instead of
+                ``batch_size``.
+            mixture: Weights and schedule, as given or as a plan stores them.
+            fields: Other fields of the plan.
 
         >>> plan = Plan.make({"code": 6, "prose": 4}, batch_size=4, seed=7)
         >>> plan.bill(0).num_samples, plan.epoch_steps(0)
@@ -81,8 +106,22 @@ class Plan:
         >>> twice.names, len(twice.where("data[0]", 1))
         (('data[0]', 'data[1]'), 2)
         """
-        named = {"data": lengths} if isinstance(lengths, int) else lengths
-        return cls(tuple(_dataset(name, given) for name, given in named.items()), batch_size, **fields)
+        datasets = _datasets(lengths)
+        if (batch_size is None) == (batch_schedule is None):
+            raise PlanError(
+                f"batch_size={batch_size!r} and batch_schedule={batch_schedule!r}: expected one of them, "
+                "such as batch_schedule=[(0, 32), ('1000ba', 64)]."
+            )
+        drop_last = fields.get("drop_last", False)
+        sizes: tuple[tuple[int, int], ...] = () if batch_size is None else ((0, batch_size),)
+        if batch_schedule is not None:
+            epoch = sum(d.length for d in datasets) if mixture is None else _epoch(mixture, datasets)
+            gapless = mixture is not None and mixture.stopping == "restart"
+            sizes = planned_sizes(batch_schedule, epoch, drop_last=drop_last, gapless=gapless)
+            fields["batch_schedule"] = sizes if len(sizes) > 1 else ()
+        if isinstance(mixture, Mixture):
+            mixture = mixture.planned(datasets, sizes, drop_last)
+        return cls(datasets, sizes[0][1], mixture=mixture, **fields)
 
     def bill(self, step: int, *, world: World | None = None, pad: bool | None = None) -> Bill:
         """Return what a step holds.
@@ -94,7 +133,7 @@ class Plan:
                 rank, so that every rank delivers its full share at every step.
         """
         location = self.clock.locate(step)
-        sources, rows = self.order.samples(location.position, location.position + location.size)
+        sources, rows = self.order.step_samples(location.position, location.size)
         datasets, indices = self.parts.of_rows(sources, rows)
         deviations: tuple[Deviation, ...] = ()
         if self._blocklist is not None:
@@ -183,6 +222,11 @@ class Plan:
         """Return, by dataset number, the substitute of each index that is blocked at a step."""
         return self._blocklist.at(step) if self._blocklist is not None else {}
 
+    @functools.cached_property
+    def blocked_from(self) -> int | None:
+        """The first step at which a sample is blocked; None where none ever is."""
+        return None if self._blocklist is None else self._blocklist.change_steps[0]
+
     def counts(self, step: int) -> list[int]:
         """Return how many samples of each source the order holds before a step."""
         return self.order.counts(self.clock.locate(step).position)
@@ -215,12 +259,52 @@ class Plan:
     @property
     def epoch_samples(self) -> int:
         """Samples of an epoch."""
-        return self.order.epoch_samples
+        return self.clock.epoch_samples
 
     @functools.cached_property
     def fingerprint(self) -> str:
         """Stands for everything but the events: the same before and after a reweighting or rebatching."""
         return fingerprint(plan_json.description(self))
+
+    @property
+    def first_step(self) -> int:
+        """The first step this plan answers for: 0, or where it was resumed without its past."""
+        return self.clock.first_step
+
+    def reweighting(self, step: int, integers: tuple[int, ...], reason: str = "") -> Reweight | None:
+        """Return the event that gives the mixture other weights from a step on; None where it has them already.
+
+        Args:
+            step: First step of the new weights; ``lookahead_steps`` after the next step to be yielded.
+            integers: The weights, as integers that sum to 2**31.
+            reason: Who requested it.
+        """
+        position = self.clock.locate(step).position
+        if isinstance(self.order, Mixed) and self.order.weights_at(position) == integers:
+            return None
+        return Reweight(step, position, integers, reason)
+
+    def events_from(self, step: int) -> tuple[Event, ...]:
+        """Return the events that resuming at a step needs: those before it become one ``ResumeBase``.
+
+        ``plan.with_events(plan.events_from(step))`` has the same bills from ``ResumeBase.first_step`` on, and says of
+        earlier steps that the ledger has them. What it takes does not grow with the number of past events.
+        """
+        at = self.clock.locate(step)
+        past = [e for e in self.events if _has_acted(e, at)]
+        if not past:
+            return self.events
+        resized = any(isinstance(e, Rebatch) or (isinstance(e, ResumeBase) and e.pace) for e in past)
+        rebuilt = resized or any(isinstance(e, Reweight) or (isinstance(e, ResumeBase) and e.stage) for e in past)
+        pace = self.clock.pace_at(step) if resized else None
+        running = isinstance(self.order, Mixed) and self.clock.gapless and rebuilt
+        stage = self.order.stage_at(at.position) if isinstance(self.order, Mixed) and running else None
+        known = [self.first_step, *(e.step for e in past if isinstance(e, Block))]
+        known += [pace.step] if pace is not None else []
+        known += [self.clock.step_from(stage.start)] if stage is not None else []
+        blocked = merged_blocks(past)
+        base = ResumeBase(step, at.position, max(known), pace, stage, blocked)
+        return (base, *(e for e in self.events if not _has_acted(e, at)))
 
     def with_event(self, event: Event) -> Plan:
         """Return the plan as it is after an event. Nothing before the event changes."""
@@ -229,6 +313,8 @@ class Plan:
         if isinstance(event, Reweight) and isinstance(self.order, Mixed):
             # Neither the clock nor the name of the plan changes, and the stages worked out so far stay.
             vars(after).update(fingerprint=self.fingerprint, clock=self.clock, order=self.order.extended(event))
+        elif isinstance(event, Block):
+            vars(after).update(fingerprint=self.fingerprint, clock=self.clock, order=self.order)
         return after
 
     def with_events(self, events: Sequence[Event]) -> Plan:
@@ -251,8 +337,16 @@ class Plan:
     @functools.cached_property
     def clock(self) -> Clock:
         """Steps, epochs, chunks and positions of the run."""
-        rebatches = [e for e in self.events if isinstance(e, Rebatch)]
-        return Clock(self.epoch_samples, self.global_batch_size, self.drop_last, self.chunk_batches, rebatches)
+        sizes = self.batch_schedule or ((0, self.global_batch_size),)
+        gapless = self.mixture is not None and not self.mixture.is_finite
+        return Clock(
+            sum(self.lengths) if self.mixture is None else self.mixture.epoch_samples,
+            Batching(sizes, self.drop_last, self.chunk_batches),
+            [e for e in self.events if isinstance(e, Rebatch)],
+            gapless=gapless,
+            limit=MAX_POSITION if self.mixture is None else weights.MAX_POSITION,
+            base=self._base,
+        )
 
     @functools.cached_property
     def lengths(self) -> tuple[int, ...]:
@@ -267,14 +361,22 @@ class Plan:
     def order(self) -> Order:
         """The order behind the plan: positions to samples and back, batches and events left out."""
         if self.mixture is None:
-            return Shuffled(self.lengths, self.seed, self.shuffle, self.block_samples)
-        reweights = [e for e in self.events if isinstance(e, Reweight)]
-        given = self.lengths, self.seed, self.mixture, reweights
-        return Mixed(*given, shuffle=self.shuffle, block_samples=self.block_samples)
+            return Shuffled(self.lengths, self.seed, self.shuffle, self.window_samples)
+        passes = Passes(self.lengths, self.seed, self.shuffle, self.window_samples)
+        stage = None if self._base is None else self._base.stage
+        after = -1 if stage is None or self._base is None else self._base.position
+        changes = timeline(self.mixture, [e for e in self.events if isinstance(e, Reweight)], after)
+        return Mixed(passes, self.mixture, self.clock, changes, stage)
+
+    @functools.cached_property
+    def _base(self) -> ResumeBase | None:
+        return next((e for e in self.events if isinstance(e, ResumeBase)), None)
 
     @functools.cached_property
     def _blocklist(self) -> Blocklist | None:
         blocks = [e for e in self.events if isinstance(e, Block)]
+        if self._base is not None:
+            blocks += [Block(self._base.first_step, dataset, indices) for dataset, indices in self._base.blocked]
         return Blocklist(blocks, self.parts, self.seed) if blocks else None
 
     def _steps_holding(self, number: int, index: int, start: int, stop: int) -> tuple[I64, I64]:
@@ -321,10 +423,41 @@ class Plan:
 
 
 def _dataset(name: str, given: int | Sequence[Part]) -> PlannedDataset:
-    if isinstance(given, int):
+    if not isinstance(given, Sequence):
         return PlannedDataset(name, given)
     parts = tuple(dataclasses.replace(part, name=f"{name}{part.name}") for part in given)
     return PlannedDataset(name, sum(part.rows for part in parts), parts=parts)
+
+
+def _has_acted(event: Event, at: Location) -> bool:
+    """Say whether an event acts at or before a step."""
+    if isinstance(event, Reweight):
+        return event.position <= at.position
+    return event.step <= at.step
+
+
+def merged_blocks(events: Sequence[Event]) -> tuple[tuple[int, tuple[int, ...]], ...]:
+    """Return (dataset, indices) of all samples that some events block."""
+    blocked: dict[int, set[int]] = {}
+    for event in events:
+        pairs = ((event.dataset, event.indices),) if isinstance(event, Block) else getattr(event, "blocked", ())
+        for dataset, indices in pairs:
+            blocked.setdefault(dataset, set()).update(indices)
+    return tuple((dataset, tuple(sorted(indices))) for dataset, indices in sorted(blocked.items()))
+
+
+def _datasets(
+    given: Mapping[str, int | Sequence[Part]] | int | Sequence[PlannedDataset],
+) -> tuple[PlannedDataset, ...]:
+    if isinstance(given, Mapping):
+        return tuple(_dataset(name, about) for name, about in given.items())
+    if isinstance(given, Sequence):
+        return tuple(given)
+    return (PlannedDataset("data", given),)
+
+
+def _epoch(mixture: Mixture | MixtureSpec, datasets: Sequence[PlannedDataset]) -> int:
+    return mixture.epoch_samples if isinstance(mixture, MixtureSpec) else mixture.epoch(datasets)
 
 
 def _check(plan: Plan) -> None:
@@ -335,15 +468,41 @@ def _check(plan: Plan) -> None:
     names = [part.name for d in plan.datasets for part in d.parts] or list(plan.source_names)
     if len(set(names)) != len(names) or len(set(plan.source_names)) != len(lengths):
         raise PlanError(f"datasets need different names: found {', '.join(map(repr, names))}.")
-    if sum(lengths) > MAX_SAMPLES:
-        raise PlanError(f"{sum(lengths)} samples are more than an order can hold: expected at most 2**63.")
-    for field, least in (("global_batch_size", 1), ("chunk_batches", 1), ("block_samples", 1)):
+    if sum(lengths) > MAX_POSITION:
+        raise PlanError(f"{sum(lengths)} samples are more than a plan can hold: expected at most 2**62.")
+    for field, least in _INTEGERS.items():
         value = getattr(plan, field)
         if value is None and field == "chunk_batches":
             continue
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise PlanError(f"{field} is {value!r}: expected a whole number of at least {least}.")
+        number = _integer(value)
+        if number is None or number < least:
+            expected = "an integer" if least == _ANY else f"an integer of at least {least}"
+            raise PlanError(f"{field} is {value!r}: expected {expected}.")
+        object.__setattr__(plan, field, number)  # NumPy's integers become Python's, so that plans stay JSON
     if plan.shuffle not in SHUFFLES:
         raise PlanError(f"shuffle is {plan.shuffle!r}: expected one of {', '.join(map(repr, SHUFFLES))}.")
-    if not isinstance(plan.seed, int) or isinstance(plan.seed, bool):
-        raise PlanError(f"seed is {plan.seed!r}: expected a whole number.")
+    _check_sizes(plan)
+
+
+_ANY = -(1 << 200)
+_INTEGERS = {"global_batch_size": 1, "chunk_batches": 1, "window_samples": 1, "lookahead_steps": 0, "seed": _ANY}
+
+
+def _integer(value: Any) -> int | None:
+    try:
+        return None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        return None
+
+
+def _check_sizes(plan: Plan) -> None:
+    sizes = plan.batch_schedule
+    if not sizes:
+        return
+    steps = [step for step, _ in sizes]
+    ascending = steps[0] == 0 and all(a < b for a, b in itertools.pairwise(steps))
+    if not ascending or sizes[0][1] != plan.global_batch_size or min(size for _, size in sizes) < 1:
+        raise PlanError(
+            f"batch_schedule is {sizes[:5]} with global_batch_size {plan.global_batch_size}: expected (step, size) "
+            "pairs in order, the first (0, global_batch_size). Make the plan with Plan.make(batch_schedule=...)."
+        )

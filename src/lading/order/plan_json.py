@@ -9,56 +9,90 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from lading.errors import PlanError
 from lading.identity import fingerprint
 from lading.order.dataset import Part, PlannedDataset
-from lading.order.event import event_from_dict, event_to_dict
+from lading.order.event import Event, event_to_dict, pair, read_event
 from lading.order.mixture.spec import MixtureSpec
 from lading.order.permutation import ORDER_VERSION
-
-if TYPE_CHECKING:
-    from lading.order.plan import Plan
+from lading.runtime.fields import Fields, Origin
 
 PLAN_VERSION = 1
+LOOKAHEAD_STEPS = 32
 _LISTED_BYTES = 600
+# Files keep the words of plan version 1: a window was a block there.
+_WRITTEN = {"window": "block"}
+_READ = {written: shuffle for shuffle, written in _WRITTEN.items()}
 
 _WORDS = {
     "order_version": "order version",
     "seed": "seed",
     "shuffle": "shuffle",
-    "block_samples": "block size",
+    "block_samples": "window size",
     "drop_last": "drop_last",
     "mixture": "weights or schedule (fingerprint)",
     "global_batch_size": "global batch size",
+    "batch_schedule": "batch schedule",
     "chunk_batches": "chunk size",
 }
 
 
-def description(plan: Plan) -> dict[str, Any]:
+class PlanFields(Protocol):
+    """What is written down of a plan."""
+
+    @property
+    def datasets(self) -> tuple[PlannedDataset, ...]: ...
+    @property
+    def global_batch_size(self) -> int: ...
+    @property
+    def batch_schedule(self) -> tuple[tuple[int, int], ...]: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def shuffle(self) -> str: ...
+    @property
+    def window_samples(self) -> int: ...
+    @property
+    def drop_last(self) -> bool: ...
+    @property
+    def chunk_batches(self) -> int | None: ...
+    @property
+    def mixture(self) -> MixtureSpec | None: ...
+    @property
+    def events(self) -> tuple[Event, ...]: ...
+    @property
+    def lookahead_steps(self) -> int: ...
+
+
+def description(plan: PlanFields) -> dict[str, Any]:
     """Return everything that defines the order, events left out."""
+    schedule = {"batch_schedule": [list(point) for point in plan.batch_schedule]} if plan.batch_schedule else {}
     return {
         "lading_plan": PLAN_VERSION,
         "order_version": ORDER_VERSION,
         "datasets": [{k: v for k, v in d.items() if k != "location"} for d in _datasets(plan)],
         "global_batch_size": plan.global_batch_size,
+        **schedule,
         "seed": plan.seed,
-        "shuffle": plan.shuffle,
-        "block_samples": plan.block_samples if plan.shuffle == "block" else None,
+        "shuffle": _WRITTEN.get(plan.shuffle, plan.shuffle),
+        "block_samples": plan.window_samples if plan.shuffle == "window" else None,
         "drop_last": plan.drop_last,
         "chunk_batches": plan.chunk_batches,
         "mixture": plan.mixture.to_dict() if plan.mixture else None,
     }
 
 
-def to_json(plan: Plan) -> str:
+def to_json(plan: PlanFields) -> str:
     """Return the plan, events included, as JSON."""
     events = [event_to_dict(e) for e in plan.events]
-    return json.dumps({**description(plan), "datasets": _datasets(plan), "events": events})
+    # No part of what defines the order: it only says where events may act.
+    lookahead = {} if plan.lookahead_steps == LOOKAHEAD_STEPS else {"lookahead_steps": plan.lookahead_steps}
+    return json.dumps({**description(plan), **lookahead, "datasets": _datasets(plan), "events": events})
 
 
-def _datasets(plan: Plan) -> list[dict[str, Any]]:
+def _datasets(plan: PlanFields) -> list[dict[str, Any]]:
     """Return what is known of each source; parts only where there are some."""
     whole = [{k: v for k, v in asdict(d).items() if v is not None} for d in plan.datasets]
     for fields in whole:
@@ -68,37 +102,60 @@ def _datasets(plan: Plan) -> list[dict[str, Any]]:
     return whole
 
 
-def _dataset(fields: Mapping[str, Any]) -> PlannedDataset:
-    parts = tuple(Part(**part) for part in fields.get("parts", ()))
-    return PlannedDataset(**{**fields, "parts": parts})
-
-
-def fields_from_json(text: str) -> dict[str, Any]:
-    """Return the fields of the plan that ``to_json`` wrote."""
-    try:
-        fields = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise PlanError(f"this is no JSON: {error}. Expected the text that plan.to_json() wrote.") from error
-    if not isinstance(fields, dict) or fields.get("lading_plan") != PLAN_VERSION:
-        found = fields.get("lading_plan") if isinstance(fields, dict) else type(fields).__name__
+def fields_from_json(text: str | bytes) -> dict[str, Any]:
+    """Return the fields of the plan that ``to_json`` wrote; whatever is not as it wrote it is refused by name."""
+    origin = Origin("the plan", PlanError, "Expected the text that plan.to_json() wrote.")
+    fields = origin.record(text)
+    if "lading_plan" not in fields or fields.value("lading_plan") != PLAN_VERSION:
+        found = fields.value("lading_plan") if "lading_plan" in fields else None
         raise PlanError(f"plan version {found!r} found, {PLAN_VERSION} expected. Was it written by another Lading?")
-    if fields["order_version"] != ORDER_VERSION:
+    if fields.value("order_version") != ORDER_VERSION:
         raise PlanError(
-            f"the plan has order version {fields['order_version']}, this Lading computes {ORDER_VERSION}: "
+            f"the plan has order version {fields.value('order_version')}, this Lading computes {ORDER_VERSION}: "
             "its samples would come in another order. Use the Lading that wrote it."
         )
-    simple = ("global_batch_size", "seed", "shuffle", "drop_last", "chunk_batches")
-    mixture, block_samples = fields["mixture"], fields["block_samples"]
+    shuffle = fields.text("shuffle")
+    sizes, window = fields.maybe(Fields.items, "batch_schedule"), fields.maybe(Fields.integer, "block_samples", low=1)
+    mixture, lookahead = fields.maybe(Fields.record, "mixture"), fields.maybe(Fields.integer, "lookahead_steps", low=0)
     return {
-        **{name: fields[name] for name in simple},
-        **({"block_samples": block_samples} if block_samples else {}),
-        "datasets": tuple(map(_dataset, fields["datasets"])),
-        "mixture": MixtureSpec.from_dict(mixture) if mixture else None,
-        "events": tuple(event_from_dict(e) for e in fields.get("events", [])),
+        "datasets": tuple(_dataset(d) for d in fields.records("datasets")),
+        "global_batch_size": fields.integer("global_batch_size", low=1),
+        "batch_schedule": () if sizes is None else tuple(pair(sizes, i) for i in sizes),
+        "seed": fields.value("seed"),
+        "shuffle": _READ.get(shuffle, shuffle),
+        **({} if window is None else {"window_samples": window}),
+        "drop_last": fields.flag("drop_last"),
+        "chunk_batches": fields.maybe(Fields.integer, "chunk_batches", low=1),
+        "mixture": None if mixture is None else MixtureSpec.read(mixture),
+        "events": tuple(read_event(e) for e in fields.records("events")) if "events" in fields else (),
+        **({} if lookahead is None else {"lookahead_steps": lookahead}),
     }
 
 
-def summary(plan: Plan) -> dict[str, Any]:
+def _dataset(fields: Fields) -> PlannedDataset:
+    fields.only("name", "length", "fingerprint", "mean_tokens", "location", "parts")
+    return PlannedDataset(
+        fields.text("name", longest=1 << 16),
+        fields.integer("length", low=0),
+        fields.maybe(Fields.text, "fingerprint", longest=1 << 16) or "",
+        fields.maybe(Fields.number, "mean_tokens"),
+        fields.maybe(Fields.text, "location", longest=1 << 16),
+        tuple(map(_part, fields.records("parts"))) if "parts" in fields else (),
+    )
+
+
+def _part(fields: Fields) -> Part:
+    fields.only("number", "name", "rows", "samples", "first")
+    return Part(
+        fields.integer("number", low=0),
+        fields.text("name", longest=1 << 16),
+        fields.integer("rows", low=0),
+        fields.integer("samples", low=0),
+        fields.maybe(Fields.integer, "first", low=0) or 0,
+    )
+
+
+def summary(plan: PlanFields) -> dict[str, Any]:
     """Return the short form of a plan that travels in loader states."""
     whole = description(plan)
     datasets = [[d.name, d.length, d.fingerprint, *_parts_print(d)] for d in plan.datasets]

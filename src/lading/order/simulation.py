@@ -2,8 +2,7 @@
 
 How many different samples a mixture has shown before a position.
 
-restart     one pass after the other, so as many as drawn, up to the length; but inside a block the end of a pass and
-            the head of the next are shuffled together, so there one looks
+restart     one pass after the other, so as many as drawn, up to the length
 the others  every epoch chooses anew: counted, sample by sample, where that is feasible, else estimated
 
 What a plan will do to each dataset, before anything runs: passes, exhaustion, shares over time.
@@ -20,26 +19,54 @@ import bisect
 import itertools
 import math
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lading.identity import SampleId
+from lading.order.clock import Clock, Location
+from lading.order.dataset import PlannedDataset
 from lading.order.mixture.order import Mixed
-from lading.order.mixture.rounds import BLOCK
+from lading.order.mixture.spec import MixtureSpec
+from lading.order.parts import Parts
+from lading.order.shuffle import Order
 
-if TYPE_CHECKING:
-    from lading.order.plan import Plan
+I64 = NDArray[np.int64]
+
+
+class Foreseeable(Protocol):
+    """What is asked of a plan."""
+
+    @property
+    def datasets(self) -> tuple[PlannedDataset, ...]: ...
+    @property
+    def source_names(self) -> tuple[str, ...]: ...
+    @property
+    def parts(self) -> Parts: ...
+    @property
+    def lengths(self) -> tuple[int, ...]: ...
+    @property
+    def mixture(self) -> MixtureSpec | None: ...
+    @property
+    def drop_last(self) -> bool: ...
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def order(self) -> Order: ...
+    def locate(self, step: int) -> Location: ...
+    def counts(self, step: int) -> list[int]: ...
+    def steps_of_row(self, source: int, row: int, start: int, stop: int) -> tuple[I64, I64]: ...
 
 
 COUNTED_DRAWS = 1 << 26
 
 
 def reached(order: Mixed, position: int) -> list[int]:
-    """Return how many different samples of each dataset lie before an absolute position."""
+    """Return how many different samples of each dataset lie before a position."""
     counts = order.counts(position)
     if not order.spec.is_finite:
-        return _in_passes(order, position, counts)
+        return [min(c, n) for c, n in zip(counts, order.lengths, strict=True)]
     epochs, offset = divmod(position, order.epoch_samples)
     if epochs == 0 and order.spec.stopping == "first_exhausted":
         return counts  # nothing repeats within the epoch
@@ -47,20 +74,6 @@ def reached(order: Mixed, position: int) -> list[int]:
         return _counted(order, 0, position)
     whole, begun = order.counts(order.epoch_samples), order.counts(offset)
     return [_estimated(n, w, epochs, b) for n, w, b in zip(order.lengths, whole, begun, strict=True)]
-
-
-def _in_passes(order: Mixed, position: int, counts: list[int]) -> list[int]:
-    found = [min(c, n) for c, n in zip(counts, order.lengths, strict=True)]
-    start = position - position % BLOCK
-    before = order.counts(start)
-    unsettled = [d for d, n in enumerate(order.lengths) if before[d] < n < counts[d] + BLOCK and counts[d] > before[d]]
-    if not unsettled:
-        return found
-    datasets, indices = order.samples(start, position)
-    for d in unsettled:
-        seen = np.unique(indices[datasets == d]).tolist()
-        found[d] = before[d] + sum(order.positions(d, i, 0, start).size == 0 for i in seen)
-    return found
 
 
 def _counted(order: Mixed, start: int, stop: int) -> list[int]:
@@ -111,11 +124,13 @@ class Simulation:
     tail: tuple[SampleId, ...]
 
 
-def simulate(plan: Plan, steps: int) -> Simulation:
+def simulate(plan: Foreseeable, steps: int) -> Simulation:
     """Count what the first ``steps`` steps deliver, without visiting them."""
     end = plan.locate(steps - 1) if steps else None
-    complete = end is not None and end.epoch_step + 1 == plan.epoch_steps(end.epoch)
-    reach = 0 if end is None else (end.epoch + 1) * plan.epoch_samples if complete else end.position + end.size
+    complete = end is not None and end.epoch_step + 1 == plan.clock.epoch_steps(end.epoch)
+    reach = 0 if end is None else end.position + end.size
+    if end is not None and complete and not plan.clock.gapless:
+        reach = (end.epoch + 1) * plan.clock.epoch_samples
     counts = plan.order.counts(reach)
     tails = [_rows(plan, start, stop) for start, stop in _tails(plan, steps)]
     dropped = [sum(sample.dataset == d for tail in tails for sample in tail) for d in range(len(plan.datasets))]
@@ -136,33 +151,33 @@ def simulate(plan: Plan, steps: int) -> Simulation:
     )
 
 
-def _tails(plan: Plan, steps: int) -> list[tuple[int, int]]:
-    """Return the absolute positions that ``drop_last`` leaves out in the epochs that end within the steps."""
-    if not plan.drop_last or not steps:
+def _tails(plan: Foreseeable, steps: int) -> list[tuple[int, int]]:
+    """Return the positions that ``drop_last`` leaves out in the epochs that end within the steps."""
+    if not plan.drop_last or not steps or plan.clock.gapless:  # draws that continue leave nothing out
         return []
     tails = []
     for epoch in range(plan.locate(steps - 1).epoch + 1):
-        last = plan.locate(plan.epoch_start(epoch + 1) - 1)
-        end = (epoch + 1) * plan.epoch_samples
+        last = plan.locate(plan.clock.epoch_start(epoch + 1) - 1)
+        end = (epoch + 1) * plan.clock.epoch_samples
         if last.step < steps and last.position + last.size < end:
             tails.append((last.position + last.size, end))
     return tails
 
 
-def _named(plan: Plan, rows: list[SampleId]) -> tuple[SampleId, ...]:
+def _named(plan: Foreseeable, rows: list[SampleId]) -> tuple[SampleId, ...]:
     """Return the names of rows of sources."""
     sources, places = (np.array([row[side] for row in rows], dtype=np.int64) for side in (0, 1))
     datasets, indices = plan.parts.of_rows(sources.astype(np.int32), places)
     return tuple(SampleId(d, i) for d, i in zip(datasets.tolist(), indices.tolist(), strict=True))
 
 
-def _rows(plan: Plan, start: int, stop: int) -> list[SampleId]:
+def _rows(plan: Foreseeable, start: int, stop: int) -> list[SampleId]:
     """Return the rows of sources at some positions."""
     datasets, indices = plan.order.samples(start, stop)
     return [SampleId(d, i) for d, i in zip(datasets.tolist(), indices.tolist(), strict=True)]
 
 
-def _never_reached(plan: Plan, tails: list[list[SampleId]], steps: int) -> list[SampleId]:
+def _never_reached(plan: Foreseeable, tails: list[list[SampleId]], steps: int) -> list[SampleId]:
     """Return the samples that every complete epoch dropped and the unfinished one has not delivered either."""
     if not tails:
         return []
@@ -171,7 +186,7 @@ def _never_reached(plan: Plan, tails: list[list[SampleId]], steps: int) -> list[
     return [sample for sample in missed if not len(plan.steps_of_row(*sample, 0, steps)[0])]
 
 
-def _reached(plan: Plan, position: int, counts: list[int]) -> list[int]:
+def _reached(plan: Foreseeable, position: int, counts: list[int]) -> list[int]:
     """Return how many different samples of each dataset the order holds before a position."""
     if isinstance(plan.order, Mixed):
         return reached(plan.order, position)
@@ -231,7 +246,7 @@ class Forecast:
         return asdict(self)
 
 
-def forecast(plan: Plan, steps: int, points: int = POINTS) -> Forecast:
+def forecast(plan: Foreseeable, steps: int, points: int = POINTS) -> Forecast:
     """Say what the first steps of a plan hold, without visiting them.
 
     >>> from lading.order import Plan
@@ -268,14 +283,12 @@ def forecast(plan: Plan, steps: int, points: int = POINTS) -> Forecast:
     )
 
 
-def changes(plan: Plan, steps: int) -> tuple[int, ...]:
+def changes(plan: Foreseeable, steps: int) -> tuple[int, ...]:
     """Return the steps in which the weights change, as planned or by events."""
-    stream = getattr(plan.order, "stream", None)
-    if stream is None or plan.mixture is None or plan.mixture.is_finite:
+    if not isinstance(plan.order, Mixed) or not plan.clock.gapless:
         return ()
-    starts = [stage.start for stage in stream.stages[1:]]
-    found = (bisect.bisect_right(range(steps), q, key=lambda k: plan.locate(k).position) - 1 for q in starts)
-    return tuple(sorted({step for step, q in zip(found, starts, strict=True) if q < plan.locate(steps).position}))
+    found = (plan.clock.step_from(start) for start in plan.order.stream.starts[1:])
+    return tuple(step for step in found if step < steps)
 
 
 def _shares(counts: list[list[int]], d: int) -> list[float]:
@@ -284,8 +297,8 @@ def _shares(counts: list[list[int]], d: int) -> list[float]:
     return [*found, found[-1]] if found else [0.0]
 
 
-def _used_up(plan: Plan, d: int, steps: int) -> int:
+def _used_up(plan: Foreseeable, d: int, steps: int) -> int:
     """Return the step in which a dataset's first pass ends."""
     if plan.mixture is None:
-        return plan.epoch_start(1) - 1
+        return plan.clock.epoch_start(1) - 1
     return bisect.bisect_left(range(steps), plan.lengths[d], key=lambda step: plan.counts(step + 1)[d])

@@ -1,6 +1,6 @@
 """What the model really got: samples of each dataset, over the run or by parts of it.
 
-mix         samples and share of each dataset, against the plan
+mix         samples and share of each dataset, against the weights planned for each step
 passes      how often each dataset was gone through
 coverage    how many of its samples were ever used
 """
@@ -14,9 +14,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.errors import ConfigError
-from lading.order.event import Block
 from lading.report.evidence import Evidence
-from lading.report.planned import counts_of_steps, seen_flags
+from lading.report.planned import counts_of_steps, planned_counts, seen_flags
 from lading.report.table import Table
 from lading.report.views import Views
 
@@ -156,21 +155,16 @@ def _named_counts(evidence: Evidence, views: Views, applied: dict[str, I64], lab
     return counts
 
 
-def _planned_shares(evidence: Evidence, applied: dict[str, I64], labels: I64, label: int) -> NDArray[Any] | None:
-    """Return the shares the plan meant at the end of a group: its weights, or the lengths where there are none."""
-    place = int(np.flatnonzero(labels == label)[-1])
-    plan = evidence.plan(int(applied["attempt"][place]))
-    if plan is None:
-        return None
-    shares = np.array(plan.lengths, dtype=float)
-    if plan.mixture is not None:
-        position = plan.locate(int(applied["step"][place])).position
-        shares = np.array(plan.order.weights_at(position), dtype=float)  # type: ignore[attr-defined]
-    found = np.zeros(len(plan.names))
-    for number in plan.parts.numbers:  # weights are of sources; a dataset has its rows' part of them
-        source = plan.parts.source(number)
-        found[number] = shares[source] / shares.sum() * plan.parts.rows[number] / max(plan.lengths[source], 1)
-    return found
+def _planned_shares(evidence: Evidence, applied: dict[str, I64], labels: I64, label: int) -> NDArray[np.float64] | None:
+    """Return the shares that the weights planned for each step of a group ask for; None where no plan says any."""
+    total = np.zeros(len(evidence.description.datasets), dtype=np.float64)
+    for attempt in np.unique(applied["attempt"][labels == label]).tolist():
+        plan = evidence.plan(attempt)
+        if plan is None:
+            return None
+        found = planned_counts(plan, applied["step"][(labels == label) & (applied["attempt"] == attempt)])
+        total[: len(found)] += found
+    return total / max(float(total.sum()), 1.0)
 
 
 def _distinct(evidence: Evidence, views: Views, applied: dict[str, I64]) -> tuple[list[int], list[int | None]]:
@@ -182,9 +176,9 @@ def _distinct(evidence: Evidence, views: Views, applied: dict[str, I64]) -> tupl
         return _named_distinct(evidence, views), [None] * len(evidence.description.datasets)
     steps, exceptions = applied["step"], evidence.exceptions()
     gapless = len(steps) == 0 or (steps[0] == 0 and steps[-1] + 1 == len(steps))
-    changed = bool(exceptions) or any(isinstance(e, Block) for e in plan.events) or len(evidence.description.plans) > 1
+    changed = bool(exceptions) or plan.blocked_from is not None or len(evidence.description.plans) > 1
     lengths: list[int | None] = list(plan.parts.samples)
-    if gapless and not changed and plan.parts.is_plain:
+    if gapless and not changed and plan.parts.is_plain and plan.first_step == 0:
         coverage = plan.simulate(len(steps)).coverage
         return [round(coverage[name] * n) for name, n in zip(plan.names, plan.lengths, strict=True)], lengths
     flags = [np.zeros(n, dtype=bool) for n in plan.parts.samples]

@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 from lading.errors import ConfigError
 from lading.identity import rank_of
 from lading.identity.digest import sample_hashes
-from lading.order.event import Block
+from lading.order.mixture.order import Mixed
 from lading.order.plan import Plan
 from lading.report.evidence import Evidence
 from lading.report.where import expected_bill
 
 I64 = NDArray[np.int64]
-_BLOCK = 1 << 20
+_MOST_SAMPLES = 1 << 20
 
 
 def counts_of_steps(plan: Plan, steps: I64) -> I64:
@@ -33,6 +33,19 @@ def counts_of_steps(plan: Plan, steps: I64) -> I64:
         begin, end = plan.locate(first), plan.locate(last)
         total += _between(plan, begin.position, end.position + end.size)
     return total
+
+
+def planned_counts(plan: Plan, steps: I64) -> NDArray[np.float64]:
+    """Return the samples of each dataset that the weights planned for each step ask for, in all steps together."""
+    starts, sizes = plan.clock.spans(steps)
+    by_source = np.array(plan.lengths, dtype=np.float64) / sum(plan.lengths) * float(sizes.sum())
+    if isinstance(plan.order, Mixed):
+        by_source = plan.order.planned(starts, sizes)
+    found = np.zeros(len(plan.names))
+    for number in plan.parts.numbers:  # weights are of sources; a dataset has its rows' part of them
+        source = plan.parts.source(number)
+        found[number] = by_source[source] * plan.parts.rows[number] / max(plan.lengths[source], 1)
+    return found
 
 
 def _runs(plan: Plan, steps: I64) -> list[tuple[int, int]]:
@@ -58,8 +71,8 @@ def _between(plan: Plan, start: int, stop: int) -> I64:
         for number in parts.numbers:
             total[number] = by_source[parts.source(number)]
         return total
-    for low in range(start, stop, _BLOCK):
-        datasets, _ = plan.samples(low, min(low + _BLOCK, stop))
+    for low in range(start, stop, _MOST_SAMPLES):
+        datasets, _ = plan.samples(low, min(low + _MOST_SAMPLES, stop))
         total += np.bincount(datasets, minlength=len(total))
     return total
 
@@ -81,8 +94,8 @@ def seen_flags(plan: Plan, steps: I64, flags: list[NDArray[np.bool_]], skip: dic
             flags[dataset][index - plan.parts.part(dataset).first] = True
     for first, last in _runs(plan, plain):
         begin, end = plan.locate(first), plan.locate(last)
-        for low in range(begin.position, end.position + end.size, _BLOCK):
-            datasets, indices = plan.samples(low, min(low + _BLOCK, end.position + end.size))
+        for low in range(begin.position, end.position + end.size, _MOST_SAMPLES):
+            datasets, indices = plan.samples(low, min(low + _MOST_SAMPLES, end.position + end.size))
             for d in np.unique(datasets).tolist():
                 flags[d][indices[datasets == d] - plan.parts.part(d).first] = True
 
@@ -132,7 +145,6 @@ def planned_samples(evidence: Evidence, steps: list[tuple[int, int]]) -> pa.Tabl
 
 
 U64 = NDArray[np.uint64]
-_BLOCK_SAMPLES = 1 << 20
 
 
 def expected_digests(plan: Plan, steps: I64, exceptions: dict[int, list[dict[str, Any]]]) -> U64:
@@ -144,7 +156,7 @@ def expected_digests(plan: Plan, steps: I64, exceptions: dict[int, list[dict[str
         exceptions: Exceptions by step.
     """
     digests = np.empty(len(steps), dtype=np.uint64)
-    blocked_from = min((e.step for e in plan.events if isinstance(e, Block)), default=None)
+    blocked_from = plan.blocked_from
     special = np.isin(steps, list(exceptions)) if exceptions else np.zeros(len(steps), dtype=bool)
     if blocked_from is not None:
         special |= steps >= blocked_from
@@ -160,7 +172,7 @@ def expected_digests(plan: Plan, steps: I64, exceptions: dict[int, list[dict[str
 
 def step_runs(plan: Plan, steps: I64) -> Iterator[tuple[int, int]]:
     """Yield ``[first, last)`` places of runs of consecutive steps inside one epoch, of a bearable size."""
-    limit = max(1, _BLOCK_SAMPLES // plan.clock.batch)
+    limit = max(1, _MOST_SAMPLES // plan.clock.largest_batch)
     first = 0
     while first < len(steps):
         start = int(steps[first])
@@ -173,8 +185,8 @@ def step_runs(plan: Plan, steps: I64) -> Iterator[tuple[int, int]]:
 
 
 def _run_digests(plan: Plan, first: int, last: int) -> U64:
-    positions = np.array([plan.locate(step).position for step in range(first, last + 1)], dtype=np.int64)
-    start, end = int(positions[0]), plan.locate(last)
-    datasets, indices = plan.samples(start, end.position + end.size)
-    hashes = sample_hashes(np.arange(start, end.position + end.size, dtype=np.int64), datasets, indices)
+    positions, sizes = plan.clock.spans(np.arange(first, last + 1, dtype=np.int64))
+    start, stop = int(positions[0]), int(positions[-1] + sizes[-1])
+    datasets, indices = plan.samples(start, stop)
+    hashes = sample_hashes(np.arange(start, stop, dtype=np.int64), datasets, indices)
     return np.add.reduceat(hashes, positions - start)

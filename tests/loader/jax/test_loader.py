@@ -23,7 +23,7 @@ from lading.errors import LoaderError, ResumeError, SourceError
 from lading.loader.jax.loader import JaxLoader
 from lading.loader.state import Resume
 from lading.order import Plan
-from lading.order.mixture.request import MixtureRequest
+from lading.order.mixture.request import Mixture
 from lading.source.columns import Columns
 from lading.source.tokens.build import TokenWriter
 from lading.testing import assert_resumable
@@ -176,7 +176,7 @@ def test_mixtures_and_chunks():
     for batch in batches:
         assert batch["y"].tolist() == (batch["idx"] * 10).tolist()
     assert sum(int((batch["dataset_idx"] == 0).sum()) for batch in batches) == pytest.approx(24, abs=2)
-    flat = JaxLoader({"a": table(), "b": table(40)}, 8, mixture=MixtureRequest(temperature=1e9))
+    flat = JaxLoader({"a": table(), "b": table(40)}, 8, mixture=Mixture(temperature=1e9))
     assert flat.plan.mixture is not None and 0 < int(next(iter(flat))["dataset_idx"].sum()) < 8
 
 

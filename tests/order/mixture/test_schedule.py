@@ -7,9 +7,9 @@ from hypothesis import given, strategies as st
 
 from lading.errors import MixtureError
 from lading.order.dataset import PlannedDataset
-from lading.order.mixture.request import MixtureRequest, as_integers, mixture
-from lading.order.mixture.rounds import BLOCK
-from lading.order.mixture.schedule import Cosine, Duration, Function, Linear, Stages, Temperature, as_schedule
+from lading.order.duration import Duration
+from lading.order.mixture.request import Mixture, as_integers
+from lading.order.mixture.schedule import Cosine, Function, Linear, Stages, Temperature, as_schedule
 from lading.order.mixture.spec import MAX_STAGES
 from lading.order.mixture.weights import TOTAL, integer_weights, shares
 from lading.order.plan import Plan
@@ -20,25 +20,31 @@ A, B = {"code": 1.0, "prose": 0.0}, {"code": 0.2, "prose": 0.8}
 
 def stages_of(schedule, batch=100, **request):
     """Return (start, share of code) of each stage of a schedule over the two datasets."""
-    spec = mixture(DATA, MixtureRequest(schedule=schedule, **request), batch)
+    spec = Mixture(schedule=schedule, **request).planned(DATA, batch)
     return [(start, shares(weights)[0]) for start, weights in spec.stages]
 
 
-def test_stages_start_at_the_next_block_boundary_in_every_unit():
+def test_stages_store_the_position_asked_for_in_every_unit():
     """Steps, samples, epochs and tokens all become positions."""
     for when in ("2000ba", 2000, "200_000sp", "2e5sp"):
-        assert stages_of([(0, A), (when, B)]) == [(0, 1.0), (200_704, pytest.approx(0.2))]
-    assert stages_of([(0, A), ("1.5ep", B)])[1][0] == -(-225_000 // BLOCK) * BLOCK
+        assert stages_of([(0, A), (when, B)]) == [(0, 1.0), (200_000, pytest.approx(0.2))]
+    assert stages_of([(0, A), ("1.5ep", B)])[1][0] == 225_000
+    assert stages_of([(0, A), ("777sp", B)])[1][0] == 777
     # 10 million tokens of code at 100 a sample are 100 000 samples
-    assert stages_of([(0, A), ("10_000_000tok", B)])[1][0] == -(-100_000 // BLOCK) * BLOCK
+    assert stages_of([(0, A), ("10_000_000tok", B)])[1][0] == 100_000
 
 
 def test_steps_count_what_is_delivered():
-    """With drop_last an epoch has fewer steps, so a step stands at a later position."""
-    kept = mixture(DATA, MixtureRequest(schedule=[(0, A), ("20ba", B)]), 16_000, drop_last=False)
-    dropped = mixture(DATA, MixtureRequest(schedule=[(0, A), ("20ba", B)]), 16_000, drop_last=True)
+    """With drop_last an epoch has fewer samples, and what is dropped has no position: a step is where it is."""
+    kept = Mixture(schedule=[(0, A), ("20ba", B)]).planned(DATA, 16_000, drop_last=False)
+    dropped = Mixture(schedule=[(0, A), ("20ba", B)]).planned(DATA, 16_000, drop_last=True)
 
-    assert kept.stages[1][0] < dropped.stages[1][0]
+    assert kept.stages[1][0] == 2 * 150_000 and dropped.stages[1][0] == 20 * 16_000
+    for spec, drop_last in ((kept, False), (dropped, True)):
+        plan = Plan(DATA, 16_000, drop_last=drop_last, mixture=spec)
+        assert [plan.order.weights_at(plan.locate(s).position)[0] == TOTAL for s in (19, 20)] == [True, False]
+    epochs = Mixture(schedule=[(0, A), ("2ep", B)]).planned(DATA, 16_000, drop_last=True)
+    assert epochs.stages[1][0] == 2 * 9 * 16_000
 
 
 def test_tokens_add_up_over_stages():
@@ -46,7 +52,7 @@ def test_tokens_add_up_over_stages():
     found = stages_of([(0, A), ("1_000_000tok", B), ("9_200_000tok", A)])
 
     samples = 8_200_000 / (0.2 * 100 + 0.8 * 1000)
-    assert found[2][0] == pytest.approx(10_000 + samples, abs=BLOCK)
+    assert found[2][0] == pytest.approx(10_000 + samples, abs=1)
 
 
 def test_linear_and_cosine_go_from_one_end_to_the_other():
@@ -68,7 +74,7 @@ def test_temperature_flattens_the_lengths():
     found = stages_of(Temperature([(0, 1.0), ("2ep", 100.0)]))
 
     assert found[0][1] == pytest.approx(2 / 3, abs=0.1) and found[-1][1] == pytest.approx(0.5, abs=0.01)
-    spec = mixture(DATA, MixtureRequest(temperature=2.0), 10)
+    spec = Mixture(temperature=2.0).planned(DATA, 10)
     assert shares(spec.stages[0][1])[0] == pytest.approx(2**0.5 / (2**0.5 + 1))
 
 
@@ -90,14 +96,14 @@ def test_any_callable_is_followed_until_its_end():
 
 @given(st.lists(st.tuples(st.integers(1, 10**6), st.floats(0, 1)), min_size=1, max_size=6), st.integers(1, 5000))
 def test_any_schedule_fits_into_the_stages_of_a_plan(points, pieces):
-    """At most 4 096 stages, ascending, at block boundaries, each summing to 2**31."""
+    """At most 4 096 stages, ascending, each summing to 2**31."""
     times = sorted({t for t, _ in points})
     schedule = Linear([(0, [1, 1]), *((f"{t}sp", [w, 1]) for t, (_, w) in zip(times, points, strict=False))], pieces)
 
-    spec = mixture(DATA, MixtureRequest(schedule=schedule), 100)
+    spec = Mixture(schedule=schedule).planned(DATA, 100)
 
     assert len(spec.stages) <= MAX_STAGES
-    assert all(start % BLOCK == 0 and sum(w) == TOTAL for start, w in spec.stages)
+    assert all(sum(w) == TOTAL for _, w in spec.stages)
 
 
 def test_schedules_that_go_back_in_time_are_refused():
@@ -134,11 +140,11 @@ def test_schedules_that_make_no_sense_are_refused():
         stages_of([(f"{k * 3000}sp" if k else 0, [1, k + 1]) for k in range(5000)])
     unknown = (PlannedDataset("a", 10), PlannedDataset("b", 10))
     with pytest.raises(MixtureError, match="the mean tokens per sample are not known"):
-        mixture(unknown, MixtureRequest(schedule=[(0, [1, 1]), ("5tok", [1, 2])]), 10)
+        Mixture(schedule=[(0, [1, 1]), ("5tok", [1, 2])]).planned(unknown, 10)
     with pytest.raises(MixtureError, match="'b' is empty but has a weight"):
-        mixture((PlannedDataset("a", 10), PlannedDataset("b", 0)), MixtureRequest(weights=[1, 1]), 10)
+        Mixture(weights=[1, 1]).planned((PlannedDataset("a", 10), PlannedDataset("b", 0)), 10)
     with pytest.raises(MixtureError, match="epoch_samples=5 cannot be used with stopping='first_exhausted'"):
-        mixture(DATA, MixtureRequest(weights=A, stopping="first_exhausted", epoch_samples=5), 10)
+        Mixture(weights=A, stopping="first_exhausted", epoch_samples=5).planned(DATA, 10)
 
 
 def test_weights_may_stand_before_a_schedule_that_begins_later():
@@ -154,9 +160,20 @@ def test_schedules_come_from_configurations():
     assert as_schedule(points) == Stages(points)
 
 
-def test_stages_that_fall_into_one_block_are_one():
-    """The last word holds."""
-    assert stages_of([(0, A), ("3sp", B), ("7sp", [1, 1])]) == [(0, 1.0), (1024, 0.5)]
+def test_a_line_has_no_more_stages_than_steps():
+    """Pieces shorter than a step would only override each other."""
+    found = stages_of(Linear([(0, A), ("10ba", B)]))
+
+    assert [start for start, _ in found] == [k * 100 for k in range(11)]
+    assert [share for _, share in found] == pytest.approx([*(1 - 0.8 * (k + 0.5) / 10 for k in range(10)), 0.2])
+
+
+def test_stages_that_meet_at_one_step_are_one():
+    """The later word holds, from the first step at or after it."""
+    spec = Mixture(schedule=[(0, A), ("3sp", B), ("7sp", [1, 1])]).planned(DATA, 100)
+    plan = Plan(DATA, 100, mixture=spec)
+
+    assert [shares(plan.order.weights_at(p))[0] for p in (0, 99, 100)] == [1.0, 1.0, 0.5]
 
 
 def test_weights_at_run_time_are_turned_as_the_plans_were():
@@ -168,7 +185,7 @@ def test_weights_at_run_time_are_turned_as_the_plans_were():
 
 def test_tokens_mixed_one_to_one_are_within_two_percent():
     """Documents of 1:10 length, half of the tokens each, over a million tokens."""
-    spec = mixture(DATA, MixtureRequest(weights=[1, 1], unit="tokens"), 64)
+    spec = Mixture(weights=[1, 1], unit="tokens").planned(DATA, 64)
     plan = Plan(DATA, 64, mixture=spec)
     tokens = {"code": 0, "prose": 0}
     step = 0

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from lading.errors import MixtureError
-from lading.order.mixture.rounds import BLOCK, place_of, slots_by_place
+from lading.order.mixture.rounds import MAX_ROUND, place_of, round_of, rounds_of, slots_by_place
 from lading.order.mixture.tree import CompiledTree, PlainTree, build_tree, carried
 from lading.order.mixture.weights import TOTAL, integer_weights
 from lading.runtime import compiled
@@ -19,6 +19,7 @@ mixtures = st.one_of(
     st.lists(kinds, min_size=1, max_size=50).filter(any),
     st.integers(1, 200).map(lambda n: [0.5, *[0.5 / n] * n]),  # one heavy dataset and many equal ones
 ).map(integer_weights)
+KEY = np.uint64(99)
 far_positions = st.one_of(
     st.integers(0, 5000), *(st.integers(2**k - 2000, 2**k + 2000) for k in (31, 40, 59)), st.integers(0, 2**59)
 )
@@ -65,7 +66,7 @@ def test_counts_never_fall(weights, positions):
 @given(mixtures, far_positions, st.booleans())
 @with_kernels
 def test_kernel_and_reference_agree_to_the_last_bit(weights, position, carry):
-    """Trees, counts, blocks in both orders and inverses of the compiled twin are those of the reference."""
+    """Trees, counts, rounds in both orders and inverses of the compiled twin are those of the reference."""
     residuals = residuals_of(weights, 7) if carry else [0] * len(weights)
     plain, fast = PlainTree(weights, residuals), CompiledTree(weights, residuals)
     table = fast.nodes
@@ -74,19 +75,23 @@ def test_kernel_and_reference_agree_to_the_last_bit(weights, position, carry):
     )
     assert [tuple(r) for r in table[:, 3:5].tolist()] == list(plain.tree.children)
 
-    lo, size, already = position - position % BLOCK, BLOCK - position % 3, np.arange(len(weights), dtype=np.int64)
     np.testing.assert_array_equal(plain.counts(position), fast.counts(position))
-    for key in (None, position + 1):
-        ours, theirs = (t.block(lo, size, already, key) for t in (plain, fast))
-        np.testing.assert_array_equal(ours[0], theirs[0])
-        np.testing.assert_array_equal(ours[1], theirs[1])
-        d = int(ours[0][0])
-        draws = (ours[1] - already[ours[0]])[ours[0] == d][:3]
-        for tree in (plain, fast):
-            found = tree.positions(d, draws, BLOCK, BLOCK + lo + size, 99 if key else None)
-            np.testing.assert_array_equal(
-                found, plain.positions(d, draws, BLOCK, BLOCK + lo + size, 99 if key else None)
-            )
+    sizes = np.array([1, 40, 7 + position % 500, 3], dtype=np.int64)
+    starts = position + 11 + np.cumsum(sizes) - sizes
+    ours, theirs = (t.rounds(11, starts, sizes, KEY) for t in (plain, fast))
+    np.testing.assert_array_equal(ours[0], theirs[0])
+    np.testing.assert_array_equal(ours[1], theirs[1])
+    in_order = [t.in_order(position, 40) for t in (plain, fast)]
+    np.testing.assert_array_equal(in_order[0][0], in_order[1][0])
+    np.testing.assert_array_equal(in_order[0][1], in_order[1][1])
+    d = int(ours[0][-1])
+    draws = ours[1][ours[0] == d][-3:]
+    u = plain.positions(d, draws)
+    np.testing.assert_array_equal(u, fast.positions(d, draws))
+    number = np.searchsorted(starts, u + 11, side="right") - 1
+    for tree in (plain, fast):
+        found = tree.places(d, draws, 11, (starts[number], sizes[number]), KEY)
+        np.testing.assert_array_equal(found - starts[0], np.flatnonzero(ours[0] == d)[-3:])
 
 
 def test_one_dataset_has_no_node():
@@ -98,19 +103,22 @@ def test_one_dataset_has_no_node():
 
 @with_kernels
 def test_few_and_many_datasets_are_walked_alike():
-    """The kernel has two walks; above some thousand datasets it takes the one that skips what receives nothing."""
+    """The kernel has two walks; where most datasets receive nothing of a round it skips them."""
     from lading.order.mixture import kernels
 
     weights = integer_weights((np.random.default_rng(0).random(6000) ** 4 + 1e-9).tolist())
-    tree, already = CompiledTree(weights, [0] * 6000), np.arange(6000, dtype=np.int64)
-    columns = [(np.empty(BLOCK, dtype=np.int32), np.empty(BLOCK, dtype=np.int64)) for _ in range(2)]
+    tree, size = CompiledTree(weights, [0] * 6000), 1000
+    work = np.empty((3, 12_000), dtype=np.int64)
+    labels = [np.empty(size, dtype=np.int32) for _ in range(2)]
+    upcoming = [np.zeros(6000, dtype=np.int64) for _ in range(2)]
 
-    for lo in (0, 10**9 * BLOCK):
-        kernels.draws(tree.nodes, tree.root, tree.leaves, lo, BLOCK, already, *columns[0])
-        kernels.few_draws(tree.nodes, tree.root, lo, BLOCK, already, *columns[1])
+    for lo in (0, 10**12):
+        kernels.every_label(tree.nodes, tree.root, tree.leaves, lo, size, work, labels[0], upcoming[0])
+        kernels.sparse_labels(tree.nodes, tree.root, lo, size, labels[1], upcoming[1])
 
-        np.testing.assert_array_equal(columns[0][0], columns[1][0])
-        np.testing.assert_array_equal(columns[0][1], columns[1][1])
+        np.testing.assert_array_equal(labels[0], labels[1])
+        drawn = np.unique(labels[0])
+        np.testing.assert_array_equal(upcoming[0][drawn], upcoming[1][drawn])
 
 
 def test_depth_of_the_worst_tree_fits_the_kernels_stack():
@@ -123,8 +131,8 @@ def test_depth_of_the_worst_tree_fits_the_kernels_stack():
 
     assert len(weights) > 40 and sum(weights) == TOTAL
     if compiled.enabled():
-        already = np.zeros(len(weights), dtype=np.int64)
-        ours, theirs = (t.block(10**15, BLOCK, already, 5) for t in (plain, CompiledTree(weights, [0] * len(weights))))
+        rounds = np.array([10**15]), np.array([MAX_ROUND])
+        ours, theirs = (t.rounds(0, *rounds, KEY) for t in (plain, CompiledTree(weights, [0] * len(weights))))
         np.testing.assert_array_equal(ours[1], theirs[1])
 
 
@@ -148,18 +156,41 @@ def test_a_phase_that_leaves_64_bits_is_refused():
             kind((TOTAL // 2, TOTAL // 2), owed)
 
 
-@given(st.integers(0, 2**64 - 1), st.integers(1, BLOCK))
-def test_places_of_a_block_are_a_permutation(key, size):
-    """Forward sorts, inverse counts; the kernel sorts by buckets and finds the same."""
+@given(st.integers(0, 2**64 - 1), st.integers(1, MAX_ROUND), st.data())
+def test_places_of_a_round_are_a_permutation(key, size, data):
+    """Forward sorts, inverse chooses and counts; the kernel sorts by buckets and finds the same."""
     slots = slots_by_place(key, size)
+    first = data.draw(st.integers(0, size - 1))
+    number = data.draw(st.integers(1, size - first))
 
     assert sorted(slots.tolist()) == list(range(size))
-    assert place_of(key, size, int(slots[size // 2])) == size // 2
+    mine = np.flatnonzero((slots >= first) & (slots < first + number))  # the places of a label, in order
+    for k in {0, number // 2, number - 1}:
+        assert place_of(key, size, first, number, k) == mine[k]
     if compiled.enabled():
         from lading.order.mixture import kernels
 
-        np.testing.assert_array_equal(slots, kernels.slots_by_place(np.uint64(key), size))
-        assert kernels.place_of(np.uint64(key), size, slots[0]) == 0
+        keys, ordered = np.empty(size, dtype=np.uint64), np.empty(size, dtype=np.uint64)
+        kernels.sort_slots(np.uint64(key), size, keys, ordered)
+        np.testing.assert_array_equal(slots, (ordered & np.uint64(MAX_ROUND - 1)).astype(np.int64))
+        assert kernels.place_of(np.uint64(key), size, first, number, number // 2) == mine[number // 2]
+
+
+@given(st.lists(st.integers(1, 20_000), min_size=1, max_size=6), st.integers(0, 2**40))
+def test_rounds_cut_steps_without_gaps(sizes, start):
+    """A step of more than 4 096 samples has the fewest rounds of nearly equal size; each position finds its own."""
+    steps = np.array(sizes, dtype=np.int64)
+    begins = start + np.cumsum(steps) - steps
+
+    lows, lengths = rounds_of(begins, steps)
+
+    np.testing.assert_array_equal(lows, start + np.cumsum(lengths) - lengths)
+    assert lengths.sum() == steps.sum() and lengths.max() <= MAX_ROUND
+    assert len(lows) == sum(-(-size // MAX_ROUND) for size in sizes)
+    for k, (low, length) in enumerate(zip(lows.tolist(), lengths.tolist(), strict=True)):
+        step = int(np.searchsorted(begins, low, side="right")) - 1
+        for position in (low, low + length - 1):
+            assert round_of(int(begins[step]), int(steps[step]), position) == (low, length), k
 
 
 def test_weights_near_nothing_are_inverted_in_big_integers():

@@ -33,7 +33,7 @@ from lading.loader.numpy import NumpyArrays
 from lading.loader.request import LoaderRequest, WorkerRequest, named_sources
 from lading.loader.state import Resume
 from lading.order import Plan
-from lading.order.mixture.request import MixtureRequest
+from lading.order.mixture.request import Mixture
 from lading.order.mixture.weights import Weights
 
 I64 = NDArray[np.int64]
@@ -144,7 +144,7 @@ class JaxLoader(EngineLoader):
             attribute ``random_free = True`` it may run ahead in a thread.
         plan: A ready plan, instead of the arguments that describe one.
         seed: Same seed, same order, on every machine.
-        shuffle: True, False, or ``"block"`` (windows of ``window_samples`` neighbours, for locality on disk).
+        shuffle: True, False, or ``"window"`` (windows of ``window_samples`` neighbours, for locality on disk).
         window_samples: Samples of a window.
         weights: Shares of the datasets, by name or in order.
         mixture: Weights with a schedule, a temperature and so on; instead of ``weights``.
@@ -200,7 +200,7 @@ class JaxLoader(EngineLoader):
             seed=seed,
             shuffle=shuffle,
             window_samples=window_samples,
-            mixture=mixture or MixtureRequest(weights),
+            mixture=mixture or Mixture(weights),
             chunk_batches=chunk_batches,
             drop_last=drop_last,
             pad=True,  # shapes are static

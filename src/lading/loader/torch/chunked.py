@@ -235,7 +235,7 @@ def chunk_info(loader: Loader) -> dict[str, Any]:
         "pass": at.epoch,
         "pass_chunk": at.chunk - (plan.locate(plan.epoch_start(at.epoch)).chunk or 0),
         "num_batches": plan.chunk_steps(at.chunk),
-        "share": (at.position - at.epoch * plan.epoch_samples) / plan.epoch_samples,
+        "share": at.offset / plan.epoch_samples,
     }
 
 

@@ -28,8 +28,7 @@ from lading.loader.torch import samplers
 from lading.loader.torch.collate import TorchArrays
 from lading.loader.torch.samplers import PlanSampler
 from lading.order import Plan
-from lading.order.mixture.request import MixtureRequest
-from lading.order.mixture.spec import LOOKAHEAD_STEPS
+from lading.order.mixture.request import Mixture
 from lading.order.mixture.weights import Weights
 
 
@@ -76,7 +75,7 @@ class Loader(EngineLoader, DataLoader[Any]):  # type: ignore[misc]
         batch_size: Samples of a batch on each rank.
         global_batch_size: Samples of a step, all ranks together; instead of ``batch_size``.
         seed: Same seed, same order, on every machine.
-        shuffle: True, False, or ``"block"`` (blocks of ``block_samples`` neighbours, for locality on disk).
+        shuffle: True, False, or ``"window"`` (windows of ``window_samples`` neighbours, for locality on disk).
         weights: Shares of the datasets, by name or in order; an epoch is then ``epoch_samples`` (the sum of lengths).
         schedule: Weights that change as planned: ``[(0, {...}), ("2000ba", {...})]``, or see
             ``lading.order.mixture.schedule``.
@@ -85,7 +84,7 @@ class Loader(EngineLoader, DataLoader[Any]):  # type: ignore[misc]
         weight_unit: ``samples`` or ``tokens``: what weights are shares of; ``mean_tokens`` by name, or the sources'.
         lookahead_steps: Most batches on their way; ``reweight`` acts after that many.
         policy: Chooses weights during the run, such as ``lading.train.FollowLosses``.
-        mixture: A ready ``MixtureSpec`` or a ``MixtureRequest``; instead of all these.
+        mixture: A ready ``MixtureSpec`` or a ``Mixture``; instead of all these.
         chunk_batches: Batches of a chunk. Each iteration then yields one chunk.
         drop_last: Whether an incomplete global batch at the end of an epoch is dropped.
         pad: Whether the last, incomplete batch is filled up with marked rows. None: only with several ranks.
@@ -118,7 +117,7 @@ class Loader(EngineLoader, DataLoader[Any]):  # type: ignore[misc]
         global_batch_size: int | None = None,
         seed: int = 0,
         shuffle: bool | str = True,
-        block_samples: int = 4096,
+        window_samples: int = 4096,
         weights: Weights | None = None,
         schedule: Any = None,
         temperature: float | None = None,
@@ -126,7 +125,7 @@ class Loader(EngineLoader, DataLoader[Any]):  # type: ignore[misc]
         epoch_samples: int | None = None,
         weight_unit: str = "samples",
         mean_tokens: Mapping[str, float] | None = None,
-        lookahead_steps: int = LOOKAHEAD_STEPS,
+        lookahead_steps: int = Plan.lookahead_steps,
         policy: Any = None,
         mixture: Any = None,
         chunk_batches: int | None = None,
@@ -158,7 +157,7 @@ class Loader(EngineLoader, DataLoader[Any]):  # type: ignore[misc]
             asked = (batch_size, shuffle, drop_last)
             batch_size, shuffle, drop_last = samplers.meaning(sampler, batch_sampler, asked)
         self.sources, self.global_batch_size, self.seed = sources, global_batch_size, seed
-        self.shuffle, self.block_samples = shuffle, block_samples
+        self.shuffle, self.window_samples = shuffle, window_samples
         self.weights, self.mixture, self.chunk_batches, self.pad = weights, mixture, chunk_batches, pad
         self.schedule, self.temperature, self.stopping = schedule, temperature, stopping
         self.epoch_samples, self.weight_unit, self.mean_tokens = epoch_samples, weight_unit, mean_tokens
@@ -166,9 +165,8 @@ class Loader(EngineLoader, DataLoader[Any]):  # type: ignore[misc]
         self.names, self.on_error, self.max_bad = names, on_error, max_bad
         self.fingerprint, self.rank, self.world_size = fingerprint, rank, world_size
         self.prefetch, self.on_resume = prefetch, on_resume or Resume()
-        told = weight_unit, stopping, epoch_samples, lookahead_steps
-        wanted = MixtureRequest(weights, schedule, temperature, *told)
-        if mixture is not None and wanted != MixtureRequest():
+        wanted = Mixture(weights, schedule, temperature, weight_unit, stopping, epoch_samples)
+        if mixture is not None and wanted != Mixture():
             raise MixtureError("mixture= was given beside weights, schedule or their like: expected one of them.")
         request = LoaderRequest(
             sources=named_sources(sources),
@@ -176,10 +174,11 @@ class Loader(EngineLoader, DataLoader[Any]):  # type: ignore[misc]
             global_batch_size=global_batch_size,
             seed=seed,
             shuffle=shuffle,
-            window_samples=block_samples,
+            window_samples=window_samples,
             mixture=mixture or wanted,
             mean_tokens=mean_tokens,
             policy=policy,
+            lookahead_steps=lookahead_steps,
             chunk_batches=chunk_batches,
             drop_last=drop_last,
             pad=pad,

@@ -238,7 +238,15 @@ def rounds(nodes, root, leaves, num_datasets, start, starts, sizes, key):  # typ
         lo, m = starts[r], sizes[r]
         stop = place + m
         one_round(
-            nodes, root, leaves, lo - start, m, fold(key, np.uint64(lo)), scratch, datasets[place:stop], draws[place:stop]
+            nodes,
+            root,
+            leaves,
+            lo - start,
+            m,
+            fold(key, np.uint64(lo)),
+            scratch,
+            datasets[place:stop],
+            draws[place:stop],
         )
         place = stop
     return datasets, draws

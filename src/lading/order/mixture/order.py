@@ -29,6 +29,7 @@ from lading.order.mixture.spec import MixtureSpec, check_weights, finite_error
 from lading.order.mixture.stopping import stream_end
 from lading.order.mixture.stream import Stage, StagedStream
 from lading.order.mixture.tree import CompiledTree
+from lading.order.mixture.weights import TOTAL
 
 I64 = NDArray[np.int64]
 I32 = NDArray[np.int32]
@@ -62,7 +63,9 @@ class Mixed:
         self.passes, self.spec, self.clock, self.base, self._make_tree = passes, spec, clock, base, make_tree
         self.changes = spec.stages if changes is None else changes
         self.lengths, self.epoch_samples = passes.lengths, spec.epoch_samples
-        self._check()
+        _check_end(self.lengths, spec)
+        for weights in [w for _, w in self.changes] + ([] if base is None else [base.weights]):
+            _check_lengths(self.lengths, weights)
         borders = self._borders(self.changes)
         known = [Stage.first(*borders.pop(0)) if base is None else _stage(base)]
         self._set_stages(known, borders)
@@ -85,7 +88,10 @@ class Mixed:
         tree: Any = self.stream.tree(s)
         table, key = self._table(epoch, s), self.passes.rounds_key(epoch)
         first = self.stream.starts[s]
-        return tree.kernels.round_samples(tree.nodes, tree.root, tree.leaves, first, lo, size, key, table)
+        columns: tuple[I32, I64] = tree.kernels.round_samples(
+            tree.nodes, tree.root, tree.leaves, first, lo, size, key, table
+        )
+        return columns
 
     def positions(self, dataset: int, index: int, start: int, stop: int) -> I64:
         """Return the positions in ``[start, stop)`` that hold a sample, in ascending order."""
@@ -110,7 +116,17 @@ class Mixed:
             counts = counts + np.bincount(self.samples(border, position)[0], minlength=len(self.lengths))
         if epoch:
             counts = counts + epoch * self.stream.counts(self.epoch_samples)
-        return counts.tolist()
+        return [int(n) for n in counts]
+
+    def planned(self, starts: I64, sizes: I64) -> NDArray[np.float64]:
+        """Return the samples of each dataset that the weights of some steps ask for, in all steps together."""
+        owners = np.zeros(len(starts), dtype=np.int64)
+        if not self.spec.is_finite:
+            owners = np.searchsorted(self.stream.starts, starts, side="right") - 1
+        samples = np.bincount(owners, weights=sizes, minlength=len(self.stream.stages))
+        shares = np.array([stage.weights for stage in self.stream.stages], dtype=np.float64) / TOTAL
+        found: NDArray[np.float64] = samples @ shares
+        return found
 
     def weights_at(self, position: int) -> tuple[int, ...]:
         """Return the integer weights in force at a position."""
@@ -124,34 +140,20 @@ class Mixed:
 
     def extended(self, event: Reweight) -> Mixed:
         """Return the order with one more reweighting; what was worked out before it is kept."""
+        _check_event(event, self.spec)
+        _check_lengths(self.lengths, event.weights)
         after = Mixed.__new__(Mixed)
         vars(after).update({k: v for k, v in vars(self).items() if k not in ("stream", "_table")})
         place = bisect.bisect_right(self.changes, event.position, key=lambda change: change[0])
         change = (event.position, event.weights)
         after.changes = (*self.changes[:place], change, *self.changes[place:])
-        after._check()
         borders = after._borders((change, *self.changes[place:]))
-        after._set_stages([s for s in self.stream.stages if s.start < borders[0][0]], borders)
+        known = [s for s in self.stream.stages if s.start < borders[0][0]] or [Stage.first(*borders.pop(0))]
+        after._set_stages(known, borders)
         return after
 
     def __reduce__(self) -> Any:
         return Mixed, (self.passes, self.spec, self.clock, self.changes, self.base, self._make_tree)
-
-    def _check(self) -> None:
-        """Refuse weights that do not fit the datasets."""
-        weights = [w for _, w in self.changes] + ([] if self.base is None else [self.base.weights])
-        for d, length in enumerate(self.lengths):
-            if length < 1 and any(len(w) > d and w[d] for w in weights):
-                raise MixtureError(f"dataset {d} is empty but has a weight. Give it weight 0, or fill it.")
-        for w in weights:
-            if len(w) != len(self.lengths):
-                raise MixtureError(f"{len(w)} weights were planned for {len(self.lengths)} datasets: expected one each.")
-        end = stream_end(self.lengths, self.spec.stages[0][1], self.spec.stopping) if self.spec.is_finite else None
-        if end is not None and end != self.epoch_samples:
-            raise MixtureError(
-                f"the mixture was planned for epochs of {self.epoch_samples} samples, but with these lengths "
-                f"stopping={self.spec.stopping!r} ends after {end}. Make the mixture again for these datasets."
-            )
 
     def _borders(self, changes: Timeline) -> list[tuple[int, tuple[int, ...]]]:
         """Return where each change acts: at the first step at or after its position; the later one where two meet."""
@@ -187,13 +189,13 @@ class Mixed:
             epoch = start // self.epoch_samples
             last = self.clock.epoch_start(epoch + 1) - 1
             first = last + 1 if first < 0 else first
-        rounds = rounds_of(*self.clock.spans(np.arange(first, last + 1, dtype=np.int64)))
+        starts, sizes = self.clock.spans(np.arange(first, last + 1, dtype=np.int64))
         if ends_in_tail:
             tail = self._tail(epoch)
-            rounds = tuple(np.append(column, value) for column, value in zip(rounds, tail, strict=True))
-            rounds = rounds_of(*rounds)
-        kept = (rounds[0] + rounds[1] > start) & (rounds[0] < stop)
-        return rounds[0][kept], rounds[1][kept]
+            starts, sizes = np.append(starts, tail[0]), np.append(sizes, tail[1])
+        starts, sizes = rounds_of(starts, sizes)
+        kept = (starts + sizes > start) & (starts < stop)
+        return starts[kept], sizes[kept]
 
     def _columns(self, starts: I64, sizes: I64) -> tuple[I32, I64]:
         """Return dataset and index at each place of some rounds of one stream, many stages at once."""
@@ -201,9 +203,7 @@ class Mixed:
         starts = starts - (int(starts[0]) - lo)
         owners = np.searchsorted(self.stream.starts, starts, side="right") - 1
         cuts = [0, *(np.flatnonzero(np.diff(owners)) + 1).tolist(), len(starts)]
-        parts = [
-            self._of_stage(epoch, int(owners[a]), starts[a:b], sizes[a:b]) for a, b in itertools.pairwise(cuts)
-        ]
+        parts = [self._of_stage(epoch, int(owners[a]), starts[a:b], sizes[a:b]) for a, b in itertools.pairwise(cuts)]
         if len(parts) == 1:
             return parts[0]
         return np.concatenate([p[0] for p in parts]), np.concatenate([p[1] for p in parts])
@@ -213,7 +213,10 @@ class Mixed:
         if self._is_fused:
             fused: Any = tree
             table = fused.nodes, fused.root, fused.leaves
-            return fused.kernels.samples(*table, stage.start, starts, sizes, key, self._table(epoch, s))
+            columns: tuple[I32, I64] = fused.kernels.samples(
+                *table, stage.start, starts, sizes, key, self._table(epoch, s)
+            )
+            return columns
         if self.passes.shuffle == "none":
             datasets, draws = tree.in_order(int(starts[0]) - stage.start, int(sizes.sum()))
         else:
@@ -261,9 +264,7 @@ def timeline(spec: MixtureSpec, events: Iterable[Reweight], after: int = -1) -> 
     """
     changes = list(spec.stages)
     for event in events:
-        if spec.is_finite:
-            raise finite_error(spec.stopping, "a reweighting")
-        check_weights(event.weights, spec.num_datasets, f"the reweighting at step {event.step}")
+        _check_event(event, spec)
         changes.append((event.position, event.weights))
     return tuple(sorted((c for c in changes if c[0] > after), key=lambda change: change[0]))
 
@@ -271,3 +272,28 @@ def timeline(spec: MixtureSpec, events: Iterable[Reweight], after: int = -1) -> 
 def _stage(base: StageBase) -> Stage:
     columns = (np.array(column, dtype=np.int64) for column in (base.weights, base.drawn, base.residuals))
     return Stage(base.start, *columns)
+
+
+def _check_event(event: Reweight, spec: MixtureSpec) -> None:
+    if spec.is_finite:
+        raise finite_error(spec.stopping, "a reweighting")
+    check_weights(event.weights, spec.num_datasets, f"the reweighting at step {event.step}")
+
+
+def _check_lengths(lengths: tuple[int, ...], weights: tuple[int, ...]) -> None:
+    if len(weights) != len(lengths):
+        raise MixtureError(f"{len(weights)} weights were planned for {len(lengths)} datasets: expected one each.")
+    for d, (length, weight) in enumerate(zip(lengths, weights, strict=True)):
+        if length < 1 and weight:
+            raise MixtureError(f"dataset {d} is empty but has a weight. Give it weight 0, or fill it.")
+
+
+def _check_end(lengths: tuple[int, ...], spec: MixtureSpec) -> None:
+    if not spec.is_finite or len(lengths) != spec.num_datasets:
+        return
+    end = stream_end(lengths, spec.stages[0][1], spec.stopping)
+    if end != spec.epoch_samples:
+        raise MixtureError(
+            f"the mixture was planned for epochs of {spec.epoch_samples} samples, but with these lengths "
+            f"stopping={spec.stopping!r} ends after {end}. Make the mixture again for these datasets."
+        )

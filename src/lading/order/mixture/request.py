@@ -1,6 +1,6 @@
-"""From what somebody asks for to what a plan stores: weights, schedules and stopping become integers.
+"""From what the user asks for to what a plan stores: weights, schedules and stopping become integers.
 
-    weights, schedule, temperature, unit   ─▶   mixture(...)   ─▶   MixtureSpec(stages of integers)
+    Mixture(weights, schedule, temperature, unit ...)   ─▶   planned(...)   ─▶   MixtureSpec(stages of integers)
 
 Everything is evaluated and checked here, once; a plan only keeps the result.
 """
@@ -14,18 +14,25 @@ from fractions import Fraction
 from typing import Any
 
 from lading.errors import MixtureError
-from lading.order.clock import Clock
+from lading.order.clock import Batching, Clock
 from lading.order.dataset import PlannedDataset
-from lading.order.mixture.rounds import BLOCK, next_block
 from lading.order.mixture.schedule import Schedule, Segment, Temperature, as_schedule
-from lading.order.mixture.spec import LOOKAHEAD_STEPS, MAX_STAGES, UNITS, MixtureSpec, finite_error
+from lading.order.mixture.spec import MAX_STAGES, UNITS, MixtureSpec, finite_error
 from lading.order.mixture.stopping import stream_end
-from lading.order.mixture.weights import TOTAL, Weights, integer_weights, named_weights, sample_weights, tempered
+from lading.order.mixture.weights import (
+    MAX_POSITION,
+    TOTAL,
+    Weights,
+    integer_weights,
+    named_weights,
+    sample_weights,
+    tempered,
+)
 
 
 @dataclass(frozen=True)
-class MixtureRequest:
-    """What somebody asks for.
+class Mixture:
+    """What the user asks for.
 
     Attributes:
         weights: Share of each dataset, by name or in order; only proportions matter.
@@ -35,7 +42,6 @@ class MixtureRequest:
         unit: ``samples`` or ``tokens``: what the weights are shares of.
         stopping: ``restart``, ``first_exhausted`` or ``all_exhausted``.
         epoch_samples: Samples of an epoch; the sum of the lengths by default.
-        lookahead_steps: Steps that may be prefetched; a reweighting acts after that many.
     """
 
     weights: Weights | None = None
@@ -44,38 +50,56 @@ class MixtureRequest:
     unit: str = "samples"
     stopping: str = "restart"
     epoch_samples: int | None = None
-    lookahead_steps: int = LOOKAHEAD_STEPS
 
     @property
     def is_mixture(self) -> bool:
         """Whether anything here asks for weights."""
         return self.weights is not None or self.schedule is not None or self.temperature is not None
 
+    def epoch(self, datasets: Sequence[PlannedDataset]) -> int:
+        """Return the samples of an epoch."""
+        return self._without_schedule(datasets).epoch_samples
 
-def mixture(
-    datasets: Sequence[PlannedDataset], request: MixtureRequest, global_batch_size: int, drop_last: bool = False
-) -> MixtureSpec:
-    """Return the mixture that a plan of these datasets stores.
+    def planned(
+        self, datasets: Sequence[PlannedDataset], batch: int | Sequence[tuple[int, int]], drop_last: bool = False
+    ) -> MixtureSpec:
+        """Return the mixture that a plan of these datasets stores.
 
-    >>> data = [PlannedDataset("code", 1000), PlannedDataset("prose", 500)]
-    >>> mixture(data, MixtureRequest(weights={"code": 3, "prose": 1}), global_batch_size=8).stages
-    ((0, (1610612736, 536870912)),)
-    """
-    if request.unit not in UNITS:
-        raise MixtureError(f"unit={request.unit!r}: expected one of {', '.join(UNITS)}.")
-    base = _base(datasets, request)
-    if request.stopping != "restart":
-        return _finite(datasets, request, base)
-    length = sum(d.length for d in datasets) if request.epoch_samples is None else request.epoch_samples
-    if length < 1:
-        raise MixtureError(f"epoch_samples={length}: expected at least 1. Leave it out for the sum of the lengths.")
-    if request.schedule is None:
-        stages: list[tuple[int, tuple[int, ...]]] = [(0, _integers(datasets, base, request.unit))]
-    else:
-        stages = _evaluate(datasets, request, base, Clock(length, global_batch_size, drop_last, None, []))
-    for _, weights in stages:
+        Args:
+            datasets: The datasets of the plan.
+            batch: Global batch size the run begins with, or (first step, size) of each: a schedule counts in steps.
+            drop_last: Whether an incomplete global batch at the end of an epoch is dropped.
+
+        >>> data = [PlannedDataset("code", 1000), PlannedDataset("prose", 500)]
+        >>> Mixture(weights={"code": 3, "prose": 1}).planned(data, batch=8).stages
+        ((0, (1610612736, 536870912)),)
+        """
+        spec = self._without_schedule(datasets)
+        if self.schedule is None:
+            return spec
+        sizes = ((0, batch),) if isinstance(batch, int) else tuple(batch)
+        clock = Clock(spec.epoch_samples, Batching(sizes, drop_last), gapless=True, limit=MAX_POSITION)
+        stages = tuple(_evaluate(datasets, self, _base(datasets, self), clock))
+        for _, weights in stages:
+            _check_empty(datasets, weights)
+        return MixtureSpec(spec.epoch_samples, stages, "restart", self.unit)
+
+    def _without_schedule(self, datasets: Sequence[PlannedDataset]) -> MixtureSpec:
+        """Return the mixture with its first weights, or with equal ones where a schedule brings them."""
+        if self.unit not in UNITS:
+            raise MixtureError(f"unit={self.unit!r}: expected one of {', '.join(UNITS)}.")
+        if self.stopping != "restart":
+            return _finite(datasets, self, _base(datasets, self))
+        length = sum(d.length for d in datasets) if self.epoch_samples is None else self.epoch_samples
+        if not isinstance(length, int) or not 1 <= length < MAX_POSITION:
+            raise MixtureError(
+                f"epoch_samples={length}: expected an integer from 1 to 2**60. Leave it out for the sum of the lengths."
+            )
+        if self.schedule is not None:
+            return MixtureSpec(length, ((0, integer_weights([1] * len(datasets))),), "restart", self.unit)
+        weights = _integers(datasets, _base(datasets, self), self.unit)
         _check_empty(datasets, weights)
-    return MixtureSpec(length, tuple(stages), "restart", request.unit, request.lookahead_steps)
+        return MixtureSpec(length, ((0, weights),), "restart", self.unit)
 
 
 def as_integers(datasets: Sequence[PlannedDataset], weights: Weights, unit: str) -> tuple[int, ...]:
@@ -85,7 +109,7 @@ def as_integers(datasets: Sequence[PlannedDataset], weights: Weights, unit: str)
     return integers
 
 
-def _base(datasets: Sequence[PlannedDataset], request: MixtureRequest) -> list[float]:
+def _base(datasets: Sequence[PlannedDataset], request: Mixture) -> list[float]:
     """Return the weights the mixture starts from."""
     names = [d.name for d in datasets]
     if request.weights is not None:
@@ -110,7 +134,7 @@ def _integers(datasets: Sequence[PlannedDataset], weights: Sequence[Any], unit: 
     return integer_weights(weights)
 
 
-def _finite(datasets: Sequence[PlannedDataset], request: MixtureRequest, base: list[float]) -> MixtureSpec:
+def _finite(datasets: Sequence[PlannedDataset], request: Mixture, base: list[float]) -> MixtureSpec:
     if request.schedule is not None:
         raise finite_error(request.stopping, "a schedule")
     if request.epoch_samples is not None:
@@ -123,13 +147,13 @@ def _finite(datasets: Sequence[PlannedDataset], request: MixtureRequest, base: l
     MixtureSpec(1, stages, request.stopping, request.unit)  # names a wrong stopping before it is computed
     _check_empty(datasets, weights)
     end = stream_end([d.length for d in datasets], weights, request.stopping)
-    return MixtureSpec(end, stages, request.stopping, request.unit, request.lookahead_steps)
+    return MixtureSpec(end, stages, request.stopping, request.unit)
 
 
 def _evaluate(
-    datasets: Sequence[PlannedDataset], request: MixtureRequest, base: list[float], clock: Clock
+    datasets: Sequence[PlannedDataset], request: Mixture, base: list[float], clock: Clock
 ) -> list[tuple[int, tuple[int, ...]]]:
-    """Cut a schedule into stages of constant weights; of stages that fall into one block the last holds."""
+    """Cut a schedule into stages of constant weights, each with the position that was asked for."""
     segments = _points(request).segments([d.name for d in datasets], base)
     limit = MAX_STAGES // max(sum(s.pieces > 1 for s in segments), 1) - len(segments)
     counts_tokens = any(s.end is not None and s.end.unit == "tok" for s in segments)
@@ -140,17 +164,17 @@ def _evaluate(
         weights = [_integers(datasets, segment.weights((i + 0.5) / pieces), request.unit) for i in range(pieces)]
         mean = _mean_tokens(datasets, weights) if counts_tokens else None
         stop = _stop(segment, clock, position, tokens, mean)
-        kept = max(min(pieces, (stop - position) // BLOCK), 1)
+        kept = max(min(pieces, clock.step_from(stop) - clock.step_from(position)), 1)  # a stage is a step or more
         if kept < pieces:
             weights = [_integers(datasets, segment.weights((i + 0.5) / kept), request.unit) for i in range(kept)]
         for i, integers in enumerate(weights):
-            stages[next_block(position + (stop - position) * i // kept)] = integers
+            stages[position + (stop - position) * i // kept] = integers
         tokens += (stop - position) * (mean or 0)
         position = stop
     return _joined(sorted(stages.items()))
 
 
-def _points(request: MixtureRequest) -> Schedule:
+def _points(request: Mixture) -> Schedule:
     """Return the schedule; plain weights are what a list that starts later, or a temperature, begins with."""
     schedule = request.schedule
     if request.weights is None:

@@ -13,13 +13,12 @@ order of the same weights.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from lading.errors import MixtureError, PlanError
-from lading.order.fields import Fields
 from lading.order.mixture.weights import TOTAL
+from lading.runtime.fields import Fields, Items, Origin
 
 MIXTURE_VERSION = 2
 STOPPINGS = ("restart", "first_exhausted", "all_exhausted")
@@ -77,24 +76,31 @@ class MixtureSpec:
         }
 
     @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> MixtureSpec:
+    def from_dict(cls, fields: Any) -> MixtureSpec:
         """Rebuild a spec; undoes ``to_dict``."""
-        found = Fields(fields, "the mixture of the plan")
-        version = found.value.get("mixture_version", 1)
+        return cls.read(Fields(fields, Origin("a mixture", MixtureError, "It may be damaged.")))
+
+    @classmethod
+    def read(cls, fields: Fields) -> MixtureSpec:
+        """Rebuild a spec from checked fields; one of another version is refused."""
+        version = fields.value("mixture_version") if "mixture_version" in fields else 1
         if version != MIXTURE_VERSION:
             raise PlanError(
-                f"the plan's mixture has version {version!r}, this Lading computes {MIXTURE_VERSION}: its samples would "
-                "come in another order. Use the Lading that wrote it, or make the plan again."
+                f"the plan's mixture has version {version!r}, this Lading computes {MIXTURE_VERSION}: its samples "
+                "would come in another order. Use the Lading that wrote it, or make the plan again."
             )
-        found.only("mixture_version", "epoch_samples", "stages", "stopping", "unit")
-        stages = tuple(_stage(stage) for stage in found.items("stages"))
-        return cls(found.integer("epoch_samples", 1), stages, found.text("stopping"), found.text("unit"))
+        fields.only("mixture_version", "epoch_samples", "stages", "stopping", "unit")
+        stages = fields.items("stages", least=1, most=MAX_STAGES)
+        return cls(
+            fields.integer("epoch_samples", low=1),
+            tuple(_stage(stages.items(i, least=2, most=2)) for i in stages),
+            fields.text("stopping", choices=STOPPINGS),
+            fields.text("unit", choices=UNITS),
+        )
 
 
-def _stage(stage: Any) -> tuple[int, tuple[int, ...]]:
-    pair = stage if isinstance(stage, list | tuple) and len(stage) == 2 else (None, None)
-    found = Fields({"start": pair[0], "weights": pair[1]}, "a stage of the mixture")
-    return found.integer("start"), found.integers("weights")
+def _stage(pair: Items) -> tuple[int, tuple[int, ...]]:
+    return pair.integer(0, low=0), tuple(pair.integers(1, low=0))
 
 
 def check_stages(stages: Stages) -> None:

@@ -22,7 +22,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -189,7 +189,10 @@ class PlainTree:
 
     def rounds(self, start: int, starts: I64, sizes: I64, key: np.uint64) -> tuple[I32, I64]:
         """Return dataset and draw at each place of some rounds of a stage that began at ``start``."""
-        parts = [self._round(lo - start, m, fold_int(int(key), lo)) for lo, m in zip(starts.tolist(), sizes.tolist(), strict=True)]
+        parts = [
+            self._round(lo - start, m, fold_int(int(key), lo))
+            for lo, m in zip(starts.tolist(), sizes.tolist(), strict=True)
+        ]
         datasets = np.concatenate([np.empty(0, dtype=np.int32), *(part[0] for part in parts)])
         return datasets, np.concatenate([np.empty(0, dtype=np.int64), *(part[1] for part in parts)])
 
@@ -211,7 +214,7 @@ class PlainTree:
             found.append(lo + place_of(fold_int(int(key), lo), m, slot, number, draw - first))
         return np.array(found, dtype=np.int64)
 
-    def _round(self, lo: int, size: int, round_key: np.uint64) -> tuple[I32, I64]:
+    def _round(self, lo: int, size: int, round_key: int) -> tuple[I32, I64]:
         found = self.tree.draws(lo, size)
         labels = np.repeat([d for d, _, _ in found], [m for _, _, m in found]).astype(np.int32)
         labels = labels[slots_by_place(round_key, size)]
@@ -227,7 +230,7 @@ class CompiledTree:
     def __init__(self, weights: Integers, residuals: Integers) -> None:
         from lading.order.mixture import kernels  # opened at first use: Numba is optional and slow to import
 
-        self.kernels = kernels
+        self.kernels: Any = kernels
         w, r = np.asarray(weights, dtype=np.int64), np.asarray(residuals, dtype=np.int64)
         by_weight = np.argsort(w, kind="stable")
         self.num_datasets = len(w)
@@ -246,19 +249,23 @@ class CompiledTree:
     def rounds(self, start: int, starts: I64, sizes: I64, key: np.uint64) -> tuple[I32, I64]:
         """Return dataset and draw at each place of some rounds of a stage that began at ``start``."""
         table = self.nodes, self.root, self.leaves, self.num_datasets
-        return self.kernels.rounds(*table, start, starts, sizes, key)
+        columns: tuple[I32, I64] = self.kernels.rounds(*table, start, starts, sizes, key)
+        return columns
 
     def in_order(self, position: int, size: int) -> tuple[I32, I64]:
         """Return dataset and draw at each of some positions, unshuffled: evenly interleaved."""
-        return self.kernels.in_order(self.nodes, self.root, position, size)
+        columns: tuple[I32, I64] = self.kernels.in_order(self.nodes, self.root, position, size)
+        return columns
 
     def positions(self, dataset: int, draws: I64) -> I64:
         """Return the position in the stream of each of a dataset's draws."""
-        return self.kernels.positions(self.nodes, self.leaf_parent, self.root, dataset, draws)
+        found: I64 = self.kernels.positions(self.nodes, self.leaf_parent, self.root, dataset, draws)
+        return found
 
     def places(self, dataset: int, draws: I64, start: int, rounds: tuple[I64, I64], key: np.uint64) -> I64:
         """Return the position after the shuffle of each of a dataset's draws, given the rounds they are in."""
-        return self.kernels.places(self.nodes, self.leaf_parent, dataset, draws, start, *rounds, key)
+        found: I64 = self.kernels.places(self.nodes, self.leaf_parent, dataset, draws, start, *rounds, key)
+        return found
 
 
 def tree_class() -> type[PlainTree] | type[CompiledTree]:

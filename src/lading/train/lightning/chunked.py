@@ -139,7 +139,7 @@ def seen_info(loader: Loader) -> dict[str, Any]:
         return info
     samples = loader.plan.epoch_samples
     first = loader.plan.locate(loader.plan.epoch_start(bill.epoch)).chunk or 0
-    share = (bill.position + bill.global_size - bill.epoch * samples) / samples
+    share = (loader.plan.locate(bill.step).offset + bill.global_size) / samples
     return {**info, "current_chunk": bill.chunk, "pass": bill.epoch, "pass_chunk": bill.chunk - first, "share": share}
 
 
