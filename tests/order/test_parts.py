@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 from lading.errors import PlanError
 from lading.order import Block, Part, Parts, Plan, PlannedDataset
 from lading.order.dataset import MAX_NUMBER
-from lading.order.mixture.request import MixtureRequest, mixture
+from lading.order.mixture.request import Mixture
 
 
 def part(number, rows, samples, first=0):
@@ -53,7 +53,7 @@ def test_where_is_the_inverse_of_the_bill_over_every_copy(lengths, batch, weight
     plan = Plan.make(lengths, batch, seed=seed)
     if weighted:
         weights = dict(zip(plan.source_names, range(1, 9), strict=False))
-        plan = Plan(plan.datasets, batch, seed=seed, mixture=mixture(plan.datasets, MixtureRequest(weights), batch))
+        plan = Plan(plan.datasets, batch, seed=seed, mixture=Mixture(weights).planned(plan.datasets, batch))
     steps = plan.epoch_start(2)
     victim = plan.bill(0).samples[0]
     if plan.parts.part(victim.dataset).reach > 1:

@@ -9,7 +9,7 @@ import pytest
 from lading import Ledger, open_run
 from lading.errors import ConfigError
 from lading.order import Part, Plan
-from lading.order.mixture.request import MixtureRequest, mixture
+from lading.order.mixture.request import Mixture
 
 # Source "data": dataset 0 twice and its head, half of dataset 5; source "more": a dataset of its own.
 LENGTHS = {"data": [Part(0, "[0]", 10, 4), Part(5, "[5]", 6, 12)], "more": 8}
@@ -20,7 +20,7 @@ def plan_of(weighted):
     plan = Plan.make(LENGTHS, 5, seed=3)
     if not weighted:
         return plan
-    spec = mixture(plan.datasets, MixtureRequest({"data": 3, "more": 1}), 5)
+    spec = Mixture({"data": 3, "more": 1}).planned(plan.datasets, 5)
     return Plan(plan.datasets, 5, seed=3, mixture=spec)
 
 

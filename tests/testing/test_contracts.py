@@ -76,7 +76,7 @@ class TestNoShuffle(OrderContract):
 
 def test_block_shuffling_keeps_neighbours_together():
     """A batch touches few blocks; inside, and among each other, they are shuffled."""
-    plan = Plan.make(10_000, 100, shuffle="block", block_samples=500)
+    plan = Plan.make(10_000, 100, shuffle="window", window_samples=500)
 
     for step in range(100):
         blocks = np.unique(plan.bill(step).idx // 500)

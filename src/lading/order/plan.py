@@ -37,6 +37,7 @@ from lading.order.mixture.passes import Passes
 from lading.order.mixture.request import Mixture
 from lading.order.mixture.spec import MixtureSpec
 from lading.order.parts import Parts
+from lading.order.resuming import events_from
 from lading.order.shuffle import SHUFFLES, Order, Shuffled
 from lading.order.simulation import Simulation, simulate
 from lading.order.substitute import Blocklist
@@ -290,21 +291,7 @@ class Plan:
         ``plan.with_events(plan.events_from(step))`` has the same bills from ``ResumeBase.first_step`` on, and says of
         earlier steps that the ledger has them. What it takes does not grow with the number of past events.
         """
-        at = self.clock.locate(step)
-        past = [e for e in self.events if _has_acted(e, at)]
-        if not past:
-            return self.events
-        resized = any(isinstance(e, Rebatch) or (isinstance(e, ResumeBase) and e.pace) for e in past)
-        rebuilt = resized or any(isinstance(e, Reweight) or (isinstance(e, ResumeBase) and e.stage) for e in past)
-        pace = self.clock.pace_at(step) if resized else None
-        running = isinstance(self.order, Mixed) and self.clock.gapless and rebuilt
-        stage = self.order.stage_at(at.position) if isinstance(self.order, Mixed) and running else None
-        known = [self.first_step, *(e.step for e in past if isinstance(e, Block))]
-        known += [pace.step] if pace is not None else []
-        known += [self.clock.step_from(stage.start)] if stage is not None else []
-        blocked = merged_blocks(past)
-        base = ResumeBase(step, at.position, max(known), pace, stage, blocked)
-        return (base, *(e for e in self.events if not _has_acted(e, at)))
+        return events_from(self.events, self.clock, self.order, step)
 
     def with_event(self, event: Event) -> Plan:
         """Return the plan as it is after an event. Nothing before the event changes."""
@@ -427,23 +414,6 @@ def _dataset(name: str, given: int | Sequence[Part]) -> PlannedDataset:
         return PlannedDataset(name, given)
     parts = tuple(dataclasses.replace(part, name=f"{name}{part.name}") for part in given)
     return PlannedDataset(name, sum(part.rows for part in parts), parts=parts)
-
-
-def _has_acted(event: Event, at: Location) -> bool:
-    """Say whether an event acts at or before a step."""
-    if isinstance(event, Reweight):
-        return event.position <= at.position
-    return event.step <= at.step
-
-
-def merged_blocks(events: Sequence[Event]) -> tuple[tuple[int, tuple[int, ...]], ...]:
-    """Return (dataset, indices) of all samples that some events block."""
-    blocked: dict[int, set[int]] = {}
-    for event in events:
-        pairs = ((event.dataset, event.indices),) if isinstance(event, Block) else getattr(event, "blocked", ())
-        for dataset, indices in pairs:
-            blocked.setdefault(dataset, set()).update(indices)
-    return tuple((dataset, tuple(sorted(indices))) for dataset, indices in sorted(blocked.items()))
 
 
 def _datasets(

@@ -1,0 +1,53 @@
+"""What resuming at a step needs of the events before it: one ``ResumeBase``, however many they were.
+
+    events   reweight · block · rebatch · reweight · reweight │ step │ reweight
+             ╰────────────── pace · stage · blocked ─────────╯        ╰ kept as it is
+
+Apart from ``plan``, which only asks: a state grows with the datasets and the
+blocked samples, not with the past, and this file is where that is ensured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lading.order.clock import Clock, Location
+from lading.order.event import Block, Event, Rebatch, ResumeBase, Reweight
+from lading.order.mixture.order import Mixed
+from lading.order.shuffle import Order
+
+
+def events_from(events: tuple[Event, ...], clock: Clock, order: Order, step: int) -> tuple[Event, ...]:
+    """Return the events that resuming at a step needs: those that have acted become one ``ResumeBase``."""
+    at = clock.locate(step)
+    past = [e for e in events if _has_acted(e, at)]
+    if not past:
+        return events
+    resized = any(isinstance(e, Rebatch) or (isinstance(e, ResumeBase) and e.pace) for e in past)
+    reweighted = any(isinstance(e, Reweight) or (isinstance(e, ResumeBase) and e.stage) for e in past)
+    pace = clock.pace_at(step) if resized else None
+    stage = None
+    if isinstance(order, Mixed) and clock.gapless and (resized or reweighted):
+        stage = order.stage_at(at.position)
+    known = [clock.first_step, *(e.step for e in past if isinstance(e, Block))]
+    known += [] if pace is None else [pace.step]
+    known += [] if stage is None else [clock.step_from(stage.start)]
+    base = ResumeBase(step, at.position, max(known), pace, stage, _blocked(past))
+    return (base, *(e for e in events if not _has_acted(e, at)))
+
+
+def _has_acted(event: Event, at: Location) -> bool:
+    """Say whether an event acts at or before a step."""
+    if isinstance(event, Reweight):
+        return event.position <= at.position
+    return event.step <= at.step
+
+
+def _blocked(events: Sequence[Event]) -> tuple[tuple[int, tuple[int, ...]], ...]:
+    """Return (dataset, indices) of all samples that some events block."""
+    blocked: dict[int, set[int]] = {}
+    for event in events:
+        pairs = ((event.dataset, event.indices),) if isinstance(event, Block) else getattr(event, "blocked", ())
+        for dataset, indices in pairs:
+            blocked.setdefault(dataset, set()).update(indices)
+    return tuple((dataset, tuple(sorted(indices))) for dataset, indices in sorted(blocked.items()))
