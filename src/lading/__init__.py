@@ -10,16 +10,14 @@ comes with its *bill*: its id and the names of what is in it. What training
 really consumed is kept in a *ledger* that survives crashes. From these three,
 any question has an exact answer, in both directions.
 
-Importing Lading loads NumPy and no framework; names that need one open its
-file when they are first used.
+Importing Lading loads neither NumPy nor a framework; a name opens its file
+when it is first used.
 """
 
 from typing import TYPE_CHECKING
 
 from lading import errors
 from lading.errors import LadingError
-from lading.identity import Bill, Deviation, Place, SampleId, World
-from lading.order import Block, Permutation, Plan, PlannedDataset, Rebatch, Reweight
 from lading.runtime.lazy import lazy_names
 
 if TYPE_CHECKING:  # the same names for type checkers; a test compares the two lists
@@ -44,6 +42,13 @@ if TYPE_CHECKING:  # the same names for type checkers; a test compares the two l
         QuantizedAutoregressiveAudio as QuantizedAutoregressiveAudio,
         SequenceDataset as SequenceDataset,
     )
+    from lading.identity import (
+        Bill as Bill,
+        Deviation as Deviation,
+        Place as Place,
+        SampleId as SampleId,
+        World as World,
+    )
     from lading.ledger import BatchTracker as BatchTracker, Ledger as Ledger
     from lading.loader import (
         ChunkedDataLoader as ChunkedDataLoader,
@@ -55,7 +60,18 @@ if TYPE_CHECKING:  # the same names for type checkers; a test compares the two l
         validate_first_batch as validate_first_batch,
     )
     from lading.observe import audit as audit, track as track
-    from lading.order import Cosine as Cosine, Linear as Linear, MixtureSpec as MixtureSpec, Stages as Stages
+    from lading.order import (
+        Block as Block,
+        Cosine as Cosine,
+        Linear as Linear,
+        MixtureSpec as MixtureSpec,
+        Permutation as Permutation,
+        Plan as Plan,
+        PlannedDataset as PlannedDataset,
+        Rebatch as Rebatch,
+        Reweight as Reweight,
+        Stages as Stages,
+    )
     from lading.order.chunked_sampler import ChunkedSampler as ChunkedSampler
     from lading.order.packing.index import PackingIndex as PackingIndex
     from lading.order.packing.rules import PackingRules as PackingRules
@@ -93,6 +109,12 @@ if TYPE_CHECKING:  # the same names for type checkers; a test compares the two l
 __version__ = "0.1.0"
 
 _HOMES = {
+    # identity
+    "Bill": "lading.identity",
+    "Deviation": "lading.identity",
+    "Place": "lading.identity",
+    "SampleId": "lading.identity",
+    "World": "lading.identity",
     # source
     "BatchSpec": "lading.source.spec",
     "Field": "lading.source.spec",
@@ -113,6 +135,12 @@ _HOMES = {
     "mine_negatives": "lading.source.jasper.build.refresh",
     "validate_batch": "lading.source.spec",
     # order
+    "Block": "lading.order",
+    "Permutation": "lading.order",
+    "Plan": "lading.order",
+    "PlannedDataset": "lading.order",
+    "Rebatch": "lading.order",
+    "Reweight": "lading.order",
     "ChunkedSampler": "lading.order.chunked_sampler",
     "Cosine": "lading.order",
     "Linear": "lading.order",
@@ -166,18 +194,7 @@ _HOMES = {
 }
 
 __all__ = [
-    "Bill",
-    "Block",
-    "PlannedDataset",
-    "Deviation",
     "LadingError",
-    "Permutation",
-    "Place",
-    "Plan",
-    "Rebatch",
-    "Reweight",
-    "SampleId",
-    "World",
     "__version__",
     "errors",
     *_HOMES,

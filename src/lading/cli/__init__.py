@@ -8,6 +8,7 @@ Exit codes: 0 it holds, 1 it does not, 2 wrong use. Every verb has ``--json``.
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 
@@ -45,6 +46,8 @@ _FILES = {
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    if _verb(given) not in _FILES:  # a question multiplies no matrices: NumPy need not start a thread per core
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from lading.errors import LadingError  # here, so that importing this package costs nothing
 
     try:
@@ -57,6 +60,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except BrokenPipeError:
         sys.stderr.close()  # whoever read our output has had enough
         sys.exit(0)
+
+
+def _verb(given: Sequence[str]) -> str | None:
+    return next((word for word in given if not word.startswith("-")), None)
 
 
 def _app(given: Sequence[str]):  # type: ignore[no-untyped-def]
@@ -82,7 +89,7 @@ def _app(given: Sequence[str]):  # type: ignore[no-untyped-def]
             typer.echo(f"lading {__version__}")
             raise typer.Exit
 
-    wanted = next((word for word in given if not word.startswith("-")), None)
+    wanted = _verb(given)
     for verb, text in VERBS.items():
         if verb == wanted:
             module = importlib.import_module(f"lading.cli.{_FILES.get(verb, 'ask')}")

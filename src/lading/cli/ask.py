@@ -16,9 +16,25 @@ from lading.cli.output import Decode, Json, Run, answer, contents, decoded_table
 from lading.errors import ConfigError
 from lading.order.packing.file import open_index
 from lading.order.packing.index import PackingIndex
-from lading.report import Run as OpenedRun, open_run
+from lading.report import Run as OpenedRun, open_run as open_folder
 from lading.report.render import text as render
 from lading.report.summary import summarise
+from lading.runtime import compiled
+from lading.runtime.arrow import without_pandas
+
+# Up to so many samples in a run the plain versions answer before Numba is imported.
+_FEW_SAMPLES = 500_000
+
+
+def open_run(path: str, *, decodes: bool = False) -> OpenedRun:
+    """Open a run for one question, with no more imports than it needs."""
+    if not decodes:  # what --decode opens may use pandas itself
+        without_pandas()
+    opened = open_folder(path)
+    plan = opened.plan
+    if plan is None or opened.num_steps * plan.clock.batch <= _FEW_SAMPLES:
+        compiled.forgo()
+    return opened
 
 
 def show(run: Run, as_json: Json = False) -> None:
@@ -34,7 +50,7 @@ def step(
     as_json: Json = False,
 ) -> None:
     """What was in a step, and what became of it."""
-    record = open_run(run).step(number)
+    record = open_run(run, decodes=decode is not None).step(number)
     found = record.to_dict()
     if decode is None:
         answer(found, lambda: render.step(record), as_json=as_json)
@@ -158,7 +174,7 @@ def explain(
     as_json: Json = False,
 ) -> None:
     """Everything around a step: samples, shares, exposures, losses."""
-    found = open_run(run).explain(number, around=around)
+    found = open_run(run, decodes=decode is not None).explain(number, around=around)
     values = found.to_dict()
     if decode is None:
         answer(values, lambda: render.explanation(found), as_json=as_json)

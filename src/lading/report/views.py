@@ -20,18 +20,18 @@ import os
 import secrets
 import tempfile
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import duckdb
 import pyarrow as pa
-import pyarrow.dataset as pads
-import pyarrow.fs
 
 from lading.errors import ConfigError, CorruptLedgerError, LadingError
 from lading.ledger.schema import SCHEMAS
 from lading.report.evidence import Evidence
 from lading.runtime.fields import INT64_MAX
 from lading.runtime.shown import shown
+
+if TYPE_CHECKING:
+    import duckdb
 
 _CONFIG = {
     "memory_limit": "1500MB",
@@ -86,6 +86,7 @@ class Views:
 
     def query(self, sql: str, *parameters: Any) -> pa.Table:
         """Return the rows of one of our own queries as an Arrow table; values are its ``?``."""
+        duckdb = _duckdb()
         try:
             relation = self.connection.sql(sql, params=list(parameters))
             return relation.to_arrow_table()
@@ -94,6 +95,7 @@ class Views:
 
     def ask(self, sql: str) -> pa.Table:
         """Return the rows of a user's query, which must be one SELECT."""
+        duckdb = _duckdb()
         try:
             kinds = [statement.type for statement in self.connection.extract_statements(sql)]
         except duckdb.Error as error:
@@ -112,6 +114,7 @@ class Views:
 
     def stream(self, sql: str) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one of our own queries in batches; they need never be in memory together."""
+        duckdb = _duckdb()
         try:
             yield from self.connection.sql(sql).to_arrow_reader(1 << 18)
         except (duckdb.Error, OSError, pa.ArrowException) as error:
@@ -125,7 +128,7 @@ class Views:
     def connection(self) -> duckdb.DuckDBPyConnection:
         """The database, with ``batches`` and ``history`` in it, closed to everything else."""
         spill = os.path.join(tempfile.gettempdir(), f"lading-{secrets.token_hex(8)}")  # made only when needed
-        connection = duckdb.connect(config={**_CONFIG, "temp_directory": spill})
+        connection: duckdb.DuckDBPyConnection = _duckdb().connect(config={**_CONFIG, "temp_directory": spill})
         connection.execute("SET TimeZone = 'UTC'")
         connection.execute("SET lock_configuration = true")
         self._create_recorded(connection, "batches")
@@ -175,8 +178,10 @@ class Views:
         columns = ", ".join(["attempt", "rank", *SCHEMAS[table].names])
         files = self._evidence.files(table)
         connection.register(f"tails_{table}", self._tails(table))
-        connection.register(f"parts_{table}", self._parts(table))
-        sources = [f"SELECT {columns} FROM {kind}_{table}" for kind in ("parts", "tails")]
+        if files:
+            connection.register(f"parts_{table}", self._parts(table))
+        kinds = ("parts", "tails") if files else ("tails",)
+        sources = [f"SELECT {columns} FROM {kind}_{table}" for kind in kinds]
         connection.execute(f"CREATE VIEW recorded_{table} AS {' UNION ALL '.join(sources)}")
         if table == "batches":
             self._create_latest(connection, any(file.undecided for _, file in files))
@@ -195,8 +200,11 @@ class Views:
             "CREATE VIEW latest AS FROM recorded_batches WHERE fate <> 'delivered' UNION ALL FROM undecided"
         )
 
-    def _parts(self, table: str) -> pads.Dataset:
+    def _parts(self, table: str) -> Any:
         """Return the closed files as one dataset, with the attempt and rank of their folders; page CRCs are checked."""
+        import pyarrow.dataset as pads  # here: a run that has no parts yet needs neither
+        import pyarrow.fs
+
         files = self._evidence.files(table)
         return pads.FileSystemDataset.from_paths(
             [os.path.abspath(rank.folder.path / file.file) for rank, file in files],
@@ -222,6 +230,13 @@ class Views:
         return pa.concat_tables(tables)
 
 
+def _duckdb() -> Any:
+    """Open DuckDB when it is first asked: a step or a sample of a planned run needs none."""
+    import duckdb
+
+    return duckdb
+
+
 def _integers(names: tuple[str, ...], columns: list[list[int]]) -> pa.Table:
     return pa.table([pa.array(column, pa.int64()) for column in columns], names=list(names))
 
@@ -233,5 +248,5 @@ def _refused(error: Exception) -> LadingError:
             f"the record cannot be read: {why}. Run `lading verify` to see which file is damaged; the others stay "
             "readable."
         )
-    kind = NoSamples if isinstance(error, duckdb.CatalogException) and _NO_SAMPLES in why.lower() else ConfigError
+    kind = NoSamples if isinstance(error, _duckdb().CatalogException) and _NO_SAMPLES in why.lower() else ConfigError
     return kind(f"DuckDB cannot answer this: {why}. The views are batches, history and samples.")

@@ -13,8 +13,20 @@ import functools
 import importlib.util
 import os
 
+_forgone = False
 
-@functools.cache
+
 def enabled() -> bool:
     """Say whether compiled kernels are used in this process."""
+    return not _forgone and _available()
+
+
+def forgo() -> None:
+    """Use the plain versions from here on: for a few thousand values they are done before Numba is imported."""
+    global _forgone
+    _forgone = True
+
+
+@functools.cache
+def _available() -> bool:
     return os.environ.get("LADING_NUMBA", "1") != "0" and importlib.util.find_spec("numba") is not None
