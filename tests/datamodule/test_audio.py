@@ -102,3 +102,21 @@ def test_a_tiny_autoregressive_model_learns_tones(tones):
 
 def _partitions(module) -> list:
     return [module.dataset_train, module.dataset_val, module.dataset_test]
+
+
+def test_windows_in_order_carry_their_starts(tones):
+    """For truncated back-propagation: the state is kept from batch to batch, and reset where a file begins."""
+    data = QuantizedAutoregressiveAudio(
+        tones, sample_len=100, in_order=True, loader={"batch_size": 3, "shuffle": False}
+    )
+    data.setup()
+    before = None
+    for x, y, names in data.train_dataloader():
+        starts = names["starts"]
+        assert len(starts) == len(x) == len(y)
+        if before is not None:
+            assert all(now == 0 or now == before[row] + 100 for row, now in enumerate(starts))
+        before = starts
+    assert "starts" in next(iter(data.val_dataloader()))[2]
+    with pytest.raises(SourceError, match="in_order=True with chunk sizes"):
+        ChunkedQuantizedAutoregressiveAudio(tones, in_order=True, train_chunk_size=3)

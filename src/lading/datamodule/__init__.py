@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from lading.datamodule.config import Component
+from lading.datamodule.component import Component
 from lading.datamodule.sizes import ChunkSizes, chunk_sizes
 from lading.runtime.lazy import lazy_names
 

@@ -7,13 +7,18 @@ files in natural order   0 ─────────────── p ─�
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lading.datamodule.chunked import ChunkedSequenceDataset
 from lading.datamodule.sequence import SequenceDataset
 from lading.errors import SourceError
-from lading.source.audio.torch import ChunkedQuantizedAudioDataset, QuantizedAudioDataset, collate_audio
+from lading.source.audio.torch import (
+    ChunkedQuantizedAudioDataset,
+    QuantizedAudioDataset,
+    WindowsInOrder,
+    collate_audio,
+)
 
 
 class QuantizedAutoregressiveAudio(SequenceDataset):
@@ -30,6 +35,9 @@ class QuantizedAutoregressiveAudio(SequenceDataset):
         target_sr: Rate to resample to.
         pad_len: Silence to put in front of x.
         on_bad_file: ``raise`` or ``skip`` files that are no audio.
+        channels: ``mono`` or ``interleave``.
+        in_order: Train on the windows of a file one after another, each on the same row of successive batches, for
+            truncated back-propagation; batches then carry ``starts``. Not together with chunk sizes.
         options: Arguments of ``SequenceDataset``.
     """
 
@@ -47,6 +55,8 @@ class QuantizedAutoregressiveAudio(SequenceDataset):
         target_sr: int | None = None,
         pad_len: int | None = None,
         on_bad_file: str = "raise",
+        channels: str = "mono",
+        in_order: bool = False,
         **options: Any,
     ) -> None:
         if not 0 < train_percentage <= 1:
@@ -56,6 +66,7 @@ class QuantizedAutoregressiveAudio(SequenceDataset):
         self.path, self.bits, self.sample_len, self.train_percentage = path, bits, sample_len, train_percentage
         self.quantization, self.drop_last, self.context_len = quantization, drop_last, context_len
         self.target_sr, self.pad_len, self.on_bad_file = target_sr, pad_len, on_bad_file
+        self.channels, self.in_order = channels, in_order
         super().__init__(**options)
 
     @property
@@ -92,6 +103,16 @@ class QuantizedAutoregressiveAudio(SequenceDataset):
         """Fill up to the longest: ``(x, y, {"lengths": ...})``."""
         return collate_audio(batch, 1 << (self.bits - 1))
 
+    def arguments(self, partition: str, loader: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments of a partition's loader; windows in order come from a batch sampler."""
+        arguments = super().arguments(partition, loader)
+        if not (self.in_order and partition == "train" and self.dataset_train is not None):
+            return arguments
+        shuffle, batch_size = arguments.pop("shuffle", True), arguments.pop("batch_size", 1)
+        arguments.pop("drop_last", None)
+        batches = WindowsInOrder(self.dataset_train, batch_size, shuffle=bool(shuffle), seed=self.seed)
+        return {**arguments, "batch_sampler": batches}
+
     def _files(self, ratio_min: float, ratio_max: float) -> QuantizedAudioDataset:
         return self.dataset_class(
             self.path,
@@ -105,6 +126,8 @@ class QuantizedAutoregressiveAudio(SequenceDataset):
             context_len=self.context_len,
             pad_len=self.pad_len,
             on_bad_file=self.on_bad_file,
+            channels=self.channels,
+            with_starts=self.in_order,
         )
 
 
@@ -112,3 +135,11 @@ class ChunkedQuantizedAutoregressiveAudio(QuantizedAutoregressiveAudio, ChunkedS
     """Quantized audio trained in chunks; ``train_chunk_size`` and ``val_chunk_size`` count batches."""
 
     dataset_class = ChunkedQuantizedAudioDataset
+
+    def init(self) -> None:
+        """Refuse what does not go together: a plan's order, and windows in order."""
+        if self.in_order and self.use_chunked_training:
+            raise SourceError(
+                "in_order=True with chunk sizes: chunks follow the plan's shuffled order, so the windows of a file do "
+                "not come one after another. Leave out the chunk sizes, or in_order."
+            )

@@ -10,124 +10,23 @@
 An error names file, key, what was expected and what was found. A
 configuration without chunk sizes means what it always meant.
 
-Things named in a configuration: a class by its dotted path, and its arguments.
-
-    class_path: my_project.Tones
-    init_args:
-      files: 20
-      transform: {class_path: my_project.Louder}     components nest
-
-This is the convention of Lightning's own command line.
+Files of s4 and its forks are read as they are: sections and keys that we know
+are used, a misspelling of one is refused, all others are kept and listed in
+one note. Hydra's composition is not imitated.
 """
 
 from __future__ import annotations
 
-import difflib
-import importlib
-import inspect
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from lading.datamodule.component import Component, misspelt
 from lading.datamodule.sizes import ChunkSizes, chunk_sizes
-from lading.errors import ConfigError, LadingError
+from lading.errors import ConfigError
 from lading.runtime.shown import found as brief, listed
 from lading.runtime.yaml_text import parse_yaml, read_yaml
-
-
-@dataclass(frozen=True)
-class Component:
-    """A class by dotted path, with its arguments.
-
-    Attributes:
-        class_path: Dotted path.
-        init_args: Arguments, as the configuration gives them.
-        file: Configuration it stands in, for errors.
-        key: Where it stands there.
-    """
-
-    class_path: str
-    init_args: Mapping[str, Any] = field(default_factory=dict)
-    file: str = "<config>"
-    key: str = ""
-
-    @classmethod
-    def parse(cls, value: Any, *, file: str, key: str) -> Component:
-        """Read ``{class_path, init_args}``, or a bare class path."""
-        value = {"class_path": value} if isinstance(value, str) else value
-        expected = "a class_path (and init_args)"
-        if not isinstance(value, Mapping):
-            raise ConfigError(f"{file}: {key}: expected {expected}, found {brief(value)}.")
-        unknown = [name for name in value if name not in ("class_path", "init_args")]
-        if unknown or not isinstance(value.get("class_path"), str):
-            found = listed(value) or "nothing"
-            raise ConfigError(f"{file}: {key}: expected {expected}, found the keys {found}.")
-        arguments = value.get("init_args")
-        if not isinstance(arguments, Mapping | None):
-            raise ConfigError(f"{file}: {key}.init_args: expected arguments by name, found {brief(arguments)}.")
-        return cls(value["class_path"], dict(arguments or {}), file, key)
-
-    def load(self) -> Any:
-        """Return the class (or function) itself."""
-        where = f"{self.file}: {self.key}.class_path"
-        module, _, name = self.class_path.rpartition(".")
-        if not module:
-            raise ConfigError(f"{where}: expected a dotted path such as package.Class, found {brief(self.class_path)}.")
-        try:
-            return getattr(importlib.import_module(module), name)
-        except (ImportError, AttributeError, TypeError, ValueError) as error:  # the last two: names that are none
-            raise ConfigError(
-                f"{where}: expected a class that can be imported, found {brief(self.class_path)}: {error}."
-            ) from error
-
-    def takes(self, name: str) -> bool:
-        """Say whether the class has an argument of this name."""
-        return name in _parameters(self.load())
-
-    def make(self, **more: Any) -> Any:
-        """Make the thing; nested components are made first. ``more`` are arguments the configuration does not give."""
-        target = self.load()
-        arguments = {**more, **made(self.init_args, file=self.file, key=f"{self.key}.init_args")}
-        known = _parameters(target)
-        unknown = [name for name in arguments if name not in known]
-        if unknown and "**" not in known:
-            raise ConfigError(
-                f"{self.file}: {self.key}.init_args.{unknown[0]}: expected an argument of {self.class_path} "
-                f"({', '.join(known) or 'it takes none'}), found {unknown[0]!r}."
-            )
-        try:
-            return target(**arguments)
-        except LadingError as error:
-            raise ConfigError(f"{self.file}: {self.key}: {error}") from error
-        except TypeError as error:
-            raise ConfigError(
-                f"{self.file}: {self.key}.init_args: {self.class_path} cannot be made: {error}."
-            ) from error
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return it as the configuration has it."""
-        return {"class_path": self.class_path, **({"init_args": dict(self.init_args)} if self.init_args else {})}
-
-
-def made(value: Any, *, file: str, key: str) -> Any:
-    """Return a value with every component inside it made."""
-    if isinstance(value, Mapping) and "class_path" in value:
-        return Component.parse(value, file=file, key=key).make()
-    if isinstance(value, Mapping):
-        return {name: made(inner, file=file, key=f"{key}.{name}") for name, inner in value.items()}
-    if isinstance(value, list):
-        return [made(inner, file=file, key=f"{key}[{i}]") for i, inner in enumerate(value)]
-    return value
-
-
-def _parameters(target: Any) -> list[str]:
-    """Return the names of the arguments; ``**`` stands for any."""
-    try:
-        parameters = inspect.signature(target).parameters.values()
-    except (TypeError, ValueError):
-        return ["**"]
-    return ["**" if p.kind is p.VAR_KEYWORD else p.name for p in parameters if p.kind is not p.VAR_POSITIONAL]
 
 
 def assigned(values: dict[str, Any], assignment: str) -> dict[str, Any]:
@@ -216,6 +115,8 @@ class Config:
         train: Chunk sizes, tolerated limits, seed.
         trainer: Arguments of Lightning's ``Trainer``.
         run: Run directory, ledger, mixture.
+        unused: Keys that are not ours, dotted; kept in ``others``.
+        others: What these keys hold.
     """
 
     file: str = "<config>"
@@ -225,6 +126,12 @@ class Config:
     train: Mapping[str, Any] = field(default_factory=dict)
     trainer: Mapping[str, Any] = field(default_factory=dict)
     run: Mapping[str, Any] = field(default_factory=dict)
+    others: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def unused(self) -> tuple[str, ...]:
+        """Keys that are kept and not used, dotted; those of ``dataset``, ``model`` and ``trainer`` show when made."""
+        return tuple(self.others)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], *, file: str = "<config>") -> Config:
@@ -232,14 +139,15 @@ class Config:
         if not isinstance(values, Mapping):
             raise wrong(file, "(whole file)", f"the sections {', '.join(SECTIONS)}", values)
         sections = {name: values[name] for name in values if values[name] is not None}
-        _known(file, "", sections, SECTIONS)
+        others = _foreign(file, "", sections, SECTIONS)
         checked: dict[str, Any] = {"file": file}
-        for name, value in sections.items():
+        for name in [name for name in sections if name in SECTIONS]:
             if name in ("dataset", "model"):
-                checked[name] = Component.parse(value, file=file, key=name)
+                checked[name] = Component.parse(sections[name], file=file, key=name)
             else:
-                checked[name] = _section(file, name, value)
-        return cls(**checked)
+                checked[name], more = _section(file, name, sections[name])
+                others |= more
+        return cls(**checked, others=others)
 
     def sizes(self, *, train_batches: int | None = None, val_batches: int | None = None) -> ChunkSizes:
         """Apply the sizes rule; limits are read from ``trainer`` and, tolerantly, from ``train``."""
@@ -268,6 +176,9 @@ class Config:
             value = getattr(self, name)
             if value is not None and value != {}:
                 shown[name] = value.as_dict() if isinstance(value, Component) else dict(value)
+        for key, value in self.others.items():
+            section, dot, name = key.partition(".")
+            (shown.setdefault(section, {}) if dot else shown)[name if dot else section] = value
         return shown
 
 
@@ -289,23 +200,27 @@ def wrong(file: str, key: str, expected: str, found: Any) -> ConfigError:
     return ConfigError(f"{file}: {key}: expected {expected}, found {brief(found)}.")
 
 
-def _section(file: str, name: str, value: Any) -> dict[str, Any]:
+def _section(file: str, name: str, value: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the keys of a section that we know, and the others by their dotted names."""
     if not isinstance(value, Mapping):
         raise wrong(file, name, "a section of keys and values", value)
     schema = _SCHEMA.get(name)
-    if schema is not None:
-        _known(file, f"{name}.", value, schema)
+    others = {} if schema is None else _foreign(file, f"{name}.", value, schema)
     for key, (expected, holds) in (schema or _TRAINER_CHECKED).items():
         if value.get(key) is not None and not holds(value[key]):
             raise wrong(file, f"{name}.{key}", expected, value[key])
-    return {key: v for key, v in value.items() if v is not None}
+    return {key: v for key, v in value.items() if v is not None and (schema is None or key in schema)}, others
 
 
-def _known(file: str, prefix: str, found: Iterable[str], known: Iterable[str]) -> None:
+def _foreign(file: str, prefix: str, found: Mapping[Any, Any], known: Iterable[str]) -> dict[str, Any]:
+    """Return what is not ours, by its dotted name; what looks like a misspelling of ours is refused."""
     allowed = list(known)
+    others = {f"{prefix}{listed([key])}": value for key, value in found.items() if key not in allowed}
     for key in found:
-        if key not in allowed:
-            near = difflib.get_close_matches(str(key)[:80], allowed, n=1)
-            hint = f" Did you mean {prefix}{near[0]}?" if near else ""
-            name = f"{prefix}{listed([key])}"
-            raise ConfigError(f"{file}: {name}: unknown key; expected one of {', '.join(allowed)}.{hint}")
+        near = None if key in allowed else misspelt(str(key), allowed)
+        if near is not None:
+            raise ConfigError(
+                f"{file}: {prefix}{listed([key])}: unknown key; expected one of {', '.join(allowed)}. Did you mean "
+                f"{prefix}{near}?"
+            )
+    return others

@@ -42,6 +42,8 @@ def standard_loader(dataset: Any, *, accounted: bool = False, **arguments: Any) 
     if accounted or isinstance(dataset, Mapping) or any(arguments.get(a) is not None for a in LADING_ARGUMENTS):
         return Loader(dataset, **lading_arguments(arguments))
     arguments = {name: value for name, value in arguments.items() if name not in LADING_ARGUMENTS}
+    if arguments.get("pin_memory") and not torch.accelerator.is_available():
+        arguments["pin_memory"] = False  # nothing to pin for; torch would warn of it every time
     seed = arguments.pop("seed", None)
     if seed is not None:
         arguments.setdefault("generator", torch.Generator().manual_seed(seed))

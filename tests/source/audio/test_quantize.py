@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import copy
+import gc
 import math
+import weakref
+from itertools import chain
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,7 +29,7 @@ from lading.source.audio import (
     quantize,
 )
 from lading.source.audio.soundfile import ClipReader, natural_order, probe
-from lading.source.audio.torch import ChunkedQuantizedAudioDataset, collate_audio
+from lading.source.audio.torch import ChunkedQuantizedAudioDataset, WindowsInOrder, collate_audio
 
 
 def tone(seconds: float, rate: int, hertz: float = 220.0, channels: int = 1) -> np.ndarray:
@@ -349,3 +353,119 @@ def test_door_of_the_audio_module_knows_the_datasets():
     assert "QuantizedAudioDataset" in dir(audio)
     with pytest.raises(AttributeError, match="has no attribute 'Quantised'"):
         audio.Quantised  # noqa: B018
+
+
+def test_sub_folders_are_read_in_natural_order(tmp_path):
+    """album2 before album10, a folder's own files in their place; hidden files and folders are left out."""
+    for name in (
+        "album10/1.wav",
+        "album2/10.wav",
+        "album2/9.wav",
+        "single.wav",
+        ".trash/old.wav",
+        "album2/.hidden.wav",
+    ):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        write(tmp_path / name, tone(0.1, 8000))
+
+    data = QuantizedAudioDataset(tmp_path)
+
+    expected = ["album2/9.wav", "album2/10.wav", "album10/1.wav", "single.wav"]
+    assert [str(Path(name).relative_to(tmp_path)) for name in data.file_names] == expected
+
+
+def test_files_of_different_rates_are_refused_unless_resampled(tmp_path):
+    """Two of them are named; with target_sr they go together."""
+    write(tmp_path / "a.wav", tone(0.1, 8000), 8000)
+    write(tmp_path / "b.wav", tone(0.1, 16000), 16000)
+
+    with pytest.raises(SourceError, match=r"a\.wav has 8000 Hz, .*b\.wav has 16000: expected the same.*target_sr="):
+        QuantizedAudioDataset(tmp_path)
+    assert len(QuantizedAudioDataset(tmp_path, target_sr=8000)) == 2
+
+
+@pytest.mark.parametrize("quantization", ["linear", "mu-law"])
+def test_levels_at_16_bits_are_those_of_float32(tmp_path, quantization):
+    """s4 computes in float32, and at 16 bits a float64 would differ; the formulas again, in torch."""
+    samples = np.random.default_rng(0).uniform(-1, 1, 4000)
+    write(tmp_path / "a.wav", samples, subtype="PCM_16")
+    wave = torch.from_numpy(soundfile.read(tmp_path / "a.wav", dtype="float32")[0])
+
+    x = (wave - wave.min()) / (wave.max() - wave.min() + 1e-6)
+    if quantization == "mu-law":
+        mu = torch.tensor(2**16 - 1, dtype=torch.float32)
+        x = 2 * x - 1
+        x = (torch.sign(x) * torch.log1p(mu * torch.abs(x + 1e-8)) / torch.log1p(mu) + 1) / 2
+    expected = (x * (2**16 - 0.01) + 0.005).long()
+
+    y = QuantizedAudioDataset(tmp_path, bits=16, quantization=quantization, return_type=None)[0][:, 0]
+    assert (y - expected).abs().max() <= 1  # the two libraries' last bits
+    assert (y == expected).float().mean() > 0.97
+    assert ClipReader().read(probe(str(tmp_path / "a.wav")), 0, 10).dtype == np.float32
+
+
+@pytest.mark.parametrize("target_sr", [None, 4000])
+@pytest.mark.parametrize("sample_len", [None, 100, 101])
+def test_stereo_is_interleaved_on_request(tmp_path, sample_len, target_sr):
+    """Left, right, left ...; windows of any length are cuts of the whole; mono stays the mean."""
+    write(tmp_path / "a.wav", tone(0.2, 8000, channels=2), subtype="FLOAT")
+    whole = QuantizedAudioDataset(tmp_path, return_type=None, channels="interleave", target_sr=target_sr)
+    frames = 1600 if target_sr is None else 800
+    reader, clip = ClipReader(target_sr, interleaved=True), probe(str(tmp_path / "a.wav"))
+    values = reader.read(clip, 0, 2 * frames)
+
+    assert whole[0].shape == (2 * frames, 1)
+    if target_sr is None:
+        assert np.allclose(values.reshape(-1, 2), tone(0.2, 8000, channels=2), atol=1e-6)
+    data = QuantizedAudioDataset(
+        tmp_path, return_type=None, channels="interleave", sample_len=sample_len, target_sr=target_sr
+    )
+    cuts = [reader.read(clip, *data.window(i)[1:]) for i in range(len(data))]
+    assert np.allclose(np.concatenate(cuts), values, atol=2e-3)
+    assert data.fingerprint() != QuantizedAudioDataset(tmp_path, return_type=None, sample_len=sample_len).fingerprint()
+
+
+def test_interleaving_needs_the_same_channels_in_every_file(tmp_path):
+    """Two files are named; an unknown word is refused."""
+    write(tmp_path / "a.wav", tone(0.1, 8000))
+    write(tmp_path / "b.wav", tone(0.1, 8000, channels=2))
+
+    with pytest.raises(SourceError, match=r"a\.wav has 1 channels, .*b\.wav has 2: expected the same"):
+        QuantizedAudioDataset(tmp_path, channels="interleave")
+    with pytest.raises(SourceError, match="channels='left': expected one of 'mono', 'interleave'"):
+        QuantizedAudioDataset(tmp_path, channels="left")
+
+
+@given(
+    lengths=st.lists(st.integers(1, 7), min_size=1, max_size=9), batch_size=st.integers(1, 4), seed=st.integers(0, 99)
+)
+def test_windows_in_order_keep_a_file_on_its_row(lengths, batch_size, seed):
+    """Every window once; the windows of a file on the same row of successive batches, from its first."""
+
+    class Windows:
+        window_ends = np.cumsum(lengths)
+
+    sampler = WindowsInOrder(Windows(), batch_size, shuffle=True, seed=seed)  # type: ignore[arg-type]
+    batches = list(sampler)
+
+    assert sorted(chain(*batches)) == list(range(sum(lengths)))
+    assert len(sampler) == len(batches) and max(map(len, batches)) <= batch_size
+    place = {index: (number, row) for number, batch in enumerate(batches) for row, index in enumerate(batch)}
+    for end, length in zip(np.cumsum(lengths).tolist(), lengths, strict=True):
+        first = place[end - length]
+        assert [place[end - length + k] for k in range(length)] == [(first[0] + k, first[1]) for k in range(length)]
+    sampler.set_epoch(1)
+    assert sorted(chain(*sampler)) == list(range(sum(lengths)))
+
+
+def test_open_files_are_closed_with_their_reader(tmp_path):
+    """And before the interpreter ends: soundfile's own __del__ would come too late there."""
+    reader = ClipReader()
+    reader.read(probe(write(tmp_path / "a.wav", tone(0.1, 8000))), 0, 5)
+    (handle,) = reader._local.files.values()
+    finalizers = [f for f in weakref.finalize._registry if f.alive and f.peek()[0] is reader]  # type: ignore[attr-defined]
+
+    assert [f.atexit for f in finalizers] == [True]
+    del reader, finalizers
+    gc.collect()
+    assert handle.closed

@@ -19,12 +19,14 @@ if TYPE_CHECKING:  # the same names for type checkers; a test compares the two l
     from lading.source.audio.torch import (
         ChunkedQuantizedAudioDataset as ChunkedQuantizedAudioDataset,
         QuantizedAudioDataset as QuantizedAudioDataset,
+        WindowsInOrder as WindowsInOrder,
         collate_audio as collate_audio,
     )
 
 _HOMES = {
     "ChunkedQuantizedAudioDataset": "lading.source.audio.torch",
     "QuantizedAudioDataset": "lading.source.audio.torch",
+    "WindowsInOrder": "lading.source.audio.torch",
     "collate_audio": "lading.source.audio.torch",
 }
 

@@ -1,12 +1,14 @@
-"""Read windows of audio files: mono, at one rate, without decoding what is not asked for.
+"""Read windows of audio files: mono or channels interleaved, at one rate, without decoding what is not asked for.
 
     file       |·······|·······|·······|···|     windows of ``length`` at the target rate, the rest kept or dropped
     read              margin[───]margin          seek, decode the window and a little around it, resample, cut
 
 The cut of the resampled piece is what the resampled whole file has there: the
 piece starts where both rates have a sample, and the margin is longer than the
-filter. WAV, FLAC and OGG are read by libsndfile, which seeks; handles stay
-open, a few per process and thread.
+filter. WAV, FLAC and OGG are read by libsndfile, which seeks, as float32, so
+that levels equal those of s4 at 16 bits, too. Handles stay open, a few per
+process and thread, and are closed with their reader or before the interpreter
+ends.
 """
 
 from __future__ import annotations
@@ -15,9 +17,11 @@ import math
 import os
 import re
 import threading
+import weakref
 from collections import OrderedDict
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import soundfile
@@ -25,7 +29,7 @@ from numpy.typing import NDArray
 
 from lading.errors import SourceError, missing_extra
 
-F64 = NDArray[np.float64]
+F32 = NDArray[np.float32]
 
 _OPEN_FILES = 8
 _FILTER = 256  # samples, at the lower of the two rates, that the resampler looks to each side; generous
@@ -39,17 +43,19 @@ class Clip:
         path: Where it lies.
         frames: Samples of one channel at its own rate.
         rate: Its rate in Hz.
+        channels: Its channels.
     """
 
     path: str
     frames: int
     rate: int
+    channels: int = 1
 
-    def length(self, target_rate: int | None) -> int:
-        """Return its samples at the target rate."""
-        if target_rate is None or target_rate == self.rate:
-            return self.frames
-        return max(1, self.frames * target_rate // self.rate)
+    def length(self, target_rate: int | None, interleaved: bool = False) -> int:
+        """Return its samples at the target rate; of all channels where they are interleaved."""
+        same = target_rate is None or target_rate == self.rate
+        frames = self.frames if same else max(1, self.frames * (target_rate or 1) // self.rate)
+        return frames * self.channels if interleaved else frames
 
 
 def natural_order(name: str) -> tuple[list[str | int], str]:
@@ -63,16 +69,17 @@ def natural_order(name: str) -> tuple[list[str | int], str]:
 
 
 def audio_files(path: str | os.PathLike[str]) -> list[str]:
-    """Return the files of a folder (not the hidden ones) in natural order, or the one file that ``path`` is."""
+    """Return the files of a folder and its sub-folders (not the hidden ones) in natural order, or the one file."""
     folder = Path(path)
     if folder.is_file():
         return [str(folder)]
     if not folder.is_dir():
         raise SourceError(f"audio folder not found: {folder}. Pass the folder that holds the WAV, FLAC or OGG files.")
-    files = [f for f in folder.iterdir() if f.is_file() and not f.name.startswith(".")]
+    inside = [f.relative_to(folder) for f in folder.rglob("*") if f.is_file()]
+    files = [f for f in inside if not any(part.startswith(".") for part in f.parts)]
     if not files:
         raise SourceError(f"audio folder is empty: {folder}. Pass the folder that holds the WAV, FLAC or OGG files.")
-    return [str(f) for f in sorted(files, key=lambda f: natural_order(f.name))]
+    return [str(folder / f) for f in sorted(files, key=lambda f: [natural_order(part) for part in f.parts])]
 
 
 def probe(path: str) -> Clip:
@@ -87,7 +94,7 @@ def probe(path: str) -> Clip:
         ) from error
     if info.frames < 1:
         raise SourceError(f"{path} is an audio file without samples. {way_out}")
-    return Clip(path, int(info.frames), int(info.samplerate))
+    return Clip(path, int(info.frames), int(info.samplerate), int(info.channels))
 
 
 class ClipReader:
@@ -95,14 +102,22 @@ class ClipReader:
 
     Args:
         target_rate: Rate in Hz that everything is resampled to; None keeps each file's own.
+        interleaved: Give the channels in turn (left, right, left ...) instead of their mean.
     """
 
-    def __init__(self, target_rate: int | None = None) -> None:
-        self.target_rate = target_rate
+    def __init__(self, target_rate: int | None = None, interleaved: bool = False) -> None:
+        self.target_rate, self.interleaved = target_rate, interleaved
         self._local = threading.local()
 
-    def read(self, clip: Clip, start: int, length: int) -> F64:
-        """Return samples ``[start, start + length)``, counted at the target rate, mean of the channels."""
+    def read(self, clip: Clip, start: int, length: int) -> F32:
+        """Return samples ``[start, start + length)``, counted at the target rate (and over all channels in turn)."""
+        if not self.interleaved:
+            return self._frames(clip, start, length)
+        first, last = start // clip.channels, -(-(start + length) // clip.channels)
+        values = self._frames(clip, first, last - first).reshape(-1)
+        return values[start - first * clip.channels :][:length]
+
+    def _frames(self, clip: Clip, start: int, length: int) -> F32:
         if self.target_rate is None or self.target_rate == clip.rate:
             return self._decode(clip, start, length)
         common = math.gcd(clip.rate, self.target_rate)
@@ -112,21 +127,21 @@ class ClipReader:
         last = -(-(start + length) // up) + margin
         piece = self._decode(clip, first * down, min(last * down, clip.frames) - first * down)
         cut = _resample(piece, clip.rate, self.target_rate)[start - first * up :][:length]
-        return cut if len(cut) == length else np.pad(cut, (0, length - len(cut)))
+        missing = ((0, length - len(cut)), *[(0, 0)] * (cut.ndim - 1))
+        return cut if len(cut) == length else np.pad(cut, missing)
 
-    def __getstate__(self) -> dict[str, int | None]:
-        return {"target_rate": self.target_rate}
+    def __getstate__(self) -> dict[str, Any]:
+        return {"target_rate": self.target_rate, "interleaved": self.interleaved}
 
-    def __setstate__(self, state: dict[str, int | None]) -> None:
-        self.target_rate = state["target_rate"]
-        self._local = threading.local()
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc]
 
-    def _decode(self, clip: Clip, start: int, frames: int) -> F64:
+    def _decode(self, clip: Clip, start: int, frames: int) -> F32:
         try:
             file = self._open(clip.path)
             if file.tell() != start:
                 file.seek(start)
-            data = file.read(frames, dtype="float64", always_2d=True)
+            data: F32 = file.read(frames, dtype="float32", always_2d=True)
         except (soundfile.LibsndfileError, RuntimeError) as error:
             raise SourceError(
                 f"{clip.path} cannot be decoded at frame {start}: {error}. Is the file damaged?"
@@ -136,13 +151,17 @@ class ClipReader:
                 f"{clip.path} gave {len(data)} frames from {start} on, expected {frames}. "
                 "The file is shorter than its header says, or changed since the dataset was made."
             )
-        found: F64 = data[:, 0] if data.shape[1] == 1 else data.mean(axis=1)
+        if self.interleaved:
+            return data
+        found: F32 = data[:, 0] if data.shape[1] == 1 else data.mean(axis=1)
         return found
 
     def _open(self, path: str) -> soundfile.SoundFile:
         """Return an open handle of this thread and process: a fork shares file offsets with its parent."""
         if getattr(self._local, "process", None) != os.getpid():
             self._local.process, self._local.files = os.getpid(), OrderedDict()
+            # Closed while soundfile is still whole: its own __del__ may run when the interpreter has taken it apart.
+            weakref.finalize(self, _close, self._local.files, os.getpid())
         files: OrderedDict[str, soundfile.SoundFile] = self._local.files
         if path not in files:
             if len(files) >= _OPEN_FILES:
@@ -152,10 +171,17 @@ class ClipReader:
         return files[path]
 
 
-def _resample(samples: F64, rate: int, target_rate: int) -> F64:
+def _close(files: OrderedDict[str, soundfile.SoundFile], process: int) -> None:
+    """Close the handles of a process; those of a parent are its own."""
+    if process == os.getpid():
+        while files:
+            files.popitem()[1].close()
+
+
+def _resample(samples: F32, rate: int, target_rate: int) -> F32:
     try:
         import soxr  # optional and only needed where rates differ
     except ImportError as error:
         raise missing_extra("soxr", "audio", f"resampling {rate} Hz to {target_rate} Hz") from error
-    found: F64 = soxr.resample(samples, rate, target_rate)
+    found: F32 = soxr.resample(samples, rate, target_rate)
     return found

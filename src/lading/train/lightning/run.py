@@ -16,9 +16,10 @@ a dataset                               the training partition
 from __future__ import annotations
 
 import inspect
+import logging
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,13 +31,16 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException  # 
 from lightning.pytorch.utilities.rank_zero import rank_zero_only, rank_zero_warn  # type: ignore[attr-defined]
 
 from lading.datamodule import chunked, sequence
-from lading.datamodule.config import Component, Config, made, wrong
+from lading.datamodule.component import Component, made, misspelt
+from lading.datamodule.config import Config, wrong
 from lading.errors import ConfigError
 from lading.runtime.files import write_aside
 from lading.train.lightning.chunked import seen_info
 from lading.train.lightning.datamodule import ChunkedSequenceDataset
 from lading.train.lightning.ledger import LedgerCallback
 from lading.train.lightning.loops import train_loader
+
+LOGGER = logging.getLogger(__name__)
 
 
 def data_module(config: Config) -> LightningDataModule:
@@ -108,6 +112,7 @@ class Outcome:
         checkpoint: The last checkpoint.
         data: Chunk, pass and share of the data reached, where there are chunks.
         metrics: What the model logged last.
+        unused: Keys of the configuration that nothing was done with.
     """
 
     run_dir: str | None
@@ -116,6 +121,7 @@ class Outcome:
     checkpoint: str | None
     data: Mapping[str, Any]
     metrics: Mapping[str, float]
+    unused: tuple[str, ...] = ()
 
 
 def run(config: Config, *, resume: bool = False, checkpoint: str | os.PathLike[str] | None = None) -> Outcome:
@@ -132,12 +138,15 @@ def run(config: Config, *, resume: bool = False, checkpoint: str | os.PathLike[s
     if (warning := config.sizes().warning) is not None:
         rank_zero_warn(warning)
     data, model = data_module(config), _model(config)
-    trainer = _trainer(config, folder)
+    trainer, foreign = _trainer(config, folder)
+    unused = _unused(config, foreign)
+    if unused and getattr(rank_zero_only, "rank", 0) == 0:
+        LOGGER.warning("note: %s: not used: %s", config.file, ", ".join(unused))
     with warnings.catch_warnings():
         # a resumed run has checkpoints in its folder; that is the point
         warnings.filterwarnings("ignore", message="Checkpoint directory .* exists and is not empty")
         trainer.fit(model, datamodule=data, ckpt_path=_start(folder, resume, checkpoint))
-    return _outcome(trainer, folder)
+    return _outcome(trainer, folder, unused)
 
 
 def _run_folder(config: Config, *, resume: bool) -> Path | None:
@@ -168,19 +177,32 @@ def _model(config: Config) -> LightningModule:
     return model
 
 
-def _trainer(config: Config, folder: Path | None) -> Trainer:
-    arguments = made(config.trainer_arguments(), file=config.file, key="trainer")
-    known = inspect.signature(Trainer).parameters
-    for name in arguments:
-        if name not in known:
-            raise wrong(config.file, f"trainer.{name}", "an argument of Lightning's Trainer", name)
-    given = arguments.pop("callbacks", None) or []
-    callbacks = [*(given if isinstance(given, list) else [given]), *_recorders(config, folder, arguments)]
+def _unused(config: Config, trainer: Iterable[str]) -> tuple[str, ...]:
+    """Return every key that nothing is done with, dotted."""
+    parts = [
+        f"{part.key}.{name}" for part in (config.dataset, config.model) if part is not None for name in part.unused()
+    ]
+    return (*config.unused, *parts, *(f"trainer.{name}" for name in trainer))
+
+
+def _trainer(config: Config, folder: Path | None) -> tuple[Trainer, list[str]]:
+    """Return the trainer, and the keys of its section that are no arguments of it (older Lightnings had more)."""
+    given, known = config.trainer_arguments(), inspect.signature(Trainer).parameters
+    foreign = [name for name in given if name not in known]
+    for name in foreign:
+        near = misspelt(str(name), known)
+        if near is not None:
+            expected = f"an argument of Lightning's Trainer, such as {near}"
+            raise wrong(config.file, f"trainer.{name}", expected, name)
+    used = {name: value for name, value in given.items() if name in known}
+    arguments = made(used, file=config.file, key="trainer")
+    own = arguments.pop("callbacks", None) or []
+    callbacks = [*(own if isinstance(own, list) else [own]), *_recorders(config, folder, arguments)]
     if folder is not None:
         arguments.setdefault("default_root_dir", str(folder))
     arguments.setdefault("logger", False)
     try:
-        return Trainer(**arguments, callbacks=callbacks)
+        return Trainer(**arguments, callbacks=callbacks), foreign
     except (MisconfigurationException, TypeError, ValueError) as error:
         raise ConfigError(f"{config.file}: trainer: {' '.join(str(error).split())}") from error
 
@@ -217,7 +239,7 @@ def _last_checkpoint(folder: Path) -> Path | None:
     return saved[-1] if saved else None
 
 
-def _outcome(trainer: Trainer, folder: Path | None) -> Outcome:
+def _outcome(trainer: Trainer, folder: Path | None, unused: tuple[str, ...]) -> Outcome:
     loader = train_loader(trainer)
     last = None if folder is None else _last_checkpoint(folder)
     return Outcome(
@@ -227,4 +249,5 @@ def _outcome(trainer: Trainer, folder: Path | None) -> Outcome:
         checkpoint=None if last is None else str(last),
         data={} if loader is None else seen_info(loader),
         metrics={name: float(value) for name, value in trainer.callback_metrics.items()},
+        unused=unused,
     )
