@@ -1,9 +1,11 @@
-"""Train, be killed, resume, many times over: ranks are forked, and die by a real ``kill -9`` at a random moment.
+"""Train, be killed, resume from any checkpoint ever taken, many times over; law 8 checked after every kill.
 
-    python kill_driver.py RUN KILLS SEED      prints one JSON line: what a reader saw after every kill
+    python kill_driver.py FOLDER KILLS SEED [SECONDS]      prints one JSON line: what was seen after every kill
 
-The "model" is nothing; a checkpoint is a marker file that each rank leaves after it flushed, as a loader's state does.
-A resumed attempt starts at a random checkpoint that all ranks of some attempt had reached, with 1 to 3 ranks.
+Ranks are forked and die by a real ``kill -9`` at a random moment. Each has a real loader with 0 to 2 workers. The
+"model" is the list of the (attempt, step) it was trained on; a checkpoint holds the loader's state and the model.
+An attempt resumes from a random checkpoint of any attempt, with 1 to 4 ranks; some loops break off and iterate again
+without loading a state. With SECONDS, no new attempt begins after that time.
 """
 
 from __future__ import annotations
@@ -14,111 +16,174 @@ import random
 import signal
 import sys
 import time
+import warnings
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from lading.identity import World
 from lading.ledger import Ledger
+from lading.loader import Loader
 from lading.order import Plan
 from lading.report import open_run
 
-PLAN = Plan.make({"code": 700, "prose": 301}, batch_size=12, seed=5)
-TOTAL, EVERY = 300, 20
+DATA = {"code": np.arange(700), "prose": np.arange(301)}
+G, SEED, TOTAL = 12, 5, 260
+PLAN = Plan.make({"code": 700, "prose": 301}, batch_size=G, seed=SEED)
+
+Checkpoint = dict[str, Any]
 
 
-def train(run: Path, world: World, start: int, tag: str) -> None:
-    """Be one rank of one attempt."""
-    ledger = Ledger(run, PLAN, flush_every=15, part_rows={"batches": 40})
-    for step in range(start, TOTAL):
-        bill = PLAN.bill(step, world=world)
-        ledger.deliver(bill)
+def fingerprint_of(datasets: Any, indices: Any) -> int:
+    """Return a sum over samples that has nothing in common with Lading's digests."""
+    values = np.asarray(datasets, dtype=np.int64) * 1_000_003 + np.asarray(indices, dtype=np.int64) + 1
+    return int((values * values % 1_000_000_007).sum())
+
+
+class Rank:
+    """One rank of one launch."""
+
+    def __init__(self, folder: Path, world: World, tag: str, seed: int, checkpoint: Checkpoint | None) -> None:
+        self.folder, self.world, self.tag = folder, world, tag
+        self.dice = random.Random(seed)  # the same on every rank of the launch
+        self.ledger = Ledger(folder / "run", flush_every=15, part_rows={"batches": 40})
+        workers = self.dice.choice([0, 0, 1, 2])
+        rank = {"rank": world.rank, "world_size": world.world_size}
+        options = {"num_workers": workers, "tracker": self.ledger, **rank}
+        self.loader = Loader(dict(DATA), global_batch_size=G, seed=SEED, names=False, **options)
+        self.model: list[list[int]] = []
+        self.count = 0
+        if checkpoint is not None:
+            self.loader.load_state_dict(checkpoint["state"])
+            self.model = checkpoint["model"]
+
+    def train(self) -> None:
+        """Train to the end, break off now and then, take checkpoints."""
+        while self.loader.step < TOTAL:
+            limit = self.dice.randint(3, 60) if self.dice.random() < 0.4 else TOTAL
+            for place, (batch, bill) in enumerate(self.loader.with_bills()):
+                self.use(batch, bill)
+                if bill.step + 1 >= TOTAL or place + 1 == limit:
+                    break  # the next iteration begins its epoch again: a replay
+                if self.dice.random() < 0.1:
+                    self.save()
+        self.ledger.close()
+
+    def use(self, batch: Any, bill: Any) -> None:
+        """Make an update of a batch."""
         time.sleep(0.0005)
-        ledger.commit(bill, update=step, loss=1.0 / (step + 1))
-        if (step + 1) % EVERY == 0:
-            ledger.flush()
-            (run / "checkpoints" / f"{step + 1}-{tag}-{world.rank}").touch()
-    ledger.close()
+        self.ledger.commit(bill, update=len(self.model), loss=1.0 / (bill.step + 1))
+        rows = np.asarray(batch)[bill.is_real]
+        self.model.append([self.ledger.attempt or 0, bill.step, fingerprint_of(bill.dataset_idx[bill.is_real], rows)])
+
+    def save(self) -> None:
+        """Take a checkpoint; it counts once all ranks have theirs."""
+        path = self.folder / "checkpoints" / f"{self.tag}-{self.count}-{self.world.rank}.json"
+        self.count += 1
+        aside = path.with_suffix(".tmp")
+        aside.write_text(json.dumps({"state": self.loader.state_dict(), "model": self.model}))
+        os.replace(aside, path)
 
 
-def launch(run: Path, world_size: int, start: int, tag: str) -> list[int]:
+def launch(folder: Path, world_size: int, tag: str, seed: int, checkpoint: Checkpoint | None) -> list[int]:
     """Start the ranks of an attempt; return their process ids."""
     children = []
     for rank in range(world_size):
         child = os.fork()
         if child == 0:
             try:
-                train(run, World(rank, world_size), start, tag)
+                warnings.simplefilter("ignore")  # a second root warns, as it should
+                Rank(folder, World(rank, world_size), tag, seed, checkpoint).train()
                 os._exit(0)
             except BaseException as error:
-                print(f"rank {rank}: {error!r}", file=sys.stderr, flush=True)
+                print(f"{tag} rank {rank}: {error!r}", file=sys.stderr, flush=True)
                 os._exit(1)
         children.append(child)
     return children
 
 
-def wait_for(run: Path, tag: str, markers: int) -> None:
-    """Wait until an attempt left some markers; a kill right at the start is a moment, too."""
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline and len(list((run / "checkpoints").glob(f"*-{tag}-*"))) < markers:
+def wait_for(folder: Path, tag: str, files: int) -> None:
+    """Wait until an attempt left some files; a kill right at the start is a moment, too."""
+    deadline = time.monotonic() + 4
+    while time.monotonic() < deadline and len(list((folder / "checkpoints").glob(f"{tag}-*.json"))) < files:
         time.sleep(0.002)
 
 
-def checkpoints(run: Path, sizes: dict[str, int]) -> list[int]:
-    """Return the steps that all ranks of some attempt had flushed."""
-    found: dict[tuple[int, str], int] = {}
-    for marker in (run / "checkpoints").iterdir():
-        step, tag, _ = marker.name.split("-")
-        found[int(step), tag] = found.get((int(step), tag), 0) + 1
-    return sorted({0, *(step for (step, tag), ranks in found.items() if ranks == sizes[tag])})
+def checkpoints(folder: Path, sizes: dict[str, int]) -> list[Checkpoint]:
+    """Return the checkpoints that all ranks of an attempt have, oldest first."""
+    found: dict[tuple[str, int], list[Checkpoint]] = {}
+    for path in sorted((folder / "checkpoints").glob("*.json")):
+        tag, number, _ = path.stem.split("-")
+        found.setdefault((tag, int(number)), []).append(json.loads(path.read_text()))
+    whole = [(key, ranks) for key, ranks in found.items() if len(ranks) == sizes[key[0]]]
+    return [{**ranks[0], "tag": tag, "ranks": ranks} for (tag, _), ranks in sorted(whole, key=lambda item: item[0])]
 
 
-def forget_after(run: Path, step: int) -> None:
-    """Remove checkpoints that the resumed run has not reached: their line of history is gone."""
-    for marker in (run / "checkpoints").iterdir():
-        if int(marker.name.split("-")[0]) > step:
-            marker.unlink()
+def check(folder: Path, taken: list[Checkpoint]) -> dict[str, Any]:
+    """Compare every one of some checkpoints with the history of its attempt, and verify the newest."""
+    run = open_run(folder / "run")
+    verdict = run.verify()
+    wrong = []
+    for checkpoint in taken:
+        line = open_run(folder / "run", attempt=checkpoint["state"]["attempt"])
+        history = list(zip(line.history["attempt"], line.history["step"], strict=True))
+        model = [(attempt, step) for attempt, step, _ in checkpoint["model"]]
+        if history[: len(model)] != model:
+            wrong.append({"attempt": checkpoint["state"]["attempt"], "history": history[-5:], "model": model[-5:]})
+        if not line.verify().holds:
+            wrong.append({"faults": [f.message for f in line.verify().faults]})
+        wrong += recounted(checkpoint)
+    return {
+        "holds": verdict.holds,
+        "faults": [f.message for f in verdict.faults],
+        "wrong": wrong,
+        "steps": len(run.history),
+        "last": max(run.history["step"], default=-1),
+    }
 
 
-def main(path: str, kills: int, seed: int) -> None:
+def recounted(checkpoint: Checkpoint) -> list[dict[str, Any]]:
+    """Compare what the ranks of the newest attempt really got with the plan, sample by sample."""
+    newest = checkpoint["state"]["attempt"]
+    got: dict[int, int] = {}
+    for rank in checkpoint["ranks"]:
+        for attempt, step, value in rank["model"]:
+            if attempt == newest:
+                got[step] = got.get(step, 0) + value
+    bills = {step: PLAN.bill(step) for step in got}
+    wrong = [step for step, value in got.items() if fingerprint_of(bills[step].dataset_idx, bills[step].idx) != value]
+    return [{"samples differ at": wrong[:5]}] if wrong else []
+
+
+def main(path: str, kills: int, seed: int, seconds: float) -> None:
     """Kill and resume, then finish."""
-    run, dice = Path(path), random.Random(seed)
-    (run / "checkpoints").mkdir(parents=True)
+    folder, dice, ends = Path(path), random.Random(seed), time.monotonic() + seconds
+    (folder / "checkpoints").mkdir(parents=True)
     seen, sizes = [], {}
-    start = 0
     for attempt in range(kills + 1):
-        world_size, tag = dice.randint(1, 3), f"a{attempt}"
+        world_size, tag = dice.choice([1, 1, 2, 2, 3, 4]), f"a{attempt:04d}"
+        is_last = attempt == kills or time.monotonic() > ends
         sizes[tag] = world_size
-        children = launch(run, world_size, start, tag)
-        if attempt < kills:
-            wait_for(run, tag, dice.choice([0, 1, 1, 2, 3, 5, 8]))
+        known = checkpoints(folder, sizes)
+        chosen = dice.choice(known[-12:]) if known and dice.random() > 0.05 else None
+        children = launch(folder, world_size, tag, dice.randrange(1 << 30), chosen)
+        if not is_last:
+            wait_for(folder, tag, dice.choice([0, 1, 2, 4, 8, 12]) * world_size)
             time.sleep(0.05 * dice.random())
             for child in dice.sample(children, len(children)):
                 os.kill(child, signal.SIGKILL)
         codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
-        try:
-            opened = open_run(run)
-            verdict = opened.verify()
-            steps = opened.history["step"]
-        except OSError as error:  # killed before anything was written
-            seen.append({"codes": codes, "nothing": str(error)})
-            continue
-        last = max(steps, default=-1)
-        reached = [c for c in checkpoints(run, sizes) if c <= last + 1]
-        seen.append(
-            {
-                "codes": codes,
-                "from": start,
-                "world_size": world_size,
-                "holds": verdict.holds,
-                "faults": [f.message for f in verdict.faults],
-                "each_once": steps == list(range(len(steps))),
-                "steps": len(steps),
-                "lost": max(c for c in checkpoints(run, sizes)) > last + 1,
-            }
-        )
-        start = dice.choice(reached)
-        forget_after(run, start)
+        life: dict[str, Any] = {"codes": codes, "ranks": world_size}
+        if (folder / "run" / "log" / "000000.json").exists():
+            mine = [c for c in checkpoints(folder, sizes) if c["tag"] == tag]
+            others = dice.sample(known, min(1, len(known)))
+            life |= check(folder, [*mine[-1:], *others])
+        seen.append(life)
+        if is_last:
+            break
     print(json.dumps(seen))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]) if len(sys.argv) > 4 else 1e9)

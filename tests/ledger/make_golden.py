@@ -1,10 +1,11 @@
 """Write the golden run anew: only after a decision to change LEDGER_VERSION.
 
-python tests/ledger/make_golden.py tests/ledger/golden/v1
+python tests/ledger/make_golden.py tests/ledger/golden/v2
 """
 
 from __future__ import annotations
 
+import socket
 import sys
 from pathlib import Path
 
@@ -30,8 +31,11 @@ def planned(path: Path) -> None:
                 ledger.skip(bill, "overflow")
             else:
                 ledger.commit(bill, update=step, loss=1.5, lr=0.25)
-    for rank in range(2):
-        ledger = Ledger(path, PLAN, rank=rank, world_size=2)
+        ledger.flush()
+        state = {**ledger.mark(), "step": 10}
+    ledgers = [Ledger(path, PLAN, rank=rank, world_size=2) for rank in range(2)]
+    for rank, ledger in enumerate(ledgers):
+        ledger.begin(10, loaded=state)
         for step in range(10, 15):
             ledger.commit(PLAN.bill(step, world=World(rank, 2)), loss=float(rank))
         ledger.flush()
@@ -49,5 +53,6 @@ def observed(path: Path) -> None:
 
 
 if __name__ == "__main__":
+    socket.gethostname = lambda: "golden"
     planned(Path(sys.argv[1]) / "planned")
     observed(Path(sys.argv[1]) / "observed")

@@ -1,46 +1,291 @@
-"""Which attempt owns which steps."""
+"""Ranks that agree on the number of their attempt without talking, and attempts that do not meet."""
 
 from __future__ import annotations
 
-import itertools
+import datetime
+import json
+import os
+import sys
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from hypothesis import given, strategies as st
 
-from lading.errors import CorruptLedgerError
-from lading.ledger.attempts import lineage, read_launch
+from lading.errors import CorruptLedgerError, LedgerError
+from lading.identity import World
+from lading.ledger.attempts import Opened, Request, launch_token, open_attempt
+from lading.ledger.begun import CLOSED, RUNNING, process_identity, read_begun, write_begun
+from lading.ledger.description import describe, new_description
+from lading.ledger.launch import Launch
+from lading.ledger.log import Log, begin_log
 from lading.ledger.run_folder import RunFolder
 
-
-@given(st.lists(st.integers(0, 50), min_size=1, max_size=12))
-def test_every_step_has_one_owner_the_newest_that_reaches_back_to_it(starts: list[int]):
-    """A later attempt owns everything from its first step on; spans touch and never overlap."""
-    spans = lineage(enumerate(starts))
-
-    for step in range(min(starts), 60):
-        newest = max(attempt for attempt, start in enumerate(starts) if start <= step)
-        assert [span.attempt for span in spans if step in span] == [newest]
-    assert spans[-1].stop is None
-    assert all(a.stop == b.start for a, b in itertools.pairwise(spans))
+DEAD = (999_999_999, 1)
 
 
-def test_no_attempt_no_spans():
-    """A run that has only been described has no history."""
-    assert lineage([]) == []
+def opened(run: RunFolder, rank: int, world_size: int, *, start: int = 0, token: str = "", process=None, **options):
+    description = describe(run, new_description("0", "names", ("code",)))
+    begin_log(run, description.sha256)
+    host, process = os.uname().nodename, process or process_identity(os.getpid())
+    token = token or launch_token(World(rank, world_size))
+
+    def make(log: Log) -> Launch:
+        number = max(log.launches, default=-1) + 1
+        return Launch(
+            number, "root", None, start, world_size, token, None, None, (), (), host, process, "0", datetime_now()
+        )
+
+    request = Request(description.run, description.sha256, World(rank, world_size), make, **options)
+    return open_attempt(run, request)
 
 
-def test_a_launch_that_is_gone_is_named(tmp_path: Path):
-    """The error says which file, and that it must come from a copy."""
-    with pytest.raises(CorruptLedgerError, match=r"launch.json is missing: nobody can say where attempt 3 began"):
-        read_launch(RunFolder(tmp_path), 3)
+def datetime_now() -> float:
+    return datetime.datetime.now(tz=datetime.UTC).timestamp()
 
 
-def test_a_launch_that_was_altered_is_named(tmp_path: Path):
-    """A launch file with other fields is not believed."""
+def join(run: RunFolder, rank: int, world_size: int, **options) -> int:
+    found = opened(run, rank, world_size, **options)
+    assert found.folder.path.is_dir()
+    return found.launch.attempt
+
+
+def end(found: Opened, state: str = CLOSED) -> None:
+    write_begun(found.folder, replace(found.begun, state=state))
+
+
+def die(found: Opened) -> None:
+    write_begun(found.folder, replace(found.begun, state=RUNNING, process=DEAD))
+
+
+def test_ranks_of_one_launch_share_a_number(tmp_path: Path):
+    """Whoever comes first makes the attempt, the others join it."""
     run = RunFolder(tmp_path)
-    run.attempt(0).mkdir(parents=True)
-    run.launch(0).write_text('{"attempt": 0}')
 
-    with pytest.raises(CorruptLedgerError, match="is not what a ledger wrote"):
-        read_launch(run, 0)
+    first = [opened(run, rank, 3) for rank in (2, 0, 1)]
+    for found in first:
+        end(found)
+    second = [opened(run, rank, 3) for rank in (1, 2, 0)]
+
+    assert [found.launch.attempt for found in first] == [0, 0, 0]
+    assert [found.launch.attempt for found in second] == [1, 1, 1]
+    assert [found.is_opener for found in first] == [True, False, False]
+    assert len({found.launch.sha256 for found in first}) == 1
+
+
+def test_a_rank_that_starts_elsewhere_is_refused(tmp_path: Path):
+    """Ranks of one launch that loaded different checkpoints: no step could ever be called applied."""
+    run = RunFolder(tmp_path)
+    join(run, 0, 2, start=10)
+
+    with pytest.raises(LedgerError, match="rank 1 starts at step 20, the others at step 10: expected the same"):
+        join(run, 1, 2, start=20)
+
+
+def test_another_world_size_is_another_attempt_and_waits_for_the_first(tmp_path: Path):
+    """Only ranks that started together belong together; two attempts do not write at once."""
+    run = RunFolder(tmp_path)
+    found = opened(run, 0, 2)
+
+    with pytest.raises(LedgerError, match=r"rank 0 of attempt 0 is running: process .* Expected one attempt at a time"):
+        join(run, 1, 3)
+    assert join(run, 1, 3, fork=True) == 1
+    end(found)
+    assert join(run, 0, 4, fork=True) == 2
+
+
+@pytest.mark.parametrize("leave", [die, end])
+def test_a_relaunch_does_not_join_an_attempt_that_died_or_closed(tmp_path: Path, leave):
+    """The same parent process started both, one rank never began, the other is gone: a new attempt for both."""
+    run = RunFolder(tmp_path)
+    leave(opened(run, 0, 2))
+
+    assert [join(run, rank, 2) for rank in (1, 0)] == [1, 1]
+
+
+def test_a_relaunch_does_not_join_an_attempt_whose_opener_died(tmp_path: Path):
+    """Its token is the same where plain processes have the same parent."""
+    run = RunFolder(tmp_path)
+    found = opened(run, 0, 2, process=DEAD)
+    die(found)
+
+    assert join(run, 1, 2) == 1
+
+
+def test_one_process_alone_always_begins_anew(tmp_path: Path):
+    """A single process needs no agreement."""
+    run = RunFolder(tmp_path)
+    numbers = []
+    for _ in range(3):
+        found = opened(run, 0, 1)
+        numbers.append(found.launch.attempt)
+        end(found)
+
+    assert numbers == [0, 1, 2]
+
+
+def test_a_rank_that_another_process_has_is_refused(tmp_path: Path):
+    """Two processes that both think they are rank 0."""
+    run = RunFolder(tmp_path)
+    join(run, 0, 2)
+
+    with pytest.raises(LedgerError, match="rank 0 of attempt 0 is running"):
+        join(run, 0, 2)
+
+
+def test_a_crash_between_claim_and_launch_leaves_no_attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The claim that is left does not count, and the number is used by the next."""
+    run = RunFolder(tmp_path)
+    monkeypatch.setattr("lading.ledger.attempts.append", lambda *args: (_ for _ in ()).throw(SystemExit))
+    with pytest.raises(SystemExit):
+        join(run, 0, 1)
+    monkeypatch.undo()
+
+    assert len(run.claims(0)) == 1
+    assert join(run, 0, 1) == 0
+
+
+def test_the_log_holds_what_readers_need(tmp_path: Path):
+    """Where it began, with how many ranks, and who opened it; the chain begins with run.json."""
+    run = RunFolder(tmp_path)
+    join(run, 0, 2, start=7)
+
+    fields = json.loads(run.record(0).read_text())
+
+    assert (fields["type"], fields["start_step"], fields["world_size"], fields["attempt"]) == ("launch", 7, 2, 0)
+    assert json.loads(run.head.read_text())["number"] == 0
+    assert read_begun(run.rank(0, 0).begun).state == "opening"
+
+
+def test_a_log_that_lost_a_record_is_not_continued(tmp_path: Path):
+    """Nothing would say which attempts there were."""
+    run = RunFolder(tmp_path)
+    end(opened(run, 0, 1))
+    run.record(0).unlink()
+
+    with pytest.raises(CorruptLedgerError, match=r"000000.json is missing: .*head.json knows it: the run cannot be"):
+        join(run, 0, 1)
+
+
+class FakeStore:
+    """A process group's store, as torch offers it."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, bytes] = {}
+
+    timeout = datetime.timedelta(seconds=5)
+
+    def check(self, keys: list[str]) -> bool:
+        return all(key in self.values for key in keys)
+
+    def add(self, key: str, amount: int) -> int:
+        self.values[key] = str(int(self.values.get(key, b"0")) + amount).encode()
+        return int(self.values[key])
+
+    def set(self, key: str, value: str) -> None:
+        self.values[key] = value.encode()
+
+    def get(self, key: str) -> bytes:
+        return self.values[key]
+
+
+class FakeGroup:
+    """``torch.distributed`` with an initialised group of two."""
+
+    def __init__(self, store: FakeStore, rank: int) -> None:
+        self.rank = rank
+        self.distributed_c10d = type("c10d", (), {"_get_default_store": staticmethod(lambda: store)})
+
+    def is_available(self) -> bool:
+        return True
+
+    is_initialized = is_available
+
+    def get_rank(self) -> int:
+        return self.rank
+
+    def get_world_size(self) -> int:
+        return 2
+
+
+def test_with_a_process_group_rank_0_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Tokens do not matter then: the store is the launch."""
+    run, store = RunFolder(tmp_path), FakeStore()
+    numbers = []
+    for turn in range(2):
+        found = []
+        for rank in (0, 1):
+            monkeypatch.setitem(sys.modules, "torch.distributed", FakeGroup(store, rank))
+            found.append(opened(run, rank, 2, token=f"{turn}{rank}"))
+        numbers += [one.launch.attempt for one in found]
+        for one in found:
+            end(one)
+
+    assert numbers == [0, 0, 1, 1]
+
+
+def test_what_keeps_rank_0_from_opening_is_said_by_every_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """No rank waits for a number that will not come."""
+    run, store = RunFolder(tmp_path), FakeStore()
+    join(run, 0, 1)
+
+    for rank in (0, 1):
+        monkeypatch.setitem(sys.modules, "torch.distributed", FakeGroup(store, rank))
+        with pytest.raises(LedgerError, match="rank 0 of attempt 0 is running"):
+            join(run, rank, 2)
+
+
+class FakeCoordinator:
+    """The client of JAX's coordinator."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, str] = {}
+
+    def key_value_set(self, key: str, value: str, allow_overwrite: bool = False) -> None:
+        self.values[key] = value
+
+    def key_value_increment(self, key: str, amount: int) -> int:
+        self.values[key] = str(int(self.values.get(key, "0")) + amount)
+        return int(self.values[key])
+
+    def key_value_try_get(self, key: str) -> str:
+        if key not in self.values:
+            raise RuntimeError("NOT_FOUND")
+        return self.values[key]
+
+
+def test_with_jax_processes_rank_0_decides_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Through the coordinator's store."""
+    run, client = RunFolder(tmp_path), FakeCoordinator()
+    monkeypatch.setitem(sys.modules, "torch.distributed", None)
+    numbers = []
+    for rank in (0, 1):
+        state = SimpleNamespace(client=client, process_id=rank, num_processes=2)
+        monkeypatch.setitem(sys.modules, "jax._src.distributed", SimpleNamespace(global_state=state))
+        numbers.append(join(run, rank, 2, token=str(rank)))
+
+    assert numbers == [0, 0]
+
+
+def test_ranks_that_start_at_different_steps_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """They loaded different checkpoints: no step could ever be called applied."""
+    run, store = RunFolder(tmp_path), FakeStore()
+    monkeypatch.setitem(sys.modules, "torch.distributed", FakeGroup(store, 0))
+    join(run, 0, 2, start=10)
+    monkeypatch.setitem(sys.modules, "torch.distributed", FakeGroup(store, 1))
+
+    with pytest.raises(LedgerError, match="rank 1 starts at step 20, the others at step 10"):
+        join(run, 1, 2, start=20)
+
+
+def test_tokens_tell_launches_apart(monkeypatch: pytest.MonkeyPatch):
+    """An explicit token wins; restarts of an elastic launch differ."""
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "job")
+    tokens = set()
+    for count in ("0", "1"):
+        monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", count)
+        tokens.add(launch_token(World(0, 2)))
+    assert len(tokens) == 2
+
+    monkeypatch.setenv("LADING_LAUNCH", "mine")
+    assert launch_token(World(0, 2)) == "mine"

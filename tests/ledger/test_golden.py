@@ -1,4 +1,4 @@
-"""Ledgers written by the first version are read for ever; the format changes only by decision."""
+"""Ledgers of version 2 are read for ever; the format changes only by decision."""
 
 from __future__ import annotations
 
@@ -13,19 +13,22 @@ from lading.ledger import LEDGER_VERSION
 from lading.ledger.schema import BATCHES, SAMPLES
 from lading.report import open_run
 
-GOLDEN = Path(__file__).parent / "golden" / "v1"
+GOLDEN = Path(__file__).parent / "golden" / "v2"
 
 
 def test_the_version_is_what_the_golden_files_are():
     """A new version needs new golden files beside the old ones."""
-    assert LEDGER_VERSION == 1
+    assert LEDGER_VERSION == 2
 
 
-def test_a_planned_run_of_version_1_tells_what_it_told():
+def test_a_planned_run_of_version_2_tells_what_it_told():
     """Fates, attempts, exceptions, tails."""
     run = open_run(GOLDEN / "planned")
 
-    assert run.verify().to_dict() == {"holds": True, "steps": 15, "digest": "2861ba06447a6155", "findings": []}
+    verdict = run.verify().to_dict()
+    head = verdict.pop("head")
+    assert verdict == {"holds": True, "steps": 15, "unused": [], "digest": "2861ba06447a6155", "findings": []}
+    assert head["number"] == 1
     assert run.history["fate"] == ["applied"] * 4 + ["skipped"] + ["applied"] * 10
     assert run.history["attempt"] == [0] * 10 + [1] * 5
     assert run.history["loss"][10:] == [0.5] * 5
@@ -34,7 +37,7 @@ def test_a_planned_run_of_version_1_tells_what_it_told():
     assert run.sql("SELECT count(*) AS n FROM batches WHERE fate = 'rolled back'")["n"] == [2]
 
 
-def test_an_observed_run_of_version_1_tells_what_it_told():
+def test_an_observed_run_of_version_2_tells_what_it_told():
     """Names and content."""
     run = open_run(GOLDEN / "observed")
 
@@ -60,18 +63,18 @@ def test_an_observed_run_of_version_1_tells_what_it_told():
     ],
 )
 def test_the_columns_are_frozen(kind: str, file: str, schema: pa.Schema):
-    """Names and types of version 1."""
+    """Names and types of version 2."""
     found = pq.read_schema(GOLDEN / kind / "ledger" / "attempt=0000" / "rank=00000" / file)
 
     assert found.names == schema.names
     assert [f.type for f in found] == [f.type for f in schema]
 
 
-def test_another_version_is_refused(tmp_path: Path):
-    """With the way out."""
-    (tmp_path / "run.json").write_bytes(
-        (GOLDEN / "planned" / "run.json").read_bytes().replace(b'_version": 1', b'_version": 9')
-    )
+@pytest.mark.parametrize(("version", "way_out"), [(1, "before the first release"), (9, "Update Lading to read it")])
+def test_another_version_is_refused(tmp_path: Path, version: int, way_out: str):
+    """With one sentence, and the way out."""
+    golden = (GOLDEN / "planned" / "run.json").read_bytes()
+    (tmp_path / "run.json").write_bytes(golden.replace(b'_version": 2', f'_version": {version}'.encode()))
 
-    with pytest.raises(LedgerError, match=r"has ledger version 9, this Lading reads 1\. Use the Lading that wrote it"):
+    with pytest.raises(LedgerError, match=rf"has version {version}, this Lading reads version 2\. .*{way_out}"):
         open_run(tmp_path)

@@ -1,4 +1,4 @@
-"""Law 8 with real kills: whatever dies when, history has each step once and equals the plan."""
+"""Law 8 with real kills: whatever dies when, history is what the newest model was trained on."""
 
 from __future__ import annotations
 
@@ -17,38 +17,35 @@ from lading.report import open_run
 HERE = Path(__file__).parent
 
 
-def survive(path: Path, kills: int, seed: int) -> list[dict]:
-    command = [sys.executable, str(HERE / "kill_driver.py"), str(path), str(kills), str(seed)]
+def survive(path: Path, kills: int, seed: int, seconds: float = 1e9) -> list[dict]:
+    command = [sys.executable, str(HERE / "kill_driver.py"), str(path), str(kills), str(seed), str(seconds)]
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "LADING_NUMBA": "0"}, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 
-def check(path: Path, seen: list[dict], kills: int) -> None:
-    killed = [life for life in seen if -signal.SIGKILL in life["codes"]]
-    assert len(killed) >= kills * 0.6  # an attempt may be done before its turn comes
+def check(seen: list[dict]) -> int:
+    """Check what was seen after every kill; return how many there were."""
     for life in seen:
-        if "nothing" not in life:
+        if "holds" in life:
             assert life["holds"], life["faults"]
-            assert life["each_once"]
-            assert not life["lost"], "a checkpoint was ahead of the ledger"
-    assert seen[-1]["steps"] == 300
-    done = subprocess.run([sys.executable, "-m", "lading", "verify", str(path)], capture_output=True, check=False)
+            assert not life["wrong"], "history is not what the model was trained on"
+    assert set(seen[-1]["codes"]) == {0}
+    assert seen[-1]["last"] == 259
+    return sum(life["codes"].count(-signal.SIGKILL) for life in seen)
+
+
+@pytest.mark.launch
+def test_six_attempts_killed_in_a_random_tree(tmp_path: Path):
+    """1 to 4 ranks, killed with -9 at random moments, resumed from any checkpoint; checked after every kill."""
+    seen = survive(tmp_path, 6, seed=7)
+
+    assert check(seen) >= 5
+    command = [sys.executable, "-m", "lading", "verify", tmp_path / "run"]
+    done = subprocess.run(command, capture_output=True, check=False)
+        [sys.executable, "-m", "lading", "verify", tmp_path / "run"], capture_output=True, check=False
+    )
     assert done.returncode == 0, done.stdout
-
-
-@pytest.mark.launch
-def test_ten_kills_in_a_row(tmp_path: Path):
-    """1 to 3 ranks, killed with -9 at random moments, resumed from random checkpoints; verified after every kill."""
-    check(tmp_path / "run", survive(tmp_path / "run", 10, seed=7), 10)
-
-
-@pytest.mark.slow
-@pytest.mark.launch
-@pytest.mark.timeout(900)
-def test_a_hundred_kills_in_a_row(tmp_path: Path):
-    """The same, long."""
-    check(tmp_path / "run", survive(tmp_path / "run", 100, seed=11), 100)
 
 
 @pytest.mark.launch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import subprocess
@@ -24,11 +25,14 @@ PLAN = Plan.make({"code": 70, "prose": 31}, batch_size=8, seed=3)
 
 def consume(path: Path, steps: range, *, plan: Plan = PLAN, world_size: int = 1, **options) -> None:
     """Deliver and commit steps on all ranks, as one attempt."""
-    for rank in range(world_size):
-        world = World(rank, world_size)
-        with Ledger(path, plan, rank=rank, world_size=world_size, **options) as ledger:
-            for step in steps:
-                bill = plan.bill(step, world=world)
+    with contextlib.ExitStack() as stack:
+        ledgers = [
+            stack.enter_context(Ledger(path, plan, rank=rank, world_size=world_size, **options))
+            for rank in range(world_size)
+        ]
+        for step in steps:
+            for rank, ledger in enumerate(ledgers):
+                bill = plan.bill(step, world=World(rank, world_size))
                 ledger.deliver(bill)
                 ledger.commit(bill, update=step, loss=1.0 / (step + 1))
 
@@ -87,10 +91,12 @@ def test_a_skipped_step_is_in_history_with_its_reason(tmp_path: Path):
 
 def test_a_step_is_applied_when_all_ranks_committed_it(tmp_path: Path):
     """A rank that is missing makes it delivered, not applied."""
-    for rank, last in ((0, 5), (1, 3)):
-        with Ledger(tmp_path, PLAN, rank=rank, world_size=2) as ledger:
-            for step in range(last):
-                ledger.commit(PLAN.bill(step, world=World(rank, 2)))
+    ledgers = [Ledger(tmp_path, PLAN, rank=rank, world_size=2) for rank in range(2)]
+    for ledger, rank, last in zip(ledgers, (0, 1), (5, 3), strict=True):
+        for step in range(last):
+            ledger.commit(PLAN.bill(step, world=World(rank, 2)))
+    for ledger in ledgers:
+        ledger.close()
 
     run = open_run(tmp_path)
 
@@ -104,7 +110,7 @@ def test_whatever_is_resumed_history_has_each_step_once_and_equals_the_plan(tmp_
     """Law 8: any sequence of crashes and resumes, on any number of ranks."""
     path, reached = tmp_path_factory.mktemp("run"), 0
     for share, length, world_size in lives:
-        start = int(share * reached)
+        start = max(1, int(share * reached)) if reached else 0  # at 0 it would be a second root
         consume(path, range(start, start + length), world_size=world_size)
         reached = start + length if length else reached
 
@@ -127,11 +133,29 @@ def test_equal_plans_have_equal_digests_whatever_the_world_size(tmp_path: Path):
     assert one.verify().digest == four.verify().digest
 
 
-def test_going_back_in_one_process_begins_a_new_attempt(tmp_path: Path):
-    """A state loaded without a restart rolls back as a restart does."""
+def test_going_back_in_one_process_without_a_state_is_a_replay(tmp_path: Path):
+    """Nothing is undone: history has both uses, and verify says so."""
     with Ledger(tmp_path, PLAN) as ledger:
         for step in [0, 1, 2, 3, 1, 2]:
             ledger.deliver(PLAN.bill(step))
+            ledger.commit(PLAN.bill(step))
+        assert ledger.attempt == 1
+
+    run = open_run(tmp_path)
+    assert [f for _, _, f in fates(tmp_path)].count("applied") == 6
+    assert run.history["step"] == [0, 1, 2, 3, 1, 2]
+    assert run.history["attempt"] == [0, 0, 0, 0, 1, 1]
+    assert run.verify().holds
+    assert "went back to step 1 without loading a state" in run.verify().findings[0].message
+
+
+def test_going_back_in_one_process_with_a_state_is_a_resume(tmp_path: Path):
+    """A state loaded without a restart rolls back as a restart does."""
+    with Ledger(tmp_path, PLAN) as ledger:
+        for step in [0, 1, 2, 3]:
+            ledger.commit(PLAN.bill(step))
+        ledger.begin(1, loaded={**ledger.mark(), "step": 1})
+        for step in [1, 2]:
             ledger.commit(PLAN.bill(step))
         assert ledger.attempt == 1
 
@@ -191,11 +215,11 @@ def test_another_plan_is_refused_with_every_difference(tmp_path: Path):
     assert run.step(3).expected == f"{other.bill(3).digest:016x}"
 
 
-def test_a_planned_run_does_not_go_on_without_a_plan(tmp_path: Path):
+def test_a_planned_run_is_not_continued_without_a_plan(tmp_path: Path):
     """Two kinds of evidence in one run would answer no question."""
     consume(tmp_path, range(2))
 
-    with pytest.raises(ResumeError, match="is a planned run, and now a run without a plan wants to go on in it"):
+    with pytest.raises(ResumeError, match="is a planned run, and now a run without a plan is to continue it"):
         Ledger(tmp_path).deliver(PLAN.bill(2))
 
 
@@ -431,13 +455,32 @@ def test_tensors_are_read_in_the_background(tmp_path: Path):
     assert record.metrics == {"grad_norm": 2.0}
 
 
-def test_a_metric_that_is_no_number_is_reported(tmp_path: Path):
-    """The thread's error reaches training at the next flush."""
-    ledger = Ledger(tmp_path, PLAN)
-    ledger.commit(PLAN.bill(0), lr="fast")
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"metrics": {"lr": 1.0}}, r"metrics of a commit is dict: expected a number"),
+        ({"lr": "fast"}, r"lr of a commit is str: expected a number"),
+        ({"loss": np.ones(2)}, r"loss of a commit is ndarray\[2\]: expected a number"),
+        ({"loss": 10**400}, r"loss of a commit is int: expected a number"),
+        ({"update": "third"}, r"update of a commit is 'third': expected the number"),
+        ({"update": -1}, r"update of a commit is -1: expected the number"),
+    ],
+)
+def test_a_bad_value_is_refused_at_the_call_by_name(tmp_path: Path, values, message):
+    """Not later, in the writer, as a disk that cannot be written."""
+    with Ledger(tmp_path, PLAN) as ledger:
+        with pytest.raises(LedgerError, match=message):
+            ledger.commit(PLAN.bill(0), **values)
+        ledger.commit(PLAN.bill(0), loss=np.float32(2), lr=np.int64(3), done=True, again=np.ones((1, 1)))
 
-    with pytest.raises(LedgerError, match="could not convert string to float"):
-        ledger.flush()
+    assert open_run(tmp_path).step(0).metrics == {"lr": 3.0, "done": 1.0, "again": 1.0}
+
+
+@pytest.mark.parametrize("bills", [None, [None], "ab", 3])
+def test_what_is_no_bill_is_refused(tmp_path: Path, bills):
+    """With the way to get one."""
+    with Ledger(tmp_path, PLAN) as ledger, pytest.raises(LedgerError, match="for a bill: expected a Bill"):
+        ledger.commit(bills)
 
 
 def test_a_bill_of_a_foreign_loader_needs_no_plan(tmp_path: Path):

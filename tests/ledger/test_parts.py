@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lading.ledger import Ledger
+from lading.ledger.begun import read_begun, write_begun
 from lading.ledger.parts import read_manifest, sha256_of
 from lading.ledger.run_folder import RunFolder
 from lading.ledger.schema import BATCHES, SAMPLES
@@ -30,7 +31,7 @@ def test_the_manifest_knows_every_part(tmp_path: Path):
     """Size, SHA-256, rows and steps of each file."""
     folder = folder_of(tmp_path)
 
-    files = [file for part in read_manifest(folder) for file in part.files]
+    files = [file for part in read_manifest(folder).parts for file in part.files]
 
     assert [(f.file, f.rows, f.first_step, f.last_step) for f in files] == [
         ("part-000000.parquet", 10, 0, 9),
@@ -75,10 +76,12 @@ def test_a_tail_whose_part_is_closed_is_stale(tmp_path: Path):
     ledger.flush()
     folder = RunFolder(tmp_path).rank(0, 0)
     tail = folder.tail.read_bytes()
+    begun = read_begun(folder.begun)
     ledger.close()
     lines = folder.manifest.read_text().splitlines()
     folder.manifest.write_text(lines[0] + "\n")
     folder.tail.write_bytes(tail)
+    write_begun(folder, begun)
 
     assert open_run(tmp_path).history["step"] == list(range(10))
     assert open_run(tmp_path).verify().holds

@@ -8,8 +8,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
 
+from lading.errors import LedgerError
 from lading.ledger.schema import SAMPLES
 from lading.ledger.tail import HEADER_BYTES, TailWriter, read_tail
+
+LAUNCH = "5a" * 32
 
 
 def rows(first: int, count: int = 3) -> pa.Table:
@@ -19,9 +22,9 @@ def rows(first: int, count: int = 3) -> pa.Table:
 
 
 def written(path: Path, records: int, *, synced: bool = True) -> Path:
-    tail = TailWriter(path, generation=4)
+    tail = TailWriter(path, generation=4, launch=LAUNCH)
     for record in range(records):
-        tail.append("samples", rows(3 * record), first_step=3 * record)
+        tail.append({"samples": rows(3 * record)}, first_step=3 * record)
     if synced:
         tail.sync()
     tail.close()
@@ -112,3 +115,63 @@ def test_a_damaged_header_does_not_hide_the_records(tmp_path: Path):
     assert tail.generation is None
     assert tail.damaged[0][0] == 0
     assert steps_of(path) == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_torn_length_falls_back_to_the_other_one(tmp_path: Path):
+    """The lengths are written in two places in turn: a crash spoils one at the most."""
+    path = written(tmp_path / "tail", 3)
+    whole = path.read_bytes()
+    for place in (64, 96):
+        content = bytearray(whole)
+        content[place + 8] ^= 0xFF
+        path.write_bytes(bytes(content))
+
+        tail = read_tail(path)
+
+        assert steps_of(path) == list(range(9))
+        assert tail.torn
+        assert not tail.damaged
+
+
+def records_of(path: Path) -> list[bytes]:
+    content = path.read_bytes()
+    places = [HEADER_BYTES]
+    while (place := content.find(b"LREC", places[-1] + 1)) > 0:
+        places.append(place)
+    return [content[a:b] for a, b in zip(places, [*places[1:], len(content)], strict=True)]
+
+
+@pytest.mark.parametrize("order", [[0, 2], [0, 1, 1, 2], [1, 0, 2], [0, 2, 1], [1, 2], [0, 0, 2]])
+def test_a_record_that_is_gone_doubled_or_moved_is_known(tmp_path: Path, order: list[int]):
+    """Records are numbered and chained."""
+    path = written(tmp_path / "tail", 3)
+    records = records_of(path)
+    path.write_bytes(path.read_bytes()[:HEADER_BYTES] + b"".join(records[i] for i in order))
+
+    tail = read_tail(path)
+
+    assert tail.damaged
+    assert len(steps_of(path)) == len(set(steps_of(path)))
+
+
+def test_a_record_of_another_tail_is_known(tmp_path: Path):
+    """The chain begins with the header: generation and launch."""
+    path, other = written(tmp_path / "tail", 2), tmp_path / "other"
+    tail = TailWriter(other, generation=5, launch=LAUNCH)
+    tail.append({"samples": rows(0)}, first_step=0)
+    tail.close()
+    path.write_bytes(path.read_bytes()[:HEADER_BYTES] + records_of(other)[0] + records_of(path)[1])
+
+    assert read_tail(path).damaged
+
+
+def test_a_tail_that_is_deleted_or_replaced_is_known_at_the_next_sync(tmp_path: Path):
+    """What is written to a file without a name is lost."""
+    for spoil in (Path.unlink, lambda path: path.replace(path.with_name("moved"))):
+        tail = TailWriter(tmp_path / "tail", generation=0, launch=LAUNCH)
+        tail.append({"samples": rows(0)}, first_step=0)
+        spoil(tmp_path / "tail")
+
+        with pytest.raises(LedgerError, match="was deleted or replaced while the run was writing it"):
+            tail.sync()
+        tail.close()

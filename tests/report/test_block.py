@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
 from tests.report.runs import PLAN, record
 
-from lading.errors import ConfigError
+from lading.errors import ConfigError, LedgerError
 from lading.ledger import Ledger
 from lading.loader import Loader
 from lading.report import open_run
@@ -79,12 +81,15 @@ def test_a_step_can_be_blocked(tmp_path: Path):
 
 
 def test_a_loader_that_does_not_ask_is_warned(tmp_path: Path):
-    """Without begin() nobody can honour the block."""
+    """Without begin() the block cannot be honoured."""
     record(tmp_path, range(5))
     open_run(tmp_path).block("code:1")
 
-    with pytest.warns(UserWarning, match="1 samples were blocked by hand and this loader does not know"):
-        record(tmp_path, range(5, 8))
+    with (
+        pytest.warns(UserWarning, match="1 samples were blocked by hand and this loader does not know"),
+        Ledger(tmp_path, PLAN) as ledger,
+    ):
+        ledger.commit(PLAN.bill(5))
 
 
 @pytest.mark.parametrize(
@@ -102,9 +107,24 @@ def test_wrong_specs_are_named(rolled_back: Path, spec: str, message: str):
 
 
 def test_a_whole_dataset_cannot_be_blocked(tmp_path: Path):
-    """Somebody must be left to take the places."""
+    """One must be left to take the places."""
     record(tmp_path, range(3))
 
     with pytest.raises(ValueError, match="all 301 samples of the dataset are blocked"):
         open_run(tmp_path).block("prose:0-300")
-    assert open_run(tmp_path).evidence.events[-1]["event"] != "block"
+    assert open_run(tmp_path).evidence.log.blocks == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs a file system that can be mounted read-only")
+def test_a_read_only_run_says_that_nothing_is_blocked(tmp_path: Path):
+    """No traceback, and the way out."""
+    record(tmp_path / "run", range(3))
+    mounted = subprocess.run(["mount", "--bind", tmp_path / "run", tmp_path / "run"], capture_output=True, check=False)
+    if mounted.returncode:
+        pytest.skip("nothing can be mounted here")
+    try:
+        subprocess.run(["mount", "-o", "remount,ro,bind", tmp_path / "run"], check=True)
+        with pytest.raises(LedgerError, match=r"log cannot be written: Read-only file system\. Nothing is blocked"):
+            open_run(tmp_path / "run").block("code:1")
+    finally:
+        subprocess.run(["umount", "-l", tmp_path / "run"], check=True)

@@ -97,8 +97,8 @@ def test_content_is_recorded_by_the_loader_itself(tmp_path: Path):
     assert [row["slot"] for row in found.samples] == [place["slot"]]
 
 
-def test_an_iteration_broken_off_and_begun_again_rolls_back(tmp_path: Path):
-    """Breaking off and iterating again restarts the epoch, as torch does: the committed steps are undone."""
+def test_an_iteration_broken_off_and_begun_again_undoes_nothing(tmp_path: Path):
+    """Breaking off and iterating again restarts the epoch, as torch does: the model got both, and history has both."""
     with Ledger(tmp_path) as ledger:
         loader = Loader(DATA, 10, seed=1, tracker=ledger)
         for turn in range(2):
@@ -109,5 +109,34 @@ def test_an_iteration_broken_off_and_begun_again_rolls_back(tmp_path: Path):
 
     run = open_run(tmp_path)
 
-    assert run.history["attempt"] == [1] * 15
+    assert run.history["step"] == [*range(7), *range(15)]
+    assert run.history["attempt"] == [0] * 7 + [1] * 15
+    assert sum(row["samples"] for row in run.mix()) == 7 * 10 + 150
+    assert run.step(3).attempt == 1
+    assert [row["fate"] for row in run.step(3).earlier] == ["applied"]
     assert run.verify().holds
+
+
+def test_two_children_of_one_parent_are_two_lines(tmp_path: Path):
+    """Back, and back again: history follows the states, not the order of the attempts."""
+    with Ledger(tmp_path) as ledger:
+        loader = Loader(DATA, 10, seed=1, tracker=ledger)
+        states = {}
+        for _, bill in loader.with_bills():
+            ledger.commit(bill)
+            states[bill.step + 1] = loader.state_dict()
+    for start, stop in ((3, 5), (8, 12)):
+        with Ledger(tmp_path) as ledger:
+            loader = Loader(DATA, 10, seed=1, tracker=ledger)
+            loader.load_state_dict(states[start])
+            for _, bill in loader.with_bills():
+                ledger.commit(bill)
+                if bill.step + 1 == stop:
+                    break
+
+    run, other = open_run(tmp_path), open_run(tmp_path, attempt=1)
+
+    assert run.history["attempt"] == [0] * 8 + [2] * 4
+    assert other.history["attempt"] == [0] * 3 + [1] * 2
+    assert run.verify().holds
+    assert other.verify().holds

@@ -1,149 +1,91 @@
-"""Which attempt's steps are history, and which were rolled back.
+"""How ranks that start together agree on the number of their attempt, and that no other process is at work.
 
-    attempt 0   ├──────────────┤ x                 steps 0..109, killed
-    attempt 1             ├─────────┤ x            resumed from 90: 0's steps from 90 on are rolled back
-    attempt 2        ├──────────────────▶          resumed from 70: so are 1's, all of them
-    history     ├────┼──────────────────▶          each step once: 0..69 of attempt 0, 70.. of attempt 2
+    a process group exists   rank 0 claims a number and leaves it in the group's key-value store
+    none                     the first rank claims the next number and signs it with the launch's token; a rank that
+                             finds a launch of its own token that runs and waits for it joins it
 
-A later attempt owns everything from its first step on. An attempt that left
-no row rolled nothing back: it is void.
-
-How ranks that start together agree on the number of their attempt, without talking to each other.
-
-    a process group exists       rank 0 claims a number and leaves it in the group's key-value store
-    none                         the first rank makes the folder of the next number and signs it with the launch's
-                                 token; a rank that finds a folder of its own launch without itself joins it
-
-A folder is made aside, with its ``launch.json`` inside, and renamed: of two
-ranks that claim the same number one wins, and the other finds the winner's.
-See docs/decisions for the reasons.
+A number is claimed by creating a record of the run's log: of two processes that
+claim the same number one succeeds, and the other finds the winner's.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
 import socket
-import sys
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lading.errors import CorruptLedgerError, LedgerError
 from lading.identity import World, fingerprint
-from lading.ledger.run_folder import LEDGER_VERSION, RankFolder, RunFolder
-from lading.runtime.files import Journal, json_bytes, sync_folder
+from lading.identity.agreement import key_value_store, waited
+from lading.ledger.begun import (
+    Begun,
+    changed_lately,
+    is_alive,
+    leave_claim,
+    new_begun,
+    process_identity,
+    read_begun,
+)
+from lading.ledger.launch import Launch
+from lading.ledger.log import Log, append, read_log
+from lading.ledger.run_folder import RankFolder, RunFolder
+from lading.runtime.files import create_aside, sync_folder
 
-
-@dataclass(frozen=True)
-class Launch:
-    """Where an attempt began.
-
-    Attributes:
-        attempt: Its number in the run, from 0.
-        start_step: The first step it delivers.
-        world_size: Number of ranks.
-        token: Stands for the launch; equal for the ranks that were started together.
-        plan: Fingerprint of the plan, or None where nothing predicts the order.
-        events: Plan events in force when it began, as JSON-able fields.
-        time: Seconds since 1970.
-        host: Machine of the process that opened it.
-        process: Id and start time of that process.
-        version: ``LEDGER_VERSION`` of the writer.
-        lading: Lading's version.
-    """
-
-    attempt: int
-    start_step: int
-    world_size: int
-    token: str
-    plan: str | None
-    events: tuple[dict[str, Any], ...]
-    time: float
-    host: str
-    process: tuple[int, int]
-    version: int = LEDGER_VERSION
-    lading: str = ""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the launch as JSON-able fields."""
-        return asdict(self)
-
-
-@dataclass(frozen=True)
-class Span:
-    """The steps ``[start, stop)`` of history that one attempt owns; ``stop`` None means to the end."""
-
-    attempt: int
-    start: int
-    stop: int | None
-
-    def __contains__(self, step: int) -> bool:
-        return self.start <= step and (self.stop is None or step < self.stop)
-
-
-def read_launch(run: RunFolder, attempt: int) -> Launch:
-    """Read where an attempt began."""
-    path = run.launch(attempt)
-    try:
-        fields = json.loads(path.read_bytes())
-        return Launch(**{**fields, "events": tuple(fields["events"]), "process": tuple(fields["process"])})
-    except (ValueError, KeyError, TypeError) as error:
-        raise CorruptLedgerError(
-            f"{path} is not what a ledger wrote ({error}). Restore it from a copy; the other attempts stay readable."
-        ) from error
-    except FileNotFoundError as error:
-        raise CorruptLedgerError(
-            f"{path} is missing: nobody can say where attempt {attempt} began. Restore it from a copy."
-        ) from error
-
-
-def lineage(starts: Iterable[tuple[int, int]]) -> list[Span]:
-    """Return who owns which steps, from (attempt, first step) of every attempt that left rows.
-
-    >>> [(s.attempt, s.start, s.stop) for s in lineage([(0, 0), (1, 90), (2, 70)])]
-    [(0, 0, 70), (2, 70, None)]
-    """
-    spans: list[Span] = []
-    end: int | None = None
-    for attempt, start in sorted(starts, reverse=True):
-        if end is None or start < end:
-            spans.append(Span(attempt, start, end))
-            end = start
-    return spans[::-1]
-
-
-_PATIENCE_SECONDS = 120.0
+_VISIBLE_SECONDS = 120.0
+_JOIN_SECONDS = 600.0
 _IDS = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "SLURM_STEP_ID")
 _RESTARTS = ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT")
 
 
-def open_attempt(run: RunFolder, world: World, make: Callable[[int], Launch]) -> tuple[Launch, RankFolder]:
-    """Return the attempt this rank belongs to, and the folder that now is this rank's alone.
+@dataclass(frozen=True)
+class Request:
+    """What a rank that is about to open an attempt brings.
 
-    Args:
-        run: The run.
+    Attributes:
+        run_id: Id of the run.
+        description_sha256: SHA-256 of ``run.json``.
         world: Who asks.
-        make: Gives the ``Launch`` to sign a new attempt of this number with.
+        make: Gives the launch that would come after a log.
+        fork: Whether another attempt may be running.
+        own: The attempt that this process was in, which other ranks may not have left yet.
     """
-    store = _store(world)
-    if store is None:
-        launch = _join_or_claim(run, world, make)
-    else:
-        launch = _agree(store, run, world, make)
-    folder = run.rank(launch.attempt, world.rank)
-    try:
-        folder.path.mkdir()
-    except FileExistsError as error:
-        raise LedgerError(
-            f"{folder.path} belongs to another process already: two processes write as rank {world.rank} of attempt "
-            f"{launch.attempt}. Give each its rank= and world_size=, or each run its own folder."
-        ) from error
-    sync_folder(folder.path.parent)
-    return launch, folder
+
+    run_id: str
+    description_sha256: str
+    world: World
+    make: Callable[[Log], Launch]
+    fork: bool = False
+    own: int | None = None
+
+
+@dataclass(frozen=True)
+class Opened:
+    """An attempt that this rank belongs to.
+
+    Attributes:
+        launch: Where it began.
+        folder: The folder that now is this rank's alone.
+        begun: What the rank said of itself.
+        is_opener: Whether this process claimed the attempt.
+    """
+
+    launch: Launch
+    folder: RankFolder
+    begun: Begun
+    is_opener: bool
+
+
+def open_attempt(run: RunFolder, request: Request) -> Opened:
+    """Join the attempt of this launch, or claim a new one; make this rank's folder."""
+    store = key_value_store(request.world)
+    opened = _join_or_claim(run, request) if store is None else _agree(store, run, request)
+    opened.folder.path.mkdir()
+    sync_folder(opened.folder.path.parent)
+    return opened
 
 
 def launch_token(world: World) -> str:
@@ -162,138 +104,170 @@ def launch_token(world: World) -> str:
     return fingerprint([named, restarts])
 
 
-def process_identity(pid: int) -> tuple[int, int]:
-    """Return a process's id and start time: together they are never used again. 0 where there is none."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return pid, int(fields[19])
-    except (OSError, IndexError, ValueError):
-        return pid, 0
-
-
-def _join_or_claim(run: RunFolder, world: World, make: Callable[[int], Launch]) -> Launch:
+def _join_or_claim(run: RunFolder, request: Request) -> Opened:
     """Join the newest attempt if it is of this launch and waits for this rank; else claim the number after it."""
     while True:
-        numbers = run.attempts()  # looked at once a turn: who joins and who claims must have seen the same
-        if world.world_size > 1 and numbers and _waits(run, numbers[-1], world, make):
-            return read_launch(run, numbers[-1])
-        claimed = _claim(run, make, max(numbers, default=-1) + 1)
+        log = current_log(run, request.description_sha256)  # read once a turn: who joins and who claims must agree
+        joined = _joined(run, request, log)
+        if joined is not None:
+            return joined
+        if not request.fork:
+            check_alone(run, log, own=request.own)
+        claimed = _claim(run, log, request)
         if claimed is not None:
             return claimed
 
 
-def _waits(run: RunFolder, attempt: int, world: World, make: Callable[[int], Launch]) -> bool:
-    """Say whether an attempt is of this launch and waits for this rank."""
-    try:
-        launch, mine = read_launch(run, attempt), make(attempt)
-    except LedgerError:
-        return False
-    alike = (launch.token, launch.world_size, launch.start_step) == (mine.token, world.world_size, mine.start_step)
-    return alike and not run.rank(attempt, world.rank).path.exists() and _lives(run, launch)
-
-
-def _lives(run: RunFolder, launch: Launch) -> bool:
-    """Say whether an attempt is going on, or ended in order: a rank may come late, but not to a crashed attempt."""
-    pid, started = launch.process
-    if launch.host != socket.gethostname() or not started or process_identity(pid) == (pid, started):
-        return True
-    return any(line.get("closed") for rank in run.ranks(launch.attempt) for line in Journal(rank.manifest).values())
-
-
-def _claim(run: RunFolder, make: Callable[[int], Launch], number: int) -> Launch | None:
-    """Make the folder of an attempt, with its launch inside, in one go; return None where somebody was first."""
-    run.ledger.mkdir(parents=True, exist_ok=True)
-    launch, aside = make(number), run.ledger / f".attempt.{os.getpid()}.{time.monotonic_ns()}.tmp"
-    try:
-        aside.mkdir()
-        (aside / "launch.json").write_bytes(json_bytes(launch.to_dict()))
-        os.rename(aside, run.attempt(number))
-    except OSError:
-        shutil.rmtree(aside, ignore_errors=True)
-        if not run.attempt(number).exists():
-            raise
-        return None
-    sync_folder(run.ledger)
-    return launch
-
-
-def _agree(store: Any, run: RunFolder, world: World, make: Callable[[int], Launch]) -> Launch:
-    """Let rank 0 claim a number and tell the others through the store."""
-    name = f"lading/{fingerprint(str(run.path.resolve()))}"
-    turn = store.count(f"{name}/turn/{world.rank}")
-    if world.rank == 0:
-        launch = _join_or_claim(run, World(), make)  # as if alone: always a new number
-        store.set(f"{name}/attempt/{turn}", str(launch.attempt))
-        return launch
-    attempt = int(store.get(f"{name}/attempt/{turn}"))
-    deadline = time.monotonic() + _PATIENCE_SECONDS
-    while not run.launch(attempt).exists():  # network file systems show a new file to others after a while
-        if time.monotonic() > deadline:
-            raise LedgerError(f"{run.launch(attempt)} did not appear: is {run.path} the same folder on every machine?")
-        time.sleep(0.05)
-    launch = read_launch(run, attempt)
-    mine = make(attempt)
-    if mine.start_step != launch.start_step:
-        raise LedgerError(
-            f"rank {world.rank} starts at step {mine.start_step}, rank 0 at step {launch.start_step}: expected the "
-            "same. Load the same checkpoint on every rank."
+def current_log(run: RunFolder, description_sha256: str) -> Log:
+    """Read the log of a run that is to be continued; refuse one that has lost records."""
+    log = read_log(run, description_sha256)
+    if log.problems:
+        found = log.problems[0]
+        raise CorruptLedgerError(
+            f"{found.file} {found.text}: the run cannot be continued without it. Restore it from a copy, or give the "
+            "run that continues a new folder."
         )
-    return launch
+    return log
 
 
-class _TorchStore:
-    """The key-value store behind torch's process group."""
-
-    def __init__(self, store: Any) -> None:
-        self._store = store
-
-    def count(self, key: str) -> int:
-        return int(self._store.add(key, 1))
-
-    def set(self, key: str, value: str) -> None:
-        self._store.set(key, value)
-
-    def get(self, key: str) -> str:
-        return bytes(self._store.get(key)).decode()
-
-
-class _JaxStore:
-    """The key-value store of JAX's coordinator."""
-
-    def __init__(self, client: Any) -> None:
-        self._client = client
-
-    def count(self, key: str) -> int:
-        turn = 1
-        while True:
-            try:
-                self._client.key_value_set(f"{key}/{turn}", "taken")
-            except Exception:  # the client has no class of its own for "exists already"
-                turn += 1
-                if turn > 10_000:
-                    raise
-                continue
-            return turn
-
-    def set(self, key: str, value: str) -> None:
-        self._client.key_value_set(key, value)
-
-    def get(self, key: str) -> str:
-        return str(self._client.blocking_key_value_get(key, int(_PATIENCE_SECONDS * 1000)))
-
-
-def _store(world: World) -> Any | None:
-    """Return the store of a process group that is up and that this world speaks of; import nothing."""
-    if world.world_size == 1:
+def _joined(run: RunFolder, request: Request, log: Log) -> Opened | None:
+    if request.world.world_size == 1 or not log.launches:
         return None
-    torch = sys.modules.get("torch.distributed")
-    if torch is not None and torch.is_available() and torch.is_initialized():
-        if (torch.get_rank(), torch.get_world_size()) != (world.rank, world.world_size):
-            return None
-        found = getattr(torch.distributed_c10d, "_get_default_store", None)
-        return _TorchStore(found()) if found else None
-    jax = getattr(sys.modules.get("jax._src.distributed"), "global_state", None)
-    client = getattr(jax, "client", None)
-    if jax is not None and client is not None and (jax.process_id, jax.num_processes) == (world.rank, world.world_size):
-        return _JaxStore(client)
-    return None
+    newest = log.launches[max(log.launches)]
+    is_meant = (newest.token, newest.world_size) == (launch_token(request.world), request.world.world_size)
+    if not is_meant or run.rank(newest.attempt, request.world.rank).begun.exists() or not _waits(run, newest):
+        return None
+    others = {number: launch for number, launch in log.launches.items() if launch is not newest}
+    mine = request.make(replace(log, launches=others))
+    if not newest.alike(mine):
+        raise LedgerError(_difference(request.world.rank, mine, newest))
+    return _begin(run, request, newest, is_opener=False)
+
+
+def _waits(run: RunFolder, launch: Launch) -> bool:
+    """Say whether an attempt runs and may wait for ranks: its opener lives, and no rank has ended or died."""
+    alive = is_alive(launch.host, launch.process)
+    if alive is False or (alive is None and time.time() - launch.time > _JOIN_SECONDS):
+        return False
+    for folder in run.ranks(launch.attempt):
+        begun = _begun_of(folder)
+        if begun is not None and (begun.has_ended or is_alive(begun.host, begun.process) is False):
+            return False
+    return True
+
+
+def _begun_of(folder: RankFolder) -> Begun | None:
+    try:
+        return read_begun(folder.begun)
+    except CorruptLedgerError:
+        return None
+
+
+def check_alone(run: RunFolder, log: Log, own: int | None = None) -> None:
+    """Refuse to open an attempt while a rank of another one runs."""
+    for attempt in sorted(log.launches, reverse=True):
+        for folder in run.ranks(attempt) if attempt != own else ():
+            begun = _begun_of(folder)
+            if begun is not None and not begun.has_ended and _runs(folder, begun):
+                raise LedgerError(
+                    f"rank {begun.rank} of attempt {attempt} is running: process {begun.process[0]} on {begun.host} "
+                    f"writes to {run.path}. Expected one attempt at a time: close its ledger or end it first, give "
+                    "this run a folder of its own, or pass Ledger(..., fork=True) for a second line of history."
+                )
+
+
+def _runs(folder: RankFolder, begun: Begun) -> bool:
+    """Say whether a rank runs; one on another machine is watched until it was quiet for a minute."""
+    alive = is_alive(begun.host, begun.process)
+    if alive is not None:
+        return alive
+    before = _changed(folder)
+    while changed_lately(folder):
+        time.sleep(1.0)
+        if _changed(folder) != before:
+            return True
+    return False
+
+
+def _changed(folder: RankFolder) -> list[float]:
+    return [path.stat().st_mtime for path in (folder.begun, folder.tail) if path.exists()]
+
+
+def _claim(run: RunFolder, log: Log, request: Request) -> Opened | None:
+    """Create the launch record of the next attempt; return None where another process was first."""
+    launch = request.make(log)
+    claim = leave_claim(run, new_begun(request.run_id, launch.attempt, request.world.rank, log.newest))
+    sha256 = append(run, log, "launch", launch.to_dict())
+    if sha256 is None:
+        claim.unlink(missing_ok=True)
+        return None
+    opened = _begin(run, request, replace(launch, sha256=sha256), is_opener=True)
+    claim.unlink(missing_ok=True)
+    return opened
+
+
+def _begin(run: RunFolder, request: Request, launch: Launch, *, is_opener: bool) -> Opened:
+    """Say that this rank begins; refuse where another process did."""
+    folder = run.rank(launch.attempt, request.world.rank)
+    begun = new_begun(request.run_id, launch.attempt, request.world.rank, launch.sha256)
+    if not create_aside(folder.begun, begun.to_bytes()):
+        raise LedgerError(
+            f"{folder.path} belongs to another process already: two processes write as rank {request.world.rank} of "
+            f"attempt {launch.attempt}. Give each its rank= and world_size=, or each run its own folder."
+        )
+    return Opened(launch, folder, begun, is_opener)
+
+
+def _agree(store: Any, run: RunFolder, request: Request) -> Opened:
+    """Let rank 0 claim a number and leave it in the store, or what kept it from doing so."""
+    name = f"lading/attempt/{fingerprint(str(run.path.resolve()))}"
+    key = f"{name}/{store.add(f'{name}/turn/{request.world.rank}', 1)}"
+    if request.world.rank == 0:
+        try:
+            opened = _join_or_claim(run, replace(request, world=World()))  # as if alone: always a new number
+        except Exception as error:
+            store.set(key, json.dumps({"error": f"{type(error).__name__}: {error}"}))
+            raise
+        store.set(key, json.dumps({"attempt": opened.launch.attempt, "launch": opened.launch.sha256}))
+        return opened
+    text = waited(store, key, store.timeout_seconds)
+    if text is None:
+        raise LedgerError(f"rank 0 did not open an attempt in {run.path} within {store.timeout_seconds:g} s.")
+    found = json.loads(text)
+    if "error" in found:
+        raise LedgerError(f"rank 0 could not open an attempt in {run.path}: {found['error']}")
+    log = _visible(run, request, found["launch"])
+    launch = log.launches[found["attempt"]]
+    mine = request.make(replace(log, launches={n: x for n, x in log.launches.items() if n < launch.attempt}))
+    if not replace(mine, token=launch.token).alike(launch):
+        raise LedgerError(_difference(request.world.rank, mine, launch))
+    return _begin(run, request, launch, is_opener=False)
+
+
+def _visible(run: RunFolder, request: Request, sha256: str) -> Log:
+    """Wait until a launch record is there: network file systems show a new file to others after a while."""
+    deadline = time.monotonic() + _VISIBLE_SECONDS
+    while True:
+        log = read_log(run, request.description_sha256)
+        if log.by_hash(sha256) is not None:
+            return log
+        if time.monotonic() > deadline:
+            raise LedgerError(
+                f"the launch did not appear in {run.log}: is {run.path} the same folder on every machine?"
+            )
+        time.sleep(0.05)
+
+
+def _difference(rank: int, mine: Launch, theirs: Launch) -> str:
+    if mine.start_step != theirs.start_step:
+        what = f"starts at step {mine.start_step}, the others at step {theirs.start_step}"
+    elif mine.plan != theirs.plan:
+        what = f"follows plan {mine.plan}, the others {theirs.plan}"
+    else:
+        what = f"continues {_named(mine)}, the others {_named(theirs)}"
+    return f"rank {rank} {what}: expected the same. Load the same checkpoint and give the same arguments on every rank."
+
+
+def _named(launch: Launch) -> str:
+    parent = launch.parent
+    return "nothing" if parent is None else f"attempt {parent.attempt} ({parent.launch[:8]}) at step {parent.step}"

@@ -1,30 +1,25 @@
-"""``run.json``: what a run is, for people and programs that have nothing else.
+"""``run.json``: what a run is, for people and programs that have nothing else; and the plans beside it.
 
-What happened to a run as a whole: ``events.jsonl``.
-
-    {"event": "attempt",  "attempt": 1, "step": 90, ...}     an attempt began
-    {"event": "plan",     "attempt": 1, "step": 120, "plan_event": {...}}    a reweighting: undone with its step
-    {"event": "jump",     "attempt": 1, "step": 200, "from": 150}            steps that were passed over on purpose
-    {"event": "block",    "samples": [[0, 93412]], "reason": "..."}          asked for by hand: never undone
-
-A block by hand holds from the first step of the next attempt on.
+Both are written once and never changed: the log's first record knows the
+SHA-256 of ``run.json``, a launch that of its plan.
 """
 
 from __future__ import annotations
 
 import json
+import secrets
 import time
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from lading.errors import CorruptLedgerError, LedgerError, ResumeError
-from lading.identity import SampleId
-from lading.ledger.attempts import Launch
+from lading.ledger.log import Log, sha256_of_bytes
 from lading.ledger.run_folder import LEDGER_VERSION, RunFolder
-from lading.order.event import Block, Event, event_from_dict
 from lading.order.plan import Plan
-from lading.runtime.files import Journal, create_aside, json_bytes, write_aside
+from lading.runtime.fields import Origin
+from lading.runtime.files import create_aside, json_bytes, sync_folder
+
+RECORDS = ("digest", "names", "content")
+_MOST_DATASETS = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -32,147 +27,119 @@ class Description:
     """What a run is.
 
     Attributes:
-        version: ``LEDGER_VERSION`` of the writer.
-        lading: Lading's version.
+        run: Its id, 128 random bits; the folder may move.
+        lading: Version of Lading that made it.
         created: Seconds since 1970.
         record: ``digest``, ``names`` or ``content``.
         datasets: Names of the datasets, by number; empty where a number is unused.
-        plans: The plans that were followed, by fingerprint; events left out.
-        attempts: One entry per attempt.
+        sha256: Of the file; "" before it is written.
     """
 
-    version: int
+    run: str
     lading: str
     created: float
     record: str
     datasets: tuple[str, ...]
-    plans: dict[str, Any]
-    attempts: tuple[dict[str, Any], ...]
+    sha256: str = ""
 
     def to_bytes(self) -> bytes:
         """Return the content of ``run.json``."""
-        return json_bytes({"ledger_version": self.version, **{k: v for k, v in vars(self).items() if k != "version"}})
+        fields = {name: value for name, value in vars(self).items() if name != "sha256"}
+        return json_bytes({"ledger_version": LEDGER_VERSION, **fields})
 
     @property
     def named_datasets(self) -> list[tuple[int, str]]:
         """Number and name of each dataset; numbers that are unused have no name."""
         return [(number, name) for number, name in enumerate(self.datasets) if name]
 
-    def plan(self, fingerprint: str) -> Plan:
-        """Return a plan that was followed."""
-        return Plan.from_json(json.dumps(self.plans[fingerprint]))
+
+def new_description(lading: str, record: str, datasets: tuple[str, ...]) -> Description:
+    """Return the description of a run that begins now."""
+    return Description(secrets.token_hex(16), lading, round(time.time(), 3), record, datasets)
 
 
 def read_description(run: RunFolder) -> Description:
     """Read ``run.json``."""
-    try:
-        fields = json.loads(run.description.read_bytes())
-        version = fields.pop("ledger_version")
-        description = Description(
-            version, **{**fields, "datasets": tuple(fields["datasets"]), "attempts": tuple(fields["attempts"])}
-        )
-    except FileNotFoundError as error:
+    path = run.description
+    if not path.exists():
         raise LedgerError(
-            f"{run.path} holds no run: expected a run.json in it. Give the folder that was passed to Ledger(...)."
-        ) from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise CorruptLedgerError(
-            f"{run.description} is not what a ledger wrote ({error}). Restore it from a copy; the Parquet parts beside "
-            "it stay readable."
-        ) from error
+            f"{run.path} holds no run: expected {path} in it. Give the folder that was passed to Ledger(...)."
+        )
+    origin = Origin(path, CorruptLedgerError, "Restore it from a copy; the Parquet parts beside it stay readable.")
+    content = origin.read()
+    fields = origin.record(content)
+    version = fields.integer("ledger_version", low=0)
     if version != LEDGER_VERSION:
+        older = "It was written before the first release; keep the Lading that wrote it to read it"
+        newer = "Update Lading to read it"
         raise LedgerError(
-            f"{run.path} has ledger version {version}, this Lading reads {LEDGER_VERSION}. "
-            "Use the Lading that wrote it."
+            f"{path}: the ledger has version {version}, this Lading reads version {LEDGER_VERSION}. "
+            f"{older if version < LEDGER_VERSION else newer}, or give a new run a folder of its own."
         )
-    return description
+    fields.only("ledger_version", "run", "lading", "created", "record", "datasets")
+    return Description(
+        run=fields.hexadecimal("run", digits=32),
+        lading=fields.text("lading"),
+        created=fields.number("created", low=0, high=1e12),
+        record=fields.text("record", choices=RECORDS),
+        datasets=tuple(fields.texts("datasets", most=_MOST_DATASETS)),
+        sha256=sha256_of_bytes(content),
+    )
 
 
-def describe(run: RunFolder, fresh: Description, *, allow_changed_plan: bool) -> Description:
-    """Create ``run.json``, or read it and refuse a plan that the run does not know."""
+def describe(run: RunFolder, fresh: Description) -> Description:
+    """Create ``run.json``, or read the one that is there."""
     run.path.mkdir(parents=True, exist_ok=True)
-    if not run.description.exists() and create_aside(run.description, fresh.to_bytes()):
-        return fresh
-    known = read_description(run)
-    unknown = [name for name in fresh.plans if name not in known.plans]
-    if unknown and known.plans and not allow_changed_plan:
-        raise ResumeError(_refusal(run, known, fresh))
-    if bool(fresh.plans) != bool(known.plans):
+    if not run.description.exists():
+        create_aside(run.description, fresh.to_bytes())
+    return read_description(run)
+
+
+def check_plan(run: RunFolder, log: Log, plan: Plan | None, *, allow_changed_plan: bool) -> None:
+    """Refuse a plan that the run does not know."""
+    if not log.launches:
+        return
+    known = [launch for launch in log.launches.values() if launch.plan is not None]
+    if bool(known) != (plan is not None):
         kinds = ["a run without a plan", "a planned run"]
         raise ResumeError(
-            f"{run.path} is {kinds[bool(known.plans)]}, and now {kinds[bool(fresh.plans)]} wants to go on in it. "
+            f"{run.path} is {kinds[bool(known)]}, and now {kinds[plan is not None]} is to continue it. "
             "Give the new one a folder of its own."
         )
-    return known
-
-
-def enter_attempt(run: RunFolder, fresh: Description, launch: Launch) -> None:
-    """Add an attempt (and its plan) to ``run.json``; rank 0 does this."""
-    known = read_description(run)
-    entry = {
-        "attempt": launch.attempt,
-        "start_step": launch.start_step,
-        "world_size": launch.world_size,
-        "plan": launch.plan,
-        "time": launch.time,
-        "host": launch.host,
-    }
-    others = [a for a in known.attempts if a["attempt"] != launch.attempt]
-    merged = Description(
-        known.version,
-        known.lading,
-        known.created,
-        known.record,
-        known.datasets or fresh.datasets,
-        {**known.plans, **fresh.plans},
-        tuple(sorted([*others, entry], key=lambda a: int(a["attempt"]))),
-    )
-    write_aside(run.description, merged.to_bytes())
-
-
-def _refusal(run: RunFolder, known: Description, fresh: Description) -> str:
-    (new,) = [fresh.plan(name) for name in fresh.plans]
-    changes: Sequence[str] = known.plan(list(known.plans)[-1]).differences(new)
-    return (
-        f"the plan differs from the one of {run.path} in {len(changes)} places: {', '.join(changes)}. The record would "
-        "mix two orders. Pass allow_changed_plan=True to go on anyway, or give this run a folder of its own."
+    if plan is None or allow_changed_plan or any(launch.plan == plan.fingerprint for launch in known):
+        return
+    newest = known[-1]
+    changes = read_plan(run, newest.plan or "", newest.plan_sha256).differences(plan)
+    raise ResumeError(
+        f"the plan differs from the one of {run.path} in {len(changes)} place{'s' * (len(changes) != 1)}: "
+        f"{', '.join(changes)}. The record would mix two orders. Pass allow_changed_plan=True to continue anyway, or "
+        "give this run a folder of its own."
     )
 
 
-def record_event(run: RunFolder, event: str, **fields: Any) -> None:
-    """Append an event to a run."""
-    Journal(run.events).append({"event": event, "time": round(time.time(), 3), **fields})
+def keep_plan(run: RunFolder, plan: Plan) -> str:
+    """Write a plan, events left out, unless it is there; return the SHA-256 of its file."""
+    path = run.plan(plan.fingerprint)
+    if not path.exists():
+        path.parent.mkdir(exist_ok=True)
+        sync_folder(run.path)
+        create_aside(path, json_bytes(json.loads(plan.with_events(()).to_json())))
+    content = path.read_bytes()
+    read_plan(run, plan.fingerprint, sha256_of_bytes(content))
+    return sha256_of_bytes(content)
 
 
-def read_events(run: RunFolder) -> list[dict[str, Any]]:
-    """Return the events of a run, in order."""
-    return Journal(run.events).values()
-
-
-def blocked_by_hand(events: Iterable[dict[str, Any]]) -> dict[SampleId, str]:
-    """Return the samples that somebody asked to block, with the reason, in the order they were asked for."""
-    blocked: dict[SampleId, str] = {}
-    for event in events:
-        if event["event"] == "block":
-            for dataset, index in event["samples"]:
-                blocked.setdefault(SampleId(dataset, index), event.get("reason", ""))
-    return blocked
-
-
-def blocks_to_honour(events: Iterable[dict[str, Any]], plan_events: Sequence[Event], step: int) -> tuple[Block, ...]:
-    """Return the block events that a plan lacks, to hold from a step on."""
-    known = {SampleId(e.dataset, i) for e in plan_events if isinstance(e, Block) for i in e.indices}
-    wanted: dict[tuple[int, str], list[int]] = {}
-    for sample, reason in blocked_by_hand(events).items():
-        if sample not in known:
-            wanted.setdefault((sample.dataset, reason), []).append(sample.index)
-    return tuple(Block(step, dataset, tuple(indices), reason) for (dataset, reason), indices in wanted.items())
-
-
-def plan_events_of(events: Iterable[dict[str, Any]], attempt: int) -> list[Event]:
-    """Return the plan events that were made in an attempt, in order."""
-    return [
-        event_from_dict(event["plan_event"])
-        for event in events
-        if event["event"] == "plan" and event["attempt"] == attempt
-    ]
+def read_plan(run: RunFolder, fingerprint: str, sha256: str | None) -> Plan:
+    """Return a plan that was followed; refuse a file that is not the one a launch knows."""
+    path = run.plan(fingerprint)
+    origin = Origin(path, CorruptLedgerError, "Restore it from a copy.")
+    content = origin.read()
+    if sha256_of_bytes(content) != sha256:
+        origin.refuse("", f"the SHA-256 {str(sha256)[:16]}... that the launch record knows", "another: it was altered")
+    try:
+        plan = Plan.from_json(content.decode())
+    except Exception as error:  # whatever the bytes are, the file is named
+        raise CorruptLedgerError(f"{path} holds no plan ({error}). Restore it from a copy.") from error
+    if plan.fingerprint != fingerprint:
+        origin.refuse("", f"a plan with fingerprint {fingerprint}", plan.fingerprint)
+    return plan

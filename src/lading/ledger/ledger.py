@@ -8,35 +8,37 @@
 
 ``deliver`` is also called ``update``, so a ledger can be a loader's ``tracker``.
 An attempt begins with the first bill: its step says where a resumed run starts.
+A loader also says which state it loaded, and asks for ``mark`` when a state is
+taken: so an attempt knows its parent.
 """
 
 from __future__ import annotations
 
-import functools
-import json
 import os
 import re
-import socket
+import sys
 import time
 import warnings
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from lading.errors import ConfigError, LedgerError
 from lading.identity import Bill, World
 from lading.identity.content import content_hashes
-from lading.ledger.attempts import Launch, launch_token, open_attempt, process_identity
-from lading.ledger.description import Description, blocks_to_honour, describe, enter_attempt, read_events, record_event
-from lading.ledger.rows import MOST_OPEN, Fate, Rows, warm_up
-from lading.ledger.run_folder import LEDGER_VERSION, RunFolder
+from lading.ledger.begun import CLOSED, INTERRUPTED
+from lading.ledger.description import RECORDS, read_description
+from lading.ledger.events import JUMP, PENDING
+from lading.ledger.launch import Launch, as_ranges
+from lading.ledger.log import read_log
+from lading.ledger.opening import Opening, blocks_to_honour, checked_mark, open_attempt_of
+from lading.ledger.rows import MOST_OPEN, Fate, Rows, checked_number, checked_update, warm_up
+from lading.ledger.run_folder import RunFolder
 from lading.ledger.schema import APPLIED, SKIPPED
 from lading.ledger.writer import Writer
 from lading.order.event import Event, event_from_dict, event_to_dict
 from lading.order.plan import Plan
-
-RECORDS = ("digest", "names", "content")
 
 
 class Ledger:
@@ -47,15 +49,18 @@ class Ledger:
         plan: The plan the bills come from. None: a Lading loader whose tracker this is brings its own; with any other,
             nothing predicts the names, so they are kept.
         record: ``digest`` (8 bytes a batch; the plan knows the rest), ``names`` or ``content`` (names and a hash of
-            each sample's bytes). None: ``digest`` with a plan, ``names`` without.
+            each sample's bytes). None: what the run records; for a new one ``digest`` with a plan, ``names`` without.
         rank: This process's rank; None: as the bills say.
         world_size: Number of ranks; None: as the bills say.
         flush_every: Sync to disk after so many steps (an int) or seconds (``"5s"``). The loader also flushes before
             each checkpoint.
         on_error: What a full or read-only disk does: ``raise`` or ``warn`` and train on.
-        allow_changed_plan: Go on in a run that was begun with another plan.
+        allow_changed_plan: Continue a run that was begun with another plan.
+        allow_unknown_parent: Continue from a state that was taken in an attempt that this folder does not know;
+            ``lading verify`` then calls the steps before unknown.
+        fork: Open an attempt although another one is running: a second line of history.
         names: Names of the datasets, where there is no plan.
-        part_rows: Rows of ``batches`` and ``samples`` at which a Parquet part is closed.
+        part_rows: Rows of ``batches``, ``samples`` and ``events`` at which a Parquet part is closed.
     """
 
     def __init__(
@@ -69,22 +74,34 @@ class Ledger:
         flush_every: int | str = "5s",
         on_error: str = "raise",
         allow_changed_plan: bool = False,
+        allow_unknown_parent: bool = False,
+        fork: bool = False,
         names: Iterable[str] = (),
         part_rows: dict[str, int] | None = None,
     ) -> None:
         _check_choices(record, on_error)
         self._record = record
         self.run_dir, self.plan, self.on_error = Path(run_dir), plan, on_error
-        self.attempt: int | None = None
         self._sync = _sync_every(flush_every)
         self._world = World.current(rank, world_size) if rank is not None or world_size is not None else None
-        self._allow_changed_plan, self._names, self._part_rows = allow_changed_plan, tuple(names), part_rows
+        self._allow = {"allow_changed_plan": allow_changed_plan, "allow_unknown_parent": allow_unknown_parent}
+        self._fork, self._names, self._part_rows = fork, tuple(names), part_rows
         self._run = RunFolder(self.run_dir.absolute())  # training may change its folder
+        self._run_id = ""
+        self._launch: Launch | None = None
+        self._loaded: Mapping[str, Any] | None = None
         self._writer: Writer | None = None
+        self._finalizer: weakref.finalize[Any, Any] | None = None
         self._last, self._settled = -1, -1
         self._open: dict[int, None] = {}
+        self._marked: set[int] = set()
         self._broken = self._closed = False
         self._guarded(self.run_dir.mkdir, parents=True, exist_ok=True)
+
+    @property
+    def attempt(self) -> int | None:
+        """Number of the open attempt; None before the first bill."""
+        return None if self._launch is None else self._launch.attempt
 
     @property
     def wants_batch(self) -> bool:
@@ -103,7 +120,7 @@ class Ledger:
         world: World | None = None,
         loaded: Mapping[str, Any] | None = None,
     ) -> Plan | None:
-        """Open an attempt at a step, unless the step goes on in the open one, and return the plan to follow from here.
+        """Open an attempt at a step, unless the open one continues, and return the plan to follow from here.
 
         In a new attempt that plan has the samples blocked by hand replaced. A loader calls this whenever it starts to
         iterate; without it an attempt begins with the first bill, and follows the plan as it was given.
@@ -112,13 +129,33 @@ class Ledger:
             step: First step that will be delivered.
             plan: The plan as the resumed loader knows it, events included. None: the ledger's own.
             world: This rank among how many. None: looked up.
-            loaded: ``run``, ``attempt``, ``launch`` and ``step`` of the state that was loaded; None without one.
+            loaded: What ``mark`` returned when the checkpoint was taken that was loaded, and its ``step`` (a loader's
+                state has them all). None: no state was loaded.
         """
+        is_new_plan = plan is not None and plan != self.plan
         self.plan = plan or self.plan
-        if self._is_off() or (self._writer is not None and step > self._settled):
+        loaded = checked_mark(loaded)
+        if self._is_off() or self._continues(step, loaded, is_new_plan=is_new_plan):
             return self.plan
-        self._guarded(self._open_attempt, step, self._world or world or World.current(), honour_blocks=True)
+        if self.plan is None and not self._names:
+            self._loaded = loaded  # the first bill knows the names
+            return None
+        self._guarded(self._open_attempt, step, self._world or world or World.current(), loaded, honour_blocks=True)
         return self.plan
+
+    def mark(self, step: int | None = None) -> dict[str, Any] | None:
+        """Return ``run``, ``attempt`` and ``launch`` for a checkpoint, after a flush; None before the first bill.
+
+        Args:
+            step: The next step of the loader at the checkpoint; None: the one after the last delivered.
+        """
+        if self._writer is None or self._launch is None or self._closed or self._is_off():
+            return None
+        step = self._last + 1 if step is None else step
+        if step <= self._settled or step < self._launch.start_step:  # the loader was moved back without a state
+            self._guarded(self._open_attempt, step, self._world or World.current(), None)
+        self._note_pending(step)
+        return {"run": self._run_id, "attempt": self._launch.attempt, "launch": self._launch.sha256}
 
     def deliver(self, bill: Bill, batch: Any = None) -> None:
         """Record that a batch left the loader.
@@ -137,12 +174,12 @@ class Ledger:
         if self._is_off():
             return
         step = bill.step
-        if self._writer is None or step <= self._settled:
+        if self._writer is None or self._launch is None or step <= self._settled or step < self._launch.start_step:
             self._begin_with(bill)
             if self._writer is None:
                 return
         elif step > self._last + 1:
-            self._note_jump(step)
+            self._note_event(step, JUMP, {"from": self._last + 1})
         elif step <= self._last:
             self._open = {s: None for s in self._open if s < step}
         self._open[step] = None
@@ -162,11 +199,12 @@ class Ledger:
             loss: Its loss; a float or anything that becomes one (a tensor is read in the background).
             **metrics: Further numbers by name.
         """
-        loss = loss.detach() if hasattr(loss, "detach") else loss  # do not keep the graph alive
-        self._settle(bills, APPLIED, update=update, loss=loss, metrics=metrics)
+        numbers = {name: checked_number(name, value) for name, value in metrics.items()}
+        fields = {"update": checked_update(update), "loss": checked_number("loss", loss), "metrics": numbers}
+        self._settle(bills, APPLIED, **fields)
 
     def skip(self, bills: Bill | Iterable[Bill], reason: str) -> None:
-        """Record that nobody used a batch, and why (an overflow, for instance)."""
+        """Record that a batch was not used, and why (an overflow, for instance)."""
         self._settle(bills, SKIPPED, reason=str(reason))
 
     def is_open(self, bill: Bill) -> bool:
@@ -177,8 +215,8 @@ class Ledger:
         """Record a change of the plan (a reweighting, a rebatching) made in this attempt."""
         if self.plan is not None:
             self.plan = self.plan.with_event(event)
-        if self._world_or_first().rank == 0 and not self._is_off():
-            self._guarded(self._record_plan_event, event)
+        if not self._is_off():
+            self._note_event(event.step, event.kind, event_to_dict(event))
 
     def flush(self) -> None:
         """Wait until everything recorded so far is on disk. A closed ledger is on disk already."""
@@ -186,21 +224,22 @@ class Ledger:
             self._writer.flush()
             self._complain(insist=self.on_error == "raise")
 
-    def close(self) -> None:
-        """Write everything and close the last part. Closing twice is fine."""
+    def close(self, *, interrupted: bool = False) -> None:
+        """Write everything and close the last part. Closing twice is fine.
+
+        Args:
+            interrupted: Whether training was broken off, by an exception or Ctrl-C.
+        """
         if self._closed:
             return
         self._closed = True
-        if self._writer is not None:
-            self._finalizer.detach()
-            self._writer.close()
-            self._complain(insist=True)
+        self._end(INTERRUPTED if interrupted else CLOSED)
 
     def __enter__(self) -> Ledger:
         return self
 
-    def __exit__(self, *exception: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
+        self.close(interrupted=kind is not None)
 
     def __repr__(self) -> str:
         return f"Ledger({str(self.run_dir)!r}, attempt={self.attempt}, record={self.record!r})"
@@ -208,7 +247,7 @@ class Ledger:
     def _settle(self, bills: Bill | Iterable[Bill], fate: str, **fields: Any) -> None:
         if self._is_off():
             return
-        several = [bills] if isinstance(bills, Bill) else list(bills)
+        several = _checked_bills(bills)
         for bill in several:
             if bill.step not in self._open and (self._writer is None or bill.step > self._last):
                 self._take(bill)
@@ -216,9 +255,10 @@ class Ledger:
             return
         steps = tuple(bill.step for bill in several)
         unknown = [step for step in steps if step not in self._open]
-        if unknown:
+        if unknown or len(set(steps)) < len(steps):
+            step = unknown[0] if unknown else max(steps, key=steps.count)
             raise LedgerError(
-                f"step {unknown[0]} cannot become {fate}: its fate was recorded before in attempt {self.attempt}, or "
+                f"step {step} cannot become {fate}: its fate was recorded before in attempt {self.attempt}, or "
                 f"it is not among the last {MOST_OPEN} delivered. Commit or skip each batch once, and soon."
             )
         for step in steps:
@@ -229,82 +269,96 @@ class Ledger:
         if self._writer.has_news:
             self._complain()
 
+    def _continues(self, step: int, loaded: Mapping[str, Any] | None, *, is_new_plan: bool) -> bool:
+        """Say whether an iteration that starts at a step belongs to the open attempt."""
+        launch = self._launch
+        if self._writer is None or launch is None or step <= self._settled or step < launch.start_step:
+            return False
+        if loaded is None:
+            return True
+        if is_new_plan:
+            return False
+        parent = launch.parent
+        is_same_load = parent is not None and (parent.launch, parent.step) == (loaded["launch"], loaded["step"])
+        return loaded["launch"] == launch.sha256 or (is_same_load and self._settled < 0)
+
     def _begin_with(self, bill: Bill) -> None:
         """Open the attempt that begins with a bill: the first one, or one that goes back behind what was used."""
         if self.plan is None and not self._names:
             self._names = bill.names or tuple(f"dataset {d}" for d in range(int(bill.dataset_idx.max(initial=0)) + 1))
-        pending = blocks_to_honour(read_events(self._run), self.plan.events, bill.step) if self.plan else ()
-        if pending:
-            warnings.warn(
-                f"{sum(len(b.indices) for b in pending)} samples were blocked by hand and this loader does not know: "
-                f"they are used as before. Pass the ledger as the loader's tracker, or follow ledger.begin(step).",
-                stacklevel=4,
-            )
-        self._guarded(self._open_attempt, bill.step, self._world or bill.world)
+        if self.plan is not None and self._run.description.exists():
+            blocks = read_log(self._run, read_description(self._run).sha256).blocks
+            pending = blocks_to_honour(blocks, self.plan.events, bill.step)
+            if pending:
+                warnings.warn(
+                    f"{sum(len(b.indices) for b in pending)} samples were blocked by hand and this loader does not "
+                    "know: they are used as before. Pass the ledger as the loader's tracker, or follow "
+                    "ledger.begin(step).",
+                    stacklevel=4,
+                )
+        loaded, self._loaded = self._loaded, None
+        self._guarded(self._open_attempt, bill.step, self._world or bill.world, loaded)
 
-    def _fresh_description(self) -> Description:
-        from lading import __version__  # at call time: the front door must not be needed to open this room
-
-        plans: dict[str, Any] = {}
-        if self.plan is not None:
-            plans[self.plan.fingerprint] = json.loads(self.plan.with_events(()).to_json())
-        names = self.plan.names if self.plan is not None else self._names
-        return Description(LEDGER_VERSION, __version__, time.time(), self.record, names, plans, ())
-
-    def _open_attempt(self, step: int, world: World, *, honour_blocks: bool = False) -> None:
-        if self._writer is not None:
-            self._writer.close()
-        if self.record == "digest" and self.plan is None:
-            raise ConfigError("record='digest' needs a plan: without one nobody could say what a digest stands for.")
-        fresh = self._fresh_description()
-        describe(self._run, fresh, allow_changed_plan=self._allow_changed_plan)
-        events = self.plan.events if self.plan is not None else ()
-        if honour_blocks:
-            events = (*events, *blocks_to_honour(read_events(self._run), events, step))
-        make = functools.partial(self._launch, step, world, fresh.lading, events)
-        launch, folder = open_attempt(self._run, world, make)
-        if self.plan is not None:  # whoever opened the attempt decided which blocks it honours
-            self.plan = self.plan.with_events([event_from_dict(e) for e in launch.events])
-        if world.rank == 0:
-            enter_attempt(self._run, fresh, launch)
-            record_event(self._run, "attempt", attempt=launch.attempt, step=step, world_size=world.world_size)
-        warm_up()
-        rows = Rows(self.record, planned=self.plan is not None)
-        steps, seconds = self._sync
-        self._writer = Writer(folder, rows, sync_steps=steps, sync_seconds=seconds, part_rows=self._part_rows)
-        self._finalizer = weakref.finalize(self, _close_forgotten, self._writer)  # at the end of the process, too
-        self._world, self.attempt = world, launch.attempt
-        self._last, self._settled, self._open = step - 1, -1, {}
-
-    def _launch(self, step: int, world: World, version: str, events: Sequence[Event], attempt: int) -> Launch:
-        return Launch(
-            attempt=attempt,
-            start_step=step,
-            world_size=world.world_size,
-            token=launch_token(world),
-            plan=self.plan.fingerprint if self.plan else None,
-            events=tuple(event_to_dict(e) for e in events),
-            time=round(time.time(), 3),
-            host=socket.gethostname(),
-            process=process_identity(os.getpid()),
-            lading=version,
+    def _open_attempt(
+        self, step: int, world: World, loaded: Mapping[str, Any] | None, *, honour_blocks: bool = False
+    ) -> None:
+        self._end(CLOSED)
+        opening = Opening(
+            self._run,
+            step,
+            world,
+            self.plan,
+            self._record,
+            self._names,
+            loaded,
+            previous=self._launch,
+            honour_blocks=honour_blocks,
+            fork=self._fork,
+            **self._allow,
         )
+        description, opened = open_attempt_of(opening)
+        if self.plan is not None:  # whoever opened the attempt decided which blocks it honours
+            self.plan = self.plan.with_events([event_from_dict(e) for e in opened.launch.events])
+        warm_up()
+        self._record, self._run_id = description.record, description.run
+        steps, seconds = self._sync
+        self._writer = Writer(
+            opened.folder,
+            opened.begun,
+            Rows(description.record),
+            sync_steps=steps,
+            sync_seconds=seconds,
+            part_rows=self._part_rows,
+        )
+        self._finalizer = weakref.finalize(self, _close_forgotten, self._writer)  # at the end of the process, too
+        self._world, self._launch = world, opened.launch
+        self._last, self._settled, self._open, self._marked = step - 1, -1, {}, set()
 
-    def _record_plan_event(self, event: Event) -> None:
-        record_event(self._run, "plan", attempt=self.attempt, step=event.step, plan_event=event_to_dict(event))
+    def _end(self, end: str) -> None:
+        """Write everything of the open attempt, and say how it ended."""
+        if self._writer is not None:
+            if self._finalizer is not None:
+                self._finalizer.detach()
+            self._writer.close(end)
+            self._complain(insist=True)
 
-    def _note_jump(self, step: int) -> None:
-        if self._world_or_first().rank == 0:
-            fields = {"attempt": self.attempt, "step": step, "from": self._last + 1}
-            self._guarded(functools.partial(record_event, self._run, "jump", **fields))
+    def _note_event(self, step: int, kind: str, fields: Mapping[str, Any]) -> None:
+        if self._writer is not None and (self._world or World.current()).rank == 0:
+            now, said = _now(), dict(fields)
+            self._writer.put(lambda rows: rows.event(step, kind, said, now))
 
-    def _world_or_first(self) -> World:
-        return self._world or World.current()
+    def _note_pending(self, step: int) -> None:
+        """Record which batches wait for their update while a state is taken: a resume will never use them."""
+        pending = [s for s in sorted(self._open) if s < step]
+        if pending or step in self._marked:
+            self._marked.add(step)
+            self._note_event(step, PENDING, {"steps": as_ranges(pending)})
+            self.flush()
 
     def _is_off(self) -> bool:
         if self._closed:
             raise LedgerError(
-                f"the ledger of {self.run_dir} is closed. Open a new Ledger to go on: a new attempt begins."
+                f"the ledger of {self.run_dir} is closed. Open a new Ledger to continue: a new attempt begins."
             )
         return self._broken
 
@@ -344,6 +398,17 @@ def _sync_every(flush_every: int | str) -> tuple[int | None, float | None]:
     return None, float(match.group(1))
 
 
+def _checked_bills(bills: Bill | Iterable[Bill]) -> list[Bill]:
+    several = [bills] if isinstance(bills, Bill) else list(bills) if isinstance(bills, Iterable) else [bills]
+    for bill in several:
+        if not isinstance(bill, Bill):
+            raise LedgerError(
+                f"the ledger was given {type(bill).__name__} for a bill: expected a Bill, or a list of them. "
+                "Commit the bills that loader.with_bills() yields."
+            )
+    return several
+
+
 def _unwritable(run_dir: Path, error: OSError) -> LedgerError:
     return LedgerError(
         f"the ledger in {run_dir} cannot be written: {error.strerror or error}. Make room, or give run_dir= a folder "
@@ -356,8 +421,8 @@ def _now() -> int:
 
 
 def _close_forgotten(writer: Writer) -> None:
-    """Close what a ledger left open that nobody closed."""
-    writer.close()
+    """Close what a ledger left open that was never closed; a process that an exception ended was interrupted."""
+    writer.close(INTERRUPTED if getattr(sys, "last_value", None) is not None else CLOSED)
     error = writer.take_error(insist=True)
     if error is not None:
         warnings.warn(str(error), stacklevel=2)

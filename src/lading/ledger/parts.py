@@ -6,25 +6,32 @@ A part without its line does not exist: its rows are still in the tail.
 
 The files of one rank in one attempt: rows go to the tail, full tails become parts.
 
-add ──▶ tail ──(enough rows)──▶ part-000041.parquet, manifest ──▶ a new, empty tail
+add ──▶ tail ──(enough rows)──▶ part-000041.parquet ──▶ manifest ──▶ begun ──▶ a new, empty tail
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from time import time
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lading.errors import CorruptLedgerError
+from lading.ledger.begun import CLOSED, INTERRUPTED, RUNNING, Begun, write_begun
+from lading.ledger.launch import MOST_STEPS
+from lading.ledger.log import sha256_of_bytes
 from lading.ledger.run_folder import RankFolder
-from lading.ledger.schema import DELIVERED, SCHEMAS, write_table
-from lading.ledger.tail import TABLES, TailWriter
+from lading.ledger.schema import DELIVERED, SCHEMAS, TABLES, write_table
+from lading.ledger.tail import TailWriter, read_tail
+from lading.runtime.fields import Fields, Origin
 from lading.runtime.files import Journal, written_aside
 
 _BLOCK = 1 << 20
+_MOST_ROWS = 1 << 40
 
 
 @dataclass(frozen=True)
@@ -33,7 +40,7 @@ class PartFile:
 
     Attributes:
         file: Its name.
-        table: ``batches`` or ``samples``.
+        table: ``batches``, ``samples`` or ``events``.
         rows: Rows in it.
         first_step: Smallest step in it.
         last_step: Largest step in it.
@@ -62,6 +69,29 @@ class Part:
     files: tuple[PartFile, ...]
 
 
+@dataclass(frozen=True)
+class Manifest:
+    """What a manifest says.
+
+    Attributes:
+        parts: The closed parts, in order.
+        end: How the rank ended, ``closed`` or ``interrupted``; None while it runs, or if it crashed.
+        problems: What is wrong with it, as sentences.
+        torn: Whether its last line was cut off by a crash.
+        lines: Its lines, whole ones only, as bytes.
+    """
+
+    parts: tuple[Part, ...]
+    end: str | None
+    problems: tuple[str, ...]
+    torn: bool
+    lines: tuple[bytes, ...]
+
+    def sha256(self, lines: int) -> str:
+        """Return the SHA-256 of the first lines."""
+        return sha256_of_bytes(b"".join(self.lines[:lines]))
+
+
 def close_part(folder: RankFolder, number: int, tables: Mapping[str, pa.Table]) -> Part:
     """Write tables as the next part of a rank, so that it exists completely or not at all."""
     files = tuple(_write_file(folder, name, number, table) for name, table in tables.items() if len(table))
@@ -69,10 +99,77 @@ def close_part(folder: RankFolder, number: int, tables: Mapping[str, pa.Table]) 
     return Part(number, files)
 
 
-def read_manifest(folder: RankFolder) -> list[Part]:
-    """Return the closed parts of a rank, in order; damaged lines are left out (``verify`` names them)."""
-    lines = Journal(folder.manifest).values()
-    return [Part(line["part"], tuple(PartFile(**file) for file in line["files"])) for line in lines]
+def read_manifest(folder: RankFolder) -> Manifest:
+    """Return the closed parts of a rank, in order, and what is wrong with their manifest."""
+    parts: list[Part] = []
+    end, problems, torn = None, [], False
+    origin = Origin(folder.manifest, CorruptLedgerError)
+    found = Journal(folder.manifest).lines()
+    for line in found:
+        if line.value is None:
+            torn = line.torn and line is found[-1]
+            if not torn:
+                problems.append(f"line {line.number} was altered: its CRC is wrong")
+            continue
+        try:
+            part, ended = _line_from(Fields(line.value, origin, f"line {line.number}"), folder, len(parts))
+        except CorruptLedgerError as error:
+            problems.append(f"line {line.number} does not belong there ({error})")
+            continue
+        if end is not None:
+            problems.append(f"line {line.number} comes after the line that ends it")
+        elif part is not None:
+            parts.append(part)
+        end = end or ended
+    return Manifest(tuple(parts), end, tuple(problems), torn, _whole_lines(folder.manifest))
+
+
+def _whole_lines(path: Path) -> tuple[bytes, ...]:
+    try:
+        return tuple(line for line in path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n"))
+    except OSError:
+        return ()
+
+
+def _line_from(fields: Fields, folder: RankFolder, number: int) -> tuple[Part | None, str | None]:
+    """Return the part of a line, or how the rank ended."""
+    if fields.integer("part", low=0) != number:
+        fields.refuse("part", str(number))
+    if "end" in fields:
+        fields.only("part", "end")
+        return None, fields.text("end", choices=(CLOSED, INTERRUPTED))
+    fields.only("part", "files")
+    files = tuple(_part_file(record, folder, number) for record in fields.records("files", most=len(TABLES)))
+    return Part(number, files), None
+
+
+def _part_file(fields: Fields, folder: RankFolder, number: int) -> PartFile:
+    fields.only(*PartFile.__dataclass_fields__)
+    table = fields.text("table", choices=TABLES)
+    name = folder.part(table, number).name
+    if fields.text("file") != name:
+        fields.refuse("file", name)
+    first = fields.integer("first_step", low=0, high=MOST_STEPS)
+    return PartFile(
+        file=name,
+        table=table,
+        rows=fields.integer("rows", low=1, high=_MOST_ROWS),
+        first_step=first,
+        last_step=fields.integer("last_step", low=first, high=MOST_STEPS),
+        exceptions=fields.integer("exceptions", low=0, high=_MOST_ROWS),
+        undecided=fields.integer("undecided", low=0, high=_MOST_ROWS),
+        size=fields.integer("size", low=1),
+        sha256=fields.hexadecimal("sha256", digits=64),
+    )
+
+
+def recorded_until(folder: RankFolder) -> int | None:
+    """Return the largest step of which a rank recorded a batch."""
+    tail, manifest = read_tail(folder.tail), read_manifest(folder)
+    steps = [file.last_step for part in manifest.parts for file in part.files if file.table == "batches"]
+    if tail.generation is not None and tail.generation >= len(manifest.parts):
+        steps += [pc.max(table["step"]).as_py() for table in tail.tables["batches"] if len(table)]
+    return max(steps, default=None)
 
 
 def sha256_of(path: Path) -> str:
@@ -99,7 +196,7 @@ def _write_file(folder: RankFolder, name: str, number: int, table: pa.Table) -> 
     return PartFile(path.name, name, len(table), ends["min"], ends["max"], exceptions, undecided, size, sha256)
 
 
-PART_ROWS = {"batches": 1 << 16, "samples": 1 << 20}
+PART_ROWS = {"batches": 1 << 16, "samples": 1 << 20, "events": 1 << 16}
 
 
 class RankStore:
@@ -107,23 +204,30 @@ class RankStore:
 
     Args:
         folder: The rank's folder; it must be this process's alone.
+        begun: What the rank said when it was about to open.
         part_rows: Rows of each table at which a part is closed.
     """
 
-    def __init__(self, folder: RankFolder, part_rows: dict[str, int] | None = None) -> None:
+    def __init__(self, folder: RankFolder, begun: Begun, part_rows: dict[str, int] | None = None) -> None:
         self._folder, self._part_rows = folder, {**PART_ROWS, **(part_rows or {})}
         self._held: dict[str, list[pa.Table]] = {name: [] for name in TABLES}
         self._part = 0
         self._retry_at = 0
-        self._tail = TailWriter(folder.tail, self._part)
+        self._is_behind = False
+        self._begun = begun
+        self._tail = TailWriter(folder.tail, self._part, begun.launch)
+        self._note(RUNNING)
 
-    def add(self, name: str, table: pa.Table) -> None:
+    def add(self, tables: Mapping[str, pa.Table]) -> None:
         """Write rows to the tail; all of them or, with an error, none."""
-        self._tail.append(name, table, first_step=table["step"][0].as_py())
-        self._held[name].append(table)
+        self._catch_up()
+        self._tail.append(tables, first_step=min(table["step"][0].as_py() for table in tables.values()))
+        for name, table in tables.items():
+            self._held[name].append(table)
 
     def sync(self) -> None:
         """Wait until everything added is on disk."""
+        self._catch_up()
         self._tail.sync()
 
     def close_full_part(self) -> None:
@@ -132,11 +236,12 @@ class RankStore:
         if sum(rows.values()) >= self._retry_at and any(rows[name] >= self._part_rows[name] for name in TABLES):
             self._close_part()
 
-    def close(self) -> None:
-        """Close the last part and say in the manifest that the rank ended in order."""
+    def close(self, end: str = CLOSED) -> None:
+        """Close the last part and say how the rank ended: ``closed`` or ``interrupted``."""
         if any(self._rows().values()):
             self._close_part()
-        Journal(self._folder.manifest).append({"part": self._part, "files": [], "closed": True})
+        Journal(self._folder.manifest).append({"part": self._part, "end": end})
+        self._note(end)
         self._folder.tail.unlink(missing_ok=True)
 
     def abandon(self) -> None:
@@ -149,19 +254,34 @@ class RankStore:
     def _close_part(self) -> None:
         rows = sum(self._rows().values())
         self._retry_at = 2 * rows  # should it fail, the rows are safe in the tail: do not try at every turn
+        self._catch_up()
         tables = {name: _last_of_each_step(name, held) for name, held in self._held.items() if held}
         close_part(self._folder, self._part, tables)
         self._part += 1
-        self._retry_at = 0
+        self._retry_at, self._is_behind = 0, True
         self._held = {name: [] for name in TABLES}
-        old, self._tail = self._tail, TailWriter(self._folder.tail, self._part)
-        old.close()
+        self._catch_up()
+
+    def _catch_up(self) -> None:
+        """After a part: let ``begun`` know it and begin the next tail; tried again where the disk was full."""
+        if self._is_behind:
+            self._note(RUNNING)
+            old, self._tail = self._tail, TailWriter(self._folder.tail, self._part, self._begun.launch)
+            old.close()
+            self._is_behind = False
+
+    def _note(self, state: str) -> None:
+        lines = _whole_lines(self._folder.manifest)
+        manifest = sha256_of_bytes(b"".join(lines))
+        begun = replace(self._begun, state=state, lines=len(lines), manifest=manifest, time=round(time(), 3))
+        write_begun(self._folder, begun)
+        self._begun = begun
 
 
 def _last_of_each_step(name: str, held: list[pa.Table]) -> pa.Table:
     """Return the rows, of batches only the last of each step: it knows the fate."""
     table = pa.concat_tables(held).combine_chunks()
-    if name == "samples" or not len(table):
+    if name != "batches" or not len(table):
         return table.cast(SCHEMAS[name])
     last = {step: row for row, step in enumerate(table["step"].to_pylist())}
     return table if len(last) == len(table) else table.take(sorted(last.values()))

@@ -3,11 +3,15 @@
 deliver ──▶ open row ──commit──▶ settled row, applied ──▶ tail, part
                      ──skip────▶ settled row, skipped
                      ──flush───▶ written as delivered; written again once it is settled (the later row counts)
+
+A batch is named once, when its fate is known or the rank ends.
 """
 
 from __future__ import annotations
 
 import json
+import math
+import operator
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -16,12 +20,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from lading.errors import LedgerError
 from lading.identity import Bill, digest, total_digest
 from lading.identity.digest import as_signed
 from lading.identity.hashing import fold
-from lading.ledger.schema import BATCHES, DELIVERED, SAMPLES
+from lading.ledger.schema import BATCHES, DELIVERED, EVENTS, SAMPLES
 
-MOST_OPEN = 4096  # batches whose fate is open; a loader whose batches nobody ever commits must not fill the memory
+MOST_OPEN = 4096  # batches whose fate is open; a loader whose batches are never committed must not fill the memory
 
 
 @dataclass
@@ -62,15 +67,16 @@ class Rows:
 
     Args:
         record: ``digest``, ``names`` or ``content``.
-        planned: Whether a plan predicts the names, so that a batch not yet used need not be named.
     """
 
-    def __init__(self, record: str, *, planned: bool) -> None:
-        self._names, self._planned = record != "digest", planned
+    def __init__(self, record: str) -> None:
+        self._names = record != "digest"
         self._open: dict[int, _Open] = {}
         self._rows: list[tuple[Any, ...]] = []
         self._samples: list[_Open] = []
+        self._events: list[tuple[int, str, str, int]] = []
         self._shown: set[int] = set()
+        self.problems: list[str] = []
         self._last = -1
 
     def deliver(self, bill: Bill, time: int, content: NDArray[np.uint64] | None) -> None:
@@ -85,7 +91,7 @@ class Rows:
             self._give_up(next(iter(self._open)))
 
     def _give_up(self, step: int) -> None:
-        """Write a batch as delivered that nobody used for so long."""
+        """Write a batch as delivered that was not used for so long."""
         row = self._open.pop(step)
         if step in self._shown:
             self._shown.remove(step)
@@ -95,8 +101,9 @@ class Rows:
 
     def settle(self, fate: Fate) -> None:
         """Take what became of delivered steps."""
-        loss = None if fate.loss is None else float(fate.loss)
-        metrics = [(name, float(value)) for name, value in fate.metrics.items()] or None
+        loss = self._number("loss", fate.loss)
+        numbers = [(name, self._number(name, value)) for name, value in fate.metrics.items()]
+        metrics = [(name, number) for name, number in numbers if number is not None] or None
         for step in fate.steps:
             row = self._open.pop(step)
             self._shown.discard(step)
@@ -109,16 +116,18 @@ class Rows:
             if step not in self._shown:
                 self._shown.add(step)
                 self._rows.append(_row(row, DELIVERED, row.time, None, None, None, None))
-                if not self._planned:
-                    self._name(row)
+
+    def event(self, step: int, kind: str, fields: Mapping[str, Any], time: int) -> None:
+        """Take something that happened to the order: a change of the plan, a jump, a checkpoint inside an update."""
+        self._events.append((step, kind, json.dumps(fields, separators=(",", ":")), time))
 
     def name_open(self) -> None:
-        """Name the batches that will never be used: nobody will come for them any more."""
+        """Name the batches that will never be used."""
         for row in self._open.values():
             self._name(row)
 
     def take(self) -> dict[str, pa.Table]:
-        """Return the rows collected so far, names first, and forget them."""
+        """Return the rows collected so far by table, and forget them."""
         tables = {}
         if self._samples:
             tables["samples"] = _samples_table(self._samples)
@@ -126,13 +135,57 @@ class Rows:
             columns = zip(*self._rows, strict=True)
             arrays = [pa.array(column, type=f.type) for column, f in zip(columns, BATCHES, strict=True)]
             tables["batches"] = pa.Table.from_arrays(arrays, schema=BATCHES)
-        self._samples, self._rows = [], []
+        if self._events:
+            columns = zip(*self._events, strict=True)
+            arrays = [pa.array(column, type=f.type) for column, f in zip(columns, EVENTS, strict=True)]
+            tables["events"] = pa.Table.from_arrays(arrays, schema=EVENTS)
+        self._samples, self._rows, self._events = [], [], []
         return tables
+
+    def _number(self, name: str, value: Any) -> float | None:
+        try:
+            return None if value is None else float(value.item() if hasattr(value, "item") else value)
+        except Exception as error:  # a tensor on a lost device raises what it likes; the row is kept without it
+            self.problems.append(f"{name} cannot be read as a number ({error}) and is left out of the ledger")
+            return None
 
     def _name(self, row: _Open) -> None:
         if self._names and not row.named:
             row.named = True
             self._samples.append(row)
+
+
+def checked_number(name: str, value: Any) -> Any:
+    """Return a number as a float, a tensor of one number as it is (it is read in the background); refuse the rest."""
+    if value is None or type(value) is float:
+        return value
+    try:
+        if isinstance(value, int | float | np.number | np.bool_):
+            return float(value)
+        is_single = hasattr(value, "__float__") and math.prod(getattr(value, "shape", ())) == 1
+    except (OverflowError, TypeError):
+        is_single = False
+    if not is_single:
+        shown = f"{type(value).__name__}{list(value.shape) if hasattr(value, 'shape') else ''}"
+        raise LedgerError(
+            f"{name} of a commit is {shown}: expected a number, or a tensor of one number. Pass each metric by its own "
+            "name: ledger.commit(bill, loss=loss, lr=lr)."
+        )
+    return value.detach() if hasattr(value, "detach") else value  # do not keep the graph alive
+
+
+def checked_update(update: Any) -> int | None:
+    """Return the number of an update; refuse what is none."""
+    try:
+        number = None if update is None else operator.index(update)
+    except TypeError:
+        number = -1
+    if number is not None and not 0 <= number < 1 << 63:
+        raise LedgerError(
+            f"update of a commit is {update!r}: expected the number of the optimizer update, from 0. "
+            "Leave it out if there is none."
+        )
+    return number
 
 
 def warm_up() -> None:

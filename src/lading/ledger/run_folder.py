@@ -1,15 +1,17 @@
-"""Where everything of a run lies on disk.
+"""Where everything of a run is on disk.
 
     runs/7/
-    ├── run.json                                what the run is: plans, datasets, versions, attempts
-    ├── events.jsonl                            what happened to it as a whole
-    └── ledger/attempt=0002/launch.json         where this life of the run began, with how many ranks
+    ├── run.json                    what the run is: its id, what is recorded, the datasets. Written once
+    ├── plans/<fingerprint>.json    plans, events left out. Written once
+    ├── log/000000.json ...         the run's log: launches and blocks, one record a file; head.json knows the newest
+    └── ledger/attempt=0002/begun/00001.json            rank 1 began, and how it ended
                └── rank=00001/part-000041.parquet       batches; one row a batch
                              samples-000041.parquet     names of samples, where no plan predicts them
+                             events-000041.parquet      changes of the plan, jumps, checkpoints inside an update
                              manifest.jsonl             size and SHA-256 of every closed part
                              tail                       what is not in a part yet
 
-One process writes in a rank's folder, and readers need nobody's permission.
+One process writes in a rank's folder, and readers need no lock.
 """
 
 from __future__ import annotations
@@ -18,10 +20,13 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-LEDGER_VERSION = 1
+LEDGER_VERSION = 2
 
-_ATTEMPT = re.compile(r"attempt=(\d+)$")
-_RANK = re.compile(r"rank=(\d+)$")
+_ATTEMPT = re.compile(r"attempt=(\d{4,9})")
+_RANK = re.compile(r"rank=(\d{5,9})")
+_BEGUN = re.compile(r"(\d{5,9})\.json")
+_RECORD = re.compile(r"(\d{6,9})\.json")
+_PREFIXES = {"batches": "part"}
 
 
 @dataclass(frozen=True)
@@ -31,6 +36,11 @@ class RankFolder:
     path: Path
     attempt: int
     rank: int
+
+    @property
+    def begun(self) -> Path:
+        """The file that says that the rank began, and how it ended."""
+        return self.path.parent / "begun" / f"{self.rank:05d}.json"
 
     @property
     def tail(self) -> Path:
@@ -43,8 +53,8 @@ class RankFolder:
         return self.path / "manifest.jsonl"
 
     def part(self, table: str, number: int) -> Path:
-        """Return the file of a closed part of ``batches`` or ``samples``."""
-        return self.path / f"{'part' if table == 'batches' else table}-{number:06d}.parquet"
+        """Return the file of a closed part of ``batches``, ``samples`` or ``events``."""
+        return self.path / f"{_PREFIXES.get(table, table)}-{number:06d}.parquet"
 
 
 @dataclass(frozen=True)
@@ -59,39 +69,62 @@ class RunFolder:
         return self.path / "run.json"
 
     @property
-    def events(self) -> Path:
-        """What happened to the run as a whole."""
-        return self.path / "events.jsonl"
+    def log(self) -> Path:
+        """The folder of the run's log."""
+        return self.path / "log"
+
+    @property
+    def head(self) -> Path:
+        """The file that knows the newest record of the log."""
+        return self.log / "head.json"
 
     @property
     def ledger(self) -> Path:
         """The folder of all attempts."""
         return self.path / "ledger"
 
+    def plan(self, fingerprint: str) -> Path:
+        """Return the file of a plan."""
+        return self.path / "plans" / f"{fingerprint}.json"
+
+    def record(self, number: int) -> Path:
+        """Return the file of a record of the log."""
+        return self.log / f"{number:06d}.json"
+
     def attempt(self, attempt: int) -> Path:
         """Return the folder of an attempt."""
         return self.ledger / f"attempt={attempt:04d}"
 
-    def launch(self, attempt: int) -> Path:
-        """Return the file that says where an attempt began."""
-        return self.attempt(attempt) / "launch.json"
+    def begun(self, attempt: int) -> Path:
+        """Return the folder in which the ranks of an attempt say that they began."""
+        return self.attempt(attempt) / "begun"
 
     def rank(self, attempt: int, rank: int) -> RankFolder:
         """Return the folder of a rank in an attempt."""
         return RankFolder(self.attempt(attempt) / f"rank={rank:05d}", attempt, rank)
 
+    def records(self) -> list[int]:
+        """Return the numbers of the log's records on disk, in order."""
+        return _numbers(self.log, _RECORD, 6)
+
     def attempts(self) -> list[int]:
         """Return the numbers of the attempts on disk, in order."""
-        return _numbers(self.ledger, _ATTEMPT)
+        return _numbers(self.ledger, _ATTEMPT, 4)
 
     def ranks(self, attempt: int) -> list[RankFolder]:
-        """Return the folders of the ranks of an attempt, in order."""
-        return [self.rank(attempt, rank) for rank in _numbers(self.attempt(attempt), _RANK)]
+        """Return the ranks of an attempt that have a folder or said that they began, in order."""
+        folders = _numbers(self.attempt(attempt), _RANK, 5)
+        return [self.rank(attempt, rank) for rank in sorted({*folders, *_numbers(self.begun(attempt), _BEGUN, 5)})]
+
+    def claims(self, attempt: int) -> list[Path]:
+        """Return what processes left that claimed an attempt and died before they began."""
+        return sorted(self.begun(attempt).glob("claim-*.json"))
 
 
-def _numbers(folder: Path, pattern: re.Pattern[str]) -> list[int]:
+def _numbers(folder: Path, pattern: re.Pattern[str], digits: int) -> list[int]:
     try:
-        matches = [pattern.match(child.name) for child in folder.iterdir()]
+        matches = [pattern.fullmatch(child.name) for child in folder.iterdir()]
     except (FileNotFoundError, NotADirectoryError):
         return []
-    return sorted(int(match.group(1)) for match in matches if match)
+    texts = [match.group(1) for match in matches if match]
+    return sorted(int(text) for text in texts if text == f"{int(text):0{digits}d}")

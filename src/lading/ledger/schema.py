@@ -1,7 +1,8 @@
-"""The two tables of a ledger, and how few bytes a row takes.
+"""The three tables of a ledger, and how few bytes a row takes.
 
     batches   one row a rank and batch: 8 bytes of digest, 3 to 4 of loss, 1 to 2 of time, the rest next to nothing
     samples   one row a sample, where no plan predicts it: 3.5 bytes of shuffled index, little else
+    events    one row a change of the plan, jump, or checkpoint inside an update; rank 0's alone
 
 Columns that rise evenly are stored as differences, columns of few values as
 runs. Frozen by golden files: a change here is a new ``LEDGER_VERSION``.
@@ -14,7 +15,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-APPLIED, DELIVERED, SKIPPED, ROLLED_BACK = "applied", "delivered", "skipped", "rolled back"
+APPLIED, DELIVERED, SKIPPED = "applied", "delivered", "skipped"
+ROLLED_BACK, LEFT_BEHIND = "rolled back", "left behind"  # worked out by readers, never stored
+PENDING_REASON = "pending at the checkpoint"
 
 BATCHES = pa.schema(
     [
@@ -45,25 +48,36 @@ SAMPLES = pa.schema(
     ]
 )
 
-SCHEMAS = {"batches": BATCHES, "samples": SAMPLES}
+EVENTS = pa.schema(
+    [
+        ("step", pa.int64()),
+        ("kind", pa.string()),
+        ("event", pa.string()),
+        ("time", pa.timestamp("ms", tz="UTC")),
+    ]
+)
+
+SCHEMAS = {"batches": BATCHES, "samples": SAMPLES, "events": EVENTS}
+TABLES = tuple(SCHEMAS)
 
 _RISING = {
     "batches": ("step", "update", "epoch", "chunk", "position", "samples", "time"),
     "samples": ("step", "slot", "index"),
+    "events": ("step", "time"),
 }
-_FEW_VALUES = {"batches": ["fate", "reason"], "samples": ["dataset"]}
-_GROUP_ROWS = {"batches": 1 << 14, "samples": 1 << 18}
+_FEW_VALUES = {"batches": ["fate", "reason"], "samples": ["dataset"], "events": ["kind"]}
+_GROUP_ROWS = {"batches": 1 << 14, "samples": 1 << 18, "events": 1 << 14}
 
 
 def write_table(table: pa.Table, name: str, where: Any) -> None:
-    """Write ``batches`` or ``samples`` as Parquet."""
+    """Write a table as Parquet."""
     pq.write_table(
         table,
         where,
         compression="zstd",
         use_dictionary=_FEW_VALUES[name],
         column_encoding=dict.fromkeys(_RISING[name], "DELTA_BINARY_PACKED"),
-        # Statistics only where somebody prunes by them: shuffled columns span everything anyway.
+        # Statistics only where readers prune by them: shuffled columns span everything anyway.
         write_statistics=["step"],
         row_group_size=_GROUP_ROWS[name],
         write_page_checksum=True,

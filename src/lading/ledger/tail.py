@@ -1,12 +1,14 @@
 """The tail: rows that are on disk but not in a closed part yet.
 
-    header    generation · bytes written · bytes synced · CRC        rewritten in place after every append
-    record    mark · table · first step · length · CRC of the rows · CRC of this line · rows as an Arrow stream
+    header    mark · generation · launch · CRC                       written once
+    lengths   turn · bytes written · bytes synced · CRC              two places, used in turn after every append
+    record    mark · number · first step · three lengths · CRC · chained CRC · CRC of this line · rows as Arrow streams
     record    ...
 
-A record that a crash cut off fails its CRC and is left out. The header knows
-how long the file once was, so a tail that somebody cut is told apart from one
-that was never finished. The generation is the number of the part the tail
+A record holds rows of all tables, so that names and batches are there together
+or not at all. One that a crash cut off fails its CRC and is left out. Records
+are numbered and each chained CRC continues the one before: one that is gone,
+doubled or moved shows. The generation is the number of the part that the tail
 will become: a tail whose part is closed already is stale.
 """
 
@@ -15,19 +17,26 @@ from __future__ import annotations
 import os
 import struct
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
 
+from lading.errors import LedgerError
+from lading.ledger.schema import SCHEMAS, TABLES
 from lading.runtime.files import sync_folder
 
-MAGIC = b"LADTAIL1"
-HEADER_BYTES = 64
-_HEADER = struct.Struct("<8sQQQI")
+MAGIC = b"LADTAIL2"
+HEADER_BYTES = 128
+_STATIC = struct.Struct("<8sQ32s12x")
+_LENGTHS = struct.Struct("<QQQ")
+_LENGTHS_AT = (64, 96)
+_CRC = struct.Struct("<I")
 _MARK = b"LREC"
-_RECORD = struct.Struct("<4sBqIII")
-TABLES = ("batches", "samples")
+_RECORD = struct.Struct("<4sQq3I")
+_SUMS = struct.Struct("<III")
+_RECORD_BYTES = _RECORD.size + _SUMS.size
 
 
 class TailWriter:
@@ -36,15 +45,20 @@ class TailWriter:
     Args:
         path: The file. What was there is replaced when this tail is ready.
         generation: Number of the part that the tail will become.
+        launch: SHA-256 of the attempt's launch record.
     """
 
-    def __init__(self, path: Path, generation: int) -> None:
+    def __init__(self, path: Path, generation: int, launch: str) -> None:
         self.path, self.generation = path, generation
         self.size = self._synced = HEADER_BYTES
+        static = _STATIC.pack(MAGIC, generation, bytes.fromhex(launch))
+        self._static_crc = self._chain = zlib.crc32(static)
+        self._turn = self._records = 0
         aside = path.with_name(f".tail.{os.getpid()}.tmp")
         self._file = os.open(aside, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
         try:
-            self._write_header()
+            _write_all(self._file, (static + _CRC.pack(self._static_crc)).ljust(HEADER_BYTES, b"\0"), 0)
+            self._write_lengths()
             os.fsync(self._file)
             os.replace(aside, path)
         except OSError:
@@ -53,37 +67,55 @@ class TailWriter:
             raise
         sync_folder(path.parent)
 
-    def append(self, name: str, table: pa.Table, *, first_step: int) -> None:
+    def append(self, tables: Mapping[str, pa.Table], *, first_step: int) -> None:
         """Add a record of rows; all of it or, on a full disk, nothing."""
-        payload = _to_stream(table)
-        head = _RECORD.pack(_MARK, TABLES.index(name), first_step, len(payload), zlib.crc32(payload), 0)[:-4]
-        record = head + struct.pack("<I", zlib.crc32(head)) + payload
+        streams = [_to_stream(tables[name]) if name in tables else b"" for name in TABLES]
+        head = _RECORD.pack(_MARK, self._records, first_step, *map(len, streams))
+        own = zlib.crc32(b"".join(streams), zlib.crc32(head))
+        chain = zlib.crc32(_CRC.pack(own), self._chain)
+        sums = struct.pack("<II", own, chain)
+        record = b"".join([head, sums, _CRC.pack(zlib.crc32(head + sums)), *streams])
         before = self.size
         try:
             _write_all(self._file, record, before)
             self.size += len(record)
-            self._write_header()
+            self._write_lengths()
         except OSError:
             self.size = before
             os.ftruncate(self._file, before)
             raise
+        self._records, self._chain = self._records + 1, chain
 
     def sync(self) -> None:
-        """Wait until everything appended is on disk."""
+        """Wait until everything appended is on disk, under the name that readers look for."""
+        self._check_place()
         if self._synced == self.size:
             return
         os.fsync(self._file)
         self._synced = self.size
-        self._write_header()
+        self._write_lengths()
 
     def close(self) -> None:
         """Let go of the file."""
         os.close(self._file)
 
-    def _write_header(self) -> None:
-        fields = _HEADER.pack(MAGIC, self.generation, self.size, self._synced, 0)[:-4]
-        header = fields + struct.pack("<I", zlib.crc32(fields))
-        _write_all(self._file, header.ljust(HEADER_BYTES, b"\0"), 0)
+    def _check_place(self) -> None:
+        try:
+            here = os.path.samestat(os.stat(self.path), os.fstat(self._file))
+        except FileNotFoundError:
+            here = False
+        if not here:
+            raise LedgerError(
+                f"{self.path} was deleted or replaced while the run was writing it: what was recorded since part "
+                f"{self.generation} was begun is lost. Stop the run, restore the folder or give the run a new one, and "
+                "resume from a checkpoint before that."
+            )
+
+    def _write_lengths(self) -> None:
+        fields = _LENGTHS.pack(self._turn, self.size, self._synced)
+        place = _LENGTHS_AT[self._turn % 2]
+        _write_all(self._file, fields + _CRC.pack(zlib.crc32(fields, self._static_crc)), place)
+        self._turn += 1
 
 
 @dataclass
@@ -93,18 +125,24 @@ class Tail:
     Attributes:
         present: Whether there was a file when it was read.
         generation: Number of the part it will become; None where the header is damaged.
-        tables: The good records of each table, in order.
+        launch: SHA-256 of the launch record it belongs to; "" where the header is damaged.
+        tables: The good rows of each table, in order.
+        records: Number of good records.
         missing: Bytes that were written once and are gone.
         unsynced: Whether all the missing bytes may never have reached the disk (written, but not synced).
-        damaged: (offset, first step or None) of records whose bytes changed.
+        damaged: (offset, first step or None) of records whose bytes changed, or that are not where they belong.
+        torn: Whether one of the two places of the lengths cannot be read: a crash, or a change that hides nothing.
     """
 
     present: bool = False
     generation: int | None = None
+    launch: str = ""
     tables: dict[str, list[pa.Table]] = field(default_factory=lambda: {name: [] for name in TABLES})
+    records: int = 0
     missing: int = 0
     unsynced: bool = False
     damaged: list[tuple[int, int | None]] = field(default_factory=list)
+    torn: bool = False
 
 
 def read_tail(path: Path) -> Tail:
@@ -112,38 +150,95 @@ def read_tail(path: Path) -> Tail:
     tail = Tail()
     try:
         content = path.read_bytes()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
+        return tail
+    except OSError:
+        tail.present = True
+        tail.damaged.append((0, None))
         return tail
     tail.present = True
-    written = synced = 0
-    head = content[: _HEADER.size]
-    if len(head) == _HEADER.size and zlib.crc32(head[:-4]) == _HEADER.unpack(head)[4] and head.startswith(MAGIC):
-        _, tail.generation, written, synced, _ = _HEADER.unpack(head)
-    else:
-        tail.damaged.append((0, None))
+    chain = _read_static(content, tail)
+    written, synced = _read_lengths(content, chain, tail)
     tail.missing = max(0, written - len(content))
     tail.unsynced = tail.missing > 0 and len(content) >= synced
-    _read_records(content, written, tail)
+    _read_records(content, written, chain, tail)
     return tail
 
 
-def _read_records(content: bytes, written: int, tail: Tail) -> None:
-    offset = HEADER_BYTES
-    while offset + _RECORD.size <= len(content):
-        mark, number, first_step, length, crc, head_crc = _RECORD.unpack_from(content, offset)
-        start = offset + _RECORD.size
-        if mark != _MARK or zlib.crc32(content[offset : start - 4]) != head_crc:
+def _read_static(content: bytes, tail: Tail) -> int | None:
+    head, end = content[: _STATIC.size], _STATIC.size + _CRC.size
+    crc = zlib.crc32(head)
+    padding = content[end : _LENGTHS_AT[0]].strip(b"\0")
+    if len(content) < HEADER_BYTES or head[:8] != MAGIC or head[-12:].strip(b"\0") or padding:
+        tail.damaged.append((0, None))
+        return None
+    if _CRC.unpack(content[_STATIC.size : end])[0] != crc:
+        tail.damaged.append((0, None))
+        return None
+    _, tail.generation, launch = _STATIC.unpack(head)
+    tail.launch = launch.hex()
+    return crc
+
+
+def _read_lengths(content: bytes, static_crc: int | None, tail: Tail) -> tuple[int, int]:
+    """Return the bytes written and synced, as the newer of the two readable places has them."""
+    found = []
+    for place in _LENGTHS_AT:
+        block = content[place : place + 32]
+        fields, crc = block[: _LENGTHS.size], block[_LENGTHS.size : _LENGTHS.size + _CRC.size]
+        if static_crc is not None and len(block) == 32 and crc == _CRC.pack(zlib.crc32(fields, static_crc)):
+            found.append(_LENGTHS.unpack(fields))
+        elif block.strip(b"\0"):
+            tail.torn = True
+        if block[_LENGTHS.size + _CRC.size :].strip(b"\0"):
+            tail.torn = True
+    if not found:
+        if static_crc is not None:
+            tail.damaged.append((_LENGTHS_AT[0], None))
+        return len(content), HEADER_BYTES
+    _, written, synced = max(found)
+    return written, synced
+
+
+def _read_records(content: bytes, written: int, chain: int | None, tail: Tail) -> None:
+    offset, number = HEADER_BYTES, 0
+    while offset + _RECORD_BYTES <= len(content):
+        start = offset + _RECORD_BYTES
+        head, sums = content[offset : offset + _RECORD.size], content[offset + _RECORD.size : start]
+        mark, found, first_step, *lengths = _RECORD.unpack(head)
+        own, linked, line = _SUMS.unpack(sums)
+        if mark != _MARK or zlib.crc32(head + sums[:8]) != line:
             if offset < written:
                 tail.damaged.append((offset, None))
-            found = content.find(_MARK, offset + 1)
-            offset = found if found > 0 else len(content)
+            place = content.find(_MARK, offset + 1)
+            offset, chain, number = (place if place > 0 else len(content)), None, -1
             continue
-        payload = content[start : start + length]
-        if zlib.crc32(payload) == crc:
-            tail.tables[TABLES[number]].append(_from_stream(payload))
-        elif start + length <= len(content) and offset < written:
+        stop = start + sum(lengths)
+        whole = stop <= len(content)
+        body = content[start:stop]
+        if number >= 0 and (found != number or (chain is not None and zlib.crc32(_CRC.pack(own), chain) != linked)):
+            tail.damaged.append((offset, first_step))  # whole as it may be, it is not the record that belongs here
+        elif whole and (zlib.crc32(body, zlib.crc32(head)) != own or not _take(body, lengths, tail)):
             tail.damaged.append((offset, first_step))
-        offset = start + length
+        offset, chain, number = stop, linked, found + 1
+    if len(content) >= HEADER_BYTES and HEADER_BYTES <= offset < written <= len(content):
+        tail.damaged.append((offset, None))
+
+
+def _take(body: bytes, lengths: list[int], tail: Tail) -> bool:
+    """Add the rows of a record; return False where they are not what a ledger writes."""
+    tables, start = {}, 0
+    for name, length in zip(TABLES, lengths, strict=True):
+        if length:
+            try:
+                tables[name] = _from_stream(body[start : start + length]).cast(SCHEMAS[name])
+            except (pa.ArrowException, OSError, ValueError, TypeError):
+                return False
+        start += length
+    for name, table in tables.items():
+        tail.tables[name].append(table)
+    tail.records += 1
+    return True
 
 
 def _write_all(file: int, content: bytes, offset: int) -> None:
@@ -157,8 +252,7 @@ def _to_stream(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as stream:
         stream.write_table(table)
-    found: bytes = sink.getvalue().to_pybytes()
-    return found
+    return bytes(sink.getvalue().to_pybytes())
 
 
 def _from_stream(payload: bytes) -> pa.Table:

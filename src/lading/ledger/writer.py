@@ -1,4 +1,4 @@
-"""The background writer: training hands over bills and fates, a thread does the rest.
+"""The background writer: training passes bills and fates on, a thread does the rest.
 
     training     deliver, commit, skip ──▶ queue (bounded) ──▶ thread: digest, rows, tail, parts
                  flush ──────────────────▶ waits until all of it is synced
@@ -18,6 +18,7 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from lading.errors import LedgerError
+from lading.ledger.begun import CLOSED, Begun
 from lading.ledger.parts import RankStore
 from lading.ledger.rows import Rows
 from lading.ledger.run_folder import RankFolder
@@ -34,6 +35,7 @@ class Writer:
 
     Args:
         folder: The rank's folder.
+        begun: What the rank said when it was about to open.
         rows: Makes rows of bills and fates; only the thread uses it from now on.
         sync_steps: Sync after this many items, or None.
         sync_seconds: Sync after this much time, or None.
@@ -43,21 +45,22 @@ class Writer:
     def __init__(
         self,
         folder: RankFolder,
+        begun: Begun,
         rows: Rows,
         *,
         sync_steps: int | None,
         sync_seconds: float | None,
         part_rows: dict[str, int] | None = None,
     ) -> None:
-        self._store, self._rows, self._folder = RankStore(folder, part_rows), rows, folder
+        self._store, self._rows, self._folder = RankStore(folder, begun, part_rows), rows, folder
         self._sync_steps, self._sync_seconds = sync_steps, sync_seconds
         self._queue: deque[tuple[int, Callable[[Rows], None]]] = deque()
         self._put_samples = self._taken_samples = 0
         self._wake, self._room = threading.Event(), threading.Event()
         self._turn_done = threading.Condition()
         self._asked = self._answered = 0
-        self._closing = False
-        self._unsaved: deque[tuple[str, pa.Table]] = deque()
+        self._closing, self._end = False, CLOSED
+        self._unsaved: deque[dict[str, pa.Table]] = deque()
         self._since_sync, self._synced_at = 0, time.monotonic()
         self._fault: LedgerError | None = None
         self._disk_fault: LedgerError | None = None
@@ -69,7 +72,7 @@ class Writer:
 
     @property
     def has_news(self) -> bool:
-        """Whether something could not be written and nobody was told yet."""
+        """Whether something could not be written and was not reported yet."""
         return self._fault is not None or (self._disk_fault is not None and not self._told)
 
     def take_error(self, *, insist: bool = False) -> LedgerError | None:
@@ -81,7 +84,7 @@ class Writer:
         return fault
 
     def put(self, item: Callable[[Rows], None], samples: int = 0) -> None:
-        """Hand over work about so many samples; waits only where the thread is far behind."""
+        """Pass on work about so many samples; waits only where the thread is far behind."""
         self._put_samples += samples
         self._queue.append((samples, item))
         while self._is_full() and self._thread.is_alive():
@@ -93,7 +96,7 @@ class Writer:
         return len(self._queue) > _QUEUE_ITEMS or self._put_samples - self._taken_samples > _QUEUE_SAMPLES
 
     def flush(self) -> None:
-        """Wait until everything handed over is on disk, or could not be written (see ``take_error``)."""
+        """Wait until everything passed on is on disk, or could not be written (see ``take_error``)."""
         if os.getpid() != self._pid:
             raise LedgerError(
                 "this ledger was opened in another process: a forked worker cannot write to it. "
@@ -106,11 +109,11 @@ class Writer:
             while self._answered < mine and self._thread.is_alive():
                 self._turn_done.wait(1.0)
 
-    def close(self) -> None:
-        """Write everything, close the last part, end the thread."""
+    def close(self, end: str = CLOSED) -> None:
+        """Write everything, close the last part, say how it ended (``closed`` or ``interrupted``), end the thread."""
         if os.getpid() != self._pid or self._closing:
             return
-        self._closing = True
+        self._closing, self._end = True, end
         self.flush()
         self._thread.join()
 
@@ -125,7 +128,7 @@ class Writer:
             except OSError as error:
                 self._disk_fault = _explained(error, self._folder)
                 self._give_up_some()
-            except Exception as error:  # whatever it is, training must hear of it and nobody may wait for ever
+            except Exception as error:  # whatever it is, training must hear of it and must not wait for ever
                 self._fault = _explained(error, self._folder)
             with self._turn_done:
                 self._answered = asked
@@ -136,7 +139,7 @@ class Writer:
 
     def _turn(self, *, flush: bool, closing: bool) -> None:
         while self._take_some():  # in portions, so that the rows in memory stay few however far behind we are
-            self._unsaved.extend(self._rows.take().items())
+            self._take_rows()
             self._save()
             self._store.close_full_part()
         due = flush or self._due()
@@ -144,15 +147,23 @@ class Writer:
             self._rows.show_open()
         if closing:
             self._rows.name_open()
-        self._unsaved.extend(self._rows.take().items())
+        self._take_rows()
         self._save()
         if due:
             self._store.sync()
             self._since_sync, self._synced_at = 0, time.monotonic()
         if closing:
-            self._store.close()
+            self._store.close(self._end)
         else:
             self._store.close_full_part()
+
+    def _take_rows(self) -> None:
+        if self._rows.problems:
+            self._fault = LedgerError(f"{self._rows.problems[0]}. Commit numbers, or tensors of one number.")
+            self._rows.problems.clear()
+        tables = self._rows.take()
+        if tables:
+            self._unsaved.append(tables)
 
     def _take_some(self) -> bool:
         """Work on a portion of the queue; say whether there is more."""
@@ -175,20 +186,25 @@ class Writer:
 
     def _give_up_some(self) -> None:
         """Drop the oldest rows that could not be written, where they no longer fit the memory set aside."""
-        while len(self._unsaved) > 1 and sum(table.nbytes for _, table in self._unsaved) > self.unsaved_bytes:
-            name, table = self._unsaved.popleft()
-            self.lost_rows += len(table)
+        while len(self._unsaved) > 1 and sum(map(_bytes_of, self._unsaved)) > self.unsaved_bytes:
+            tables = self._unsaved.popleft()
+            self.lost_rows += sum(map(len, tables.values()))
+            last = max(table["step"][-1].as_py() for table in tables.values())
             self._fault = LedgerError(
                 f"{self.lost_rows} rows of the ledger in {self._folder.path} are lost: it could not be written for so "
-                f"long that they no longer fit the memory set aside (last lost: {name} up to step "
-                f"{table['step'][-1].as_py()}). `lading verify` will name the gap."
+                f"long that they no longer fit the memory set aside (last lost: step {last}). `lading verify` will "
+                "name the gap."
             )
 
     def _save(self) -> None:
         while self._unsaved:
-            self._store.add(*self._unsaved[0])
+            self._store.add(self._unsaved[0])
             self._unsaved.popleft()
         self._disk_fault, self._told = None, False  # whatever was wrong with the disk, nothing was lost
+
+
+def _bytes_of(tables: dict[str, pa.Table]) -> int:
+    return sum(int(table.nbytes) for table in tables.values())
 
 
 def _explained(error: Exception, folder: RankFolder) -> LedgerError:

@@ -56,8 +56,13 @@ def make_state(
         "summary": json.dumps(summary(plan), separators=(",", ":")),
         "events": json.dumps([event_to_dict(e) for e in plan.events], separators=(",", ":")),
         "policy": json.dumps(policy or {}, separators=(",", ":")),
-        **{key: (mark or NO_MARK)[key] for key in NO_MARK},
+        **marked(mark),
     }
+
+
+def marked(mark: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the keys of a state that name the attempt it is taken in."""
+    return {key: (mark or NO_MARK)[key] for key in NO_MARK}
 
 
 def loaded_mark(state: Mapping[str, Any]) -> dict[str, Any]:

@@ -38,6 +38,8 @@ from numpy.typing import NDArray
 from lading.errors import ResumeError
 from lading.identity import Bill, World, fingerprint
 from lading.ledger.ledger import Ledger
+from lading.loader.state import loaded_mark, marked
+from lading.loader.trackers import Trackers
 from lading.observe.dataloader import described, order_of, pass_length, told_epoch
 from lading.observe.names import RowNames, dataset_names
 from lading.observe.recording import RecordedPass, Recording
@@ -119,6 +121,7 @@ class TrackedLoader:
         self._bills = ObservedBills(self._source, dataloader.batch_size, self.names)
         self._standing = Standing()
         self._is_resumed = False
+        self._loaded: dict[str, Any] | None = None  # the state loaded last, until its first batch is yielded
         # A mark, not the pass itself: a cycle would keep a pass's workers alive until the garbage collector comes.
         self._newest: object = None
         self._pass_length: int | None = None
@@ -190,7 +193,8 @@ class TrackedLoader:
             tracker.flush()
         if self._standing.batch == 0 and not self._is_resumed:
             self._note_start()
-        return self._standing.to_state(self._source)
+        mark = Trackers(self._trackers()).mark(self.step)
+        return {**self._standing.to_state(self._source), **marked(mark or self._loaded)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where a state was taken: the next pass draws its order again and leaves out what was handed out.
@@ -207,7 +211,7 @@ class TrackedLoader:
                 "it cannot be entered in the middle without reading it from the start. Resume at the end of an "
                 "epoch, use lading.TaggedIterableDataset(...).starting_at(batch), or a map-style dataset."
             )
-        self._standing, self._is_resumed = standing, True
+        self._standing, self._is_resumed, self._loaded = standing, True, loaded_mark(state)
         self._newest = self.last_bill = None  # what was handed out since then is rolled back
 
     def _start(self, *, with_bills: bool) -> TrackedPass:
@@ -271,6 +275,10 @@ class TrackedLoader:
             self._standing.note(names.datasets, names.indices)
             if self._standing.batch == self._pass_length:
                 self._standing.next_pass()  # frameworks never ask for the StopIteration
+        if self._loaded is not None:
+            for ledger in (tracker for tracker in self._trackers() if isinstance(tracker, Ledger)):
+                ledger.begin(bill.step, world=self.world, loaded=self._loaded)
+            self._loaded = None
         for tracker in self._trackers():
             tracker.update(bill)
         return bill

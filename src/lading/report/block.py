@@ -10,9 +10,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from lading.errors import ConfigError
+from lading.errors import ConfigError, LedgerError
 from lading.identity import SampleId
-from lading.ledger.description import blocked_by_hand, record_event
+from lading.ledger.log import read_log, repeat_until_first
+from lading.ledger.opening import blocked_by_hand
 from lading.order.substitute import part_substitute
 
 if TYPE_CHECKING:
@@ -28,15 +29,29 @@ def block(run: Run, specs: list[str], reason: str = "") -> list[SampleId]:
             "this run has no plan: nothing decides what comes instead of a blocked sample. Take the samples out of the "
             "dataset, or train from a Lading loader."
         )
-    known = blocked_by_hand(run.evidence.events)
+    known = blocked_by_hand(run.evidence.log.blocks)
     wanted = [sample for spec in specs for sample in samples_of(run, spec)]
     new = [s for s in dict.fromkeys(wanted) if s not in known]
     for dataset in {s.dataset for s in new}:
         blocked = {s.index for s in [*known, *new] if s.dataset == dataset}
         part_substitute(run.plan.parts.part(dataset), run.plan.seed, next(iter(blocked)), blocked)  # one must be left
     if new:
-        record_event(run.evidence.run, "block", samples=[list(s) for s in new], reason=reason)
+        _record(run, new, reason)
     return new
+
+
+def _record(run: Run, samples: list[SampleId], reason: str) -> None:
+    folder, sha256 = run.evidence.run, run.evidence.description.sha256
+    fields = {"samples": [list(sample) for sample in samples], "reason": reason}
+    try:
+        repeat_until_first(folder, lambda: read_log(folder, sha256), "block", fields)
+    except LedgerError:
+        raise
+    except OSError as error:
+        raise LedgerError(
+            f"{folder.log} cannot be written: {error.strerror or error}. Nothing is blocked. Make the folder writable, "
+            "or block the samples where the run is written."
+        ) from error
 
 
 def samples_of(run: Run, spec: str) -> list[SampleId]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lading.report.table import Table
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from lading.report.run import Run
 
 _LISTED = 20
+_USE_BITS = 48  # a step that was used twice is compared use by use
 
 
 @dataclass(frozen=True)
@@ -60,10 +62,10 @@ def compare(left: Run, right: Run) -> Comparison:
         differs = mine["content"][a] != other["content"][b]
         kind = "content" if differs.any() else None
     if kind is not None:
-        first: int | None = int(common[np.argmax(differs)])
+        first: int | None = int(common[np.argmax(differs)]) % (1 << _USE_BITS)
     else:
         lone = np.setxor1d(mine["step"], other["step"])
-        first, kind = (int(lone[0]), "length") if len(lone) else (None, None)
+        first, kind = (int(lone[0]) % (1 << _USE_BITS), "length") if len(lone) else (None, None)
     plans = (left.plan, right.plan)
     return Comparison(
         equal=kind is None,
@@ -82,12 +84,21 @@ def _columns(history: Table) -> dict[str, Any]:
     table = history.arrow
     content = table["content"]
     return {
-        "step": table["step"].to_numpy(),
+        "step": table["step"].to_numpy() + (_uses(table["step"].to_numpy()) << _USE_BITS),
         "digest": table["digest"].to_numpy(),
         "applied": np.array([fate == "applied" for fate in table["fate"].to_pylist()], dtype=bool),
         "has_content": len(table) > 0 and content.null_count == 0,
         "content": content.fill_null(0).to_numpy(),
     }
+
+
+def _uses(steps: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return how often each step was used before, in order of use."""
+    order = np.argsort(steps, kind="stable")
+    first = np.flatnonzero(np.diff(steps[order], prepend=-1))
+    uses = np.empty(len(steps), dtype=np.int64)
+    uses[order] = np.arange(len(steps)) - np.repeat(first, np.diff(first, append=len(steps)))
+    return uses
 
 
 def _total(columns: dict[str, Any]) -> str:

@@ -1,15 +1,13 @@
 """The evidence of a run: which files hold it, which attempt owns which steps.
 
-A snapshot: it reads tails first and manifests after them, so a part that the
-writer closes in between is seen once, and nobody has to wait for anybody.
-Files that are missing or have the wrong size are left out and named.
+``lading.report.snapshot`` takes it. Files that are missing, altered or not where
+they belong are left out and named.
 """
 
 from __future__ import annotations
 
 import functools
-import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,16 +16,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lading.errors import CorruptLedgerError
-from lading.ledger.attempts import Launch, Span, lineage, read_launch
-from lading.ledger.description import Description, plan_events_of, read_description, read_events
-from lading.ledger.parts import PartFile, read_manifest
+from lading.errors import CorruptLedgerError, LadingError
+from lading.ledger.begun import Begun
+from lading.ledger.description import Description, read_plan
+from lading.ledger.events import EventRow, event_rows
+from lading.ledger.launch import Launch
+from lading.ledger.lineage import Span, lineage, pending_of, root_of
+from lading.ledger.log import Log
+from lading.ledger.parts import Manifest, PartFile
 from lading.ledger.run_folder import RankFolder, RunFolder
 from lading.ledger.schema import DELIVERED, SCHEMAS
-from lading.ledger.tail import Tail, read_tail
-from lading.order.event import event_from_dict
+from lading.ledger.tail import Tail
+from lading.order.event import Event, event_from_dict
 from lading.order.plan import Plan
-from lading.runtime.files import Journal
+from lading.runtime.fields import Fields, Items, Origin
 
 
 @dataclass(frozen=True)
@@ -50,19 +52,38 @@ class RankEvidence:
     """What one rank left in one attempt."""
 
     folder: RankFolder
+    begun: Begun | None
     tail: Tail
-    files: tuple[PartFile, ...]
-    parts: int
-    closed: bool
+    manifest: Manifest
+
+    @functools.cached_property
+    def files(self) -> tuple[PartFile, ...]:
+        """The closed files, as the manifest knows them."""
+        return tuple(file for part in self.manifest.parts for file in part.files)
+
+    @property
+    def parts(self) -> int:
+        """Number of closed parts."""
+        return len(self.manifest.parts)
+
+    @property
+    def closed(self) -> bool:
+        """Whether the rank ended in order, or was interrupted and could close its files."""
+        return self.begun is not None and self.begun.has_ended
+
+    @property
+    def has_live_tail(self) -> bool:
+        """Whether the tail holds rows that are in no part."""
+        return not self.closed and (self.tail.generation is None or self.tail.generation >= self.parts)
 
     def tail_table(self, name: str) -> pa.Table:
         """Return the rows of the tail that are in no part."""
-        tables = self.tail.tables[name] if self.tail.generation is None or self.tail.generation >= self.parts else []
+        tables = self.tail.tables[name] if self.has_live_tail else []
         return pa.concat_tables([SCHEMAS[name].empty_table(), *tables])
 
     def last_step(self) -> int | None:
-        """Return the largest step the rank recorded."""
-        steps = [file.last_step for file in self.files]
+        """Return the largest step of which the rank recorded a batch."""
+        steps = [file.last_step for file in self.files if file.table == "batches"]
         tail = self.tail_table("batches")["step"]
         steps += [int(np.max(tail.to_numpy()))] if len(tail) else []
         return max(steps, default=None)
@@ -79,6 +100,7 @@ class AttemptEvidence:
 
     launch: Launch
     ranks: tuple[RankEvidence, ...]
+    is_damaged: bool = False
 
     @property
     def number(self) -> int:
@@ -87,10 +109,10 @@ class AttemptEvidence:
 
     @property
     def is_void(self) -> bool:
-        """Whether nobody left a row: then nothing was rolled back either."""
-        return all(rank.is_empty for rank in self.ranks)
+        """Whether it recorded nothing, and nothing that it recorded is lost."""
+        return not self.is_damaged and all(rank.is_empty for rank in self.ranks)
 
-    @property
+    @functools.cached_property
     def last_step(self) -> int | None:
         """The largest step that any rank recorded."""
         return max((s for s in (rank.last_step() for rank in self.ranks) if s is not None), default=None)
@@ -98,18 +120,65 @@ class AttemptEvidence:
 
 @dataclass
 class Evidence:
-    """Everything a run left on disk, without the rows themselves."""
+    """Everything a run left on disk, without the rows themselves, as seen from one leaf of its tree of attempts.
+
+    Attributes:
+        run: Where it is.
+        description: What it is.
+        log: Its log.
+        attempts: What each attempt left.
+        leaf: The attempt whose history is asked for: the newest with a row, unless another was chosen.
+        damage: Files that cannot be used.
+    """
 
     run: RunFolder
     description: Description
-    events: list[dict[str, Any]]
+    log: Log
     attempts: dict[int, AttemptEvidence]
+    leaf: int | None
     damage: list[Damage] = field(default_factory=list)
 
     @functools.cached_property
     def spans(self) -> list[Span]:
-        """Who owns which steps of history."""
-        return lineage((a.number, a.launch.start_step) for a in self.attempts.values() if not a.is_void)
+        """Who owns which steps of history, in the order they were trained on; attempts without a row are left out."""
+        if self.leaf is None:
+            return []
+        return [span for span in lineage(self.launches, self.leaf) if not self.attempts[span.attempt].is_void]
+
+    @property
+    def launches(self) -> dict[int, Launch]:
+        """The launches, by attempt."""
+        return {number: attempt.launch for number, attempt in self.attempts.items()}
+
+    @property
+    def is_planned(self) -> bool:
+        """Whether a plan predicts the names."""
+        return any(launch.plan is not None for launch in self.launches.values())
+
+    @functools.cached_property
+    def plans(self) -> tuple[str, ...]:
+        """Fingerprints of the plans that were followed, in order."""
+        found = (launch.plan for launch in self.launches.values() if launch.plan is not None)
+        return tuple(dict.fromkeys(found))
+
+    @functools.cached_property
+    def datasets(self) -> tuple[str, ...]:
+        """Names of the datasets, by number."""
+        return self.description.datasets
+
+    @functools.cached_property
+    def pending(self) -> frozenset[tuple[int, int]]:
+        """(attempt, step) of what was used by no update when a checkpoint was taken that history resumes from."""
+        path = lineage(self.launches, self.leaf) if self.leaf is not None else []
+        return frozenset(pending_of(self.launches, path))
+
+    @functools.cached_property
+    def related(self) -> frozenset[int]:
+        """The attempts that have their root in common with the leaf; the others were left behind."""
+        if self.leaf is None:
+            return frozenset()
+        root = root_of(self.launches[self.leaf], self.launches)
+        return frozenset(n for n, launch in self.launches.items() if root_of(launch, self.launches) == root)
 
     @functools.cached_property
     def _plans(self) -> dict[int, Plan]:
@@ -121,14 +190,24 @@ class Evidence:
         if launch.plan is None:
             return None
         if attempt not in self._plans:
-            made = plan_events_of(self.events, attempt)
-            base = self.description.plan(launch.plan)
-            self._plans[attempt] = base.with_events([*map(event_from_dict, launch.events), *made])
+            base = read_plan(self.run, launch.plan, launch.plan_sha256)
+            made = [row.plan_event for row in self.event_rows(attempt)]
+            self._plans[attempt] = base.with_events([*_events(self.run, launch), *(e for e in made if e is not None)])
         return self._plans[attempt]
 
+    def event_rows(self, attempt: int) -> list[EventRow]:
+        """Return what happened to the order of an attempt."""
+        found: list[EventRow] = []
+        for rank in self.attempts[attempt].ranks:
+            files = [file for r, file in self.files("events") if r is rank]
+            found += event_rows(rank.folder, [*(read_part(rank, f) for f in files), rank.tail_table("events")])
+        return found
+
     def owner(self, step: int) -> int | None:
-        """Return the attempt that owns a step of history."""
-        return next((span.attempt for span in self.spans if step in span), None)
+        """Return the attempt that used a step of history last."""
+        held = [span.attempt for span in self.spans if step in span]
+        reached = [a for a in held if (self.attempts[a].last_step or 0) >= step]
+        return reached[-1] if reached else held[-1] if held else None
 
     def span(self, attempt: int) -> Span | None:
         """Return the steps of history that an attempt owns, if any."""
@@ -139,11 +218,14 @@ class Evidence:
         broken = {damage.file for damage in self.damage}
         return [
             (rank, file)
-            for attempt in self.attempts.values()
-            for rank in attempt.ranks
+            for rank in self.ranks()
             for file in rank.files
             if file.table == table and rank.folder.path / file.file not in broken
         ]
+
+    def ranks(self) -> Iterator[RankEvidence]:
+        """Yield what each rank of each attempt left."""
+        return (rank for attempt in self.attempts.values() for rank in attempt.ranks)
 
     def rows(self, steps: Iterable[int]) -> pa.Table:
         """Return the rows of ``batches`` of some steps, of all attempts and ranks; opens only files that hold them."""
@@ -153,7 +235,7 @@ class Evidence:
             inside = _between(wanted, file)
             if len(inside):
                 tables.append(_with_origin(read_part(rank, file, inside), rank.folder.attempt, rank.folder.rank))
-        for rank in (rank for attempt in self.attempts.values() for rank in attempt.ranks):
+        for rank in self.ranks():
             table = rank.tail_table("batches")
             if len(table):
                 kept = table.filter(pa.array(np.isin(table["step"].to_numpy(), wanted)))
@@ -167,7 +249,7 @@ class Evidence:
             for rank, file in self.files("batches")
             if file.exceptions
         ]
-        for rank in (rank for attempt in self.attempts.values() for rank in attempt.ranks):
+        for rank in self.ranks():
             tables.append(_with_origin(rank.tail_table("batches"), rank.folder.attempt, rank.folder.rank))
         if not tables:
             return []
@@ -176,39 +258,36 @@ class Evidence:
         return [
             {"attempt": row["attempt"], "rank": row["rank"], "step": row["step"], "fate": row["fate"], **deviation}
             for row in table.select(["attempt", "rank", "step", "fate", "exceptions"]).to_pylist()
-            for deviation in json.loads(row["exceptions"])
+            for deviation in _deviations(self.run.rank(row["attempt"], row["rank"]), row)
         ]
 
 
-def read_evidence(path: Path) -> Evidence:
-    """Take a snapshot of a run."""
-    run = RunFolder(path)
-    description = read_description(run)
-    damage: list[Damage] = []
-    attempts = {}
-    for number in run.attempts():
-        try:
-            launch = read_launch(run, number)
-        except CorruptLedgerError as error:
-            damage.append(Damage(run.launch(number), None, str(error)))
-            continue
-        attempts[number] = AttemptEvidence(launch, tuple(_rank_evidence(f, damage) for f in run.ranks(number)))
-    return Evidence(run, description, read_events(run), attempts, damage)
+def _deviations(folder: RankFolder, row: dict[str, Any]) -> list[dict[str, Any]]:
+    origin = Origin(f"{folder.path}: exceptions of step {row['step']}", CorruptLedgerError, "Run `lading verify`.")
+    items = Items(origin.json(row["exceptions"]), origin, "")
+    found = []
+    for number in items:
+        fields = items.record(number)
+        found.append(
+            {
+                "slot": fields.integer("slot", low=0),
+                "kind": fields.text("kind"),
+                "dataset": fields.integer("dataset", low=0),
+                "index": fields.integer("index", low=0),
+                "substitute": fields.maybe(Fields.integer, "substitute", low=0),
+                "reason": fields.text("reason", longest=1 << 20),
+            }
+        )
+    return found
 
 
-def _rank_evidence(folder: RankFolder, damage: list[Damage]) -> RankEvidence:
-    tail = read_tail(folder.tail)
-    manifest = read_manifest(folder)
-    closed = any(line.get("closed") for line in Journal(folder.manifest).values()[-1:])
-    files = tuple(file for part in manifest for file in part.files)
-    for file in files:
-        path = folder.path / file.file
-        found = path.stat().st_size if path.exists() else None
-        if found is None:
-            damage.append(Damage(path, file.first_step, "is missing"))
-        elif found != file.size:
-            damage.append(Damage(path, file.first_step, f"has {found} bytes, {file.size} were written"))
-    return RankEvidence(folder, tail, files, len([p for p in manifest if p.files]), closed)
+def _events(run: RunFolder, launch: Launch) -> list[Event]:
+    try:
+        return [event_from_dict(fields) for fields in launch.events]
+    except LadingError as error:
+        raise CorruptLedgerError(
+            f"{run.log}: the launch of attempt {launch.attempt} has events that cannot be read ({error})."
+        ) from error
 
 
 def _between(wanted: np.ndarray, file: PartFile) -> np.ndarray:
@@ -223,7 +302,7 @@ def read_part(rank: RankEvidence, file: PartFile, steps: np.ndarray | None = Non
         reader = pq.ParquetFile(path, page_checksum_verification=True)
         groups = _groups(reader, steps)
         table = reader.read_row_groups(groups).cast(SCHEMAS[file.table])
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, ValueError, TypeError, AttributeError, pa.ArrowException) as error:
         raise CorruptLedgerError(
             f"{path} cannot be read ({error}). Run `lading verify` to see what is damaged; the other files "
             "stay readable."

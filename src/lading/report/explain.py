@@ -6,6 +6,7 @@ each sample was seen before, and the losses around it.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -72,9 +73,10 @@ def explain(run: Run, step: int, around: int) -> Explanation:
     losses = run.losses().arrow
     steps = losses["step"].to_numpy()
     near = losses.filter(pa.array((steps >= step - around) & (steps <= step + around)))
-    place = int(np.searchsorted(steps, step))
+    places = np.flatnonzero(steps == step)
     score = usual = None
-    if place < len(steps) and steps[place] == step:
+    if len(places):
+        place = int(places[-1])
         before = losses["loss"].to_numpy()[max(0, place - SPIKE_WINDOW) : place + 1].astype(np.float64)
         score, usual = (float(values[-1]) for values in spike_scores(before, SPIKE_WINDOW))
     return Explanation(
@@ -103,10 +105,10 @@ def _exposures(run: Run, record: StepRecord) -> Table:
     samples = record.samples.dicts()
     places = run.places_before(record.step, [(row["dataset"], row["index"]) for row in samples])
     fates = fates_of(run.evidence, {step for found in places for step in found})
-    applied = {step for (attempt, step), r in fates.items() if r["fate"] == "applied" and r["owned"]}
+    uses = Counter(step for (_, step), r in fates.items() if r["fate"] == "applied" and r["owned"])
     rows = []
     for row, found in zip(samples, places, strict=True):
-        earlier = [step for step in found if step in applied]
+        earlier = [step for step in found for _ in range(uses[step])]
         fields = {"slot": row["slot"], "dataset": row["name"], "index": row["index"]}
         rows.append({**fields, "earlier": len(earlier), "last_step": max(earlier, default=None)})
     return Table.of(rows, EXPOSURES)

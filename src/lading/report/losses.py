@@ -46,7 +46,7 @@ def losses(views: Views) -> Table:
     return Table(
         views.query(
             "SELECT step, update, epoch, attempt, loss FROM history WHERE fate = 'applied' AND loss IS NOT NULL "
-            "ORDER BY step"
+            "ORDER BY attempt, step"
         )
     )
 
@@ -93,7 +93,8 @@ def losses_by_dataset(evidence: Evidence, views: Views, bins: int, steps_per_bin
     """
     exact = _own_metrics(evidence, views)
     table = views.query(
-        "SELECT step, attempt, loss, metrics FROM history WHERE fate = 'applied' AND loss IS NOT NULL ORDER BY step"
+        "SELECT step, attempt, loss, metrics FROM history WHERE fate = 'applied' AND loss IS NOT NULL "
+        "ORDER BY attempt, step"
     )
     rows = []
     for part in np.array_split(np.arange(len(table)), max(1, min(bins, len(table)))):
@@ -129,18 +130,22 @@ def _own_metrics(evidence: Evidence, views: Views) -> dict[str, str]:
 
 def _counts(evidence: Evidence, views: Views, rows: list[dict[str, object]]) -> NDArray[np.int64]:
     """Return the samples of each dataset in each of some steps."""
-    counts = np.zeros((len(rows), len(evidence.description.datasets)), dtype=np.int64)
+    counts = np.zeros((len(rows), len(evidence.datasets)), dtype=np.int64)
     steps = [int(str(row["step"])) for row in rows]
-    if evidence.description.plans:
+    if evidence.is_planned:
         for place, row in enumerate(rows):
             plan = evidence.plan(int(str(row["attempt"])))
             if plan is not None:
                 counts[place] = counts_of_steps(plan, np.array([steps[place]]))
         return counts
     views.create_samples()
-    places = {step: place for place, step in enumerate(steps)}
-    views.register("asked", pa.table({"step": pa.array(steps, pa.int64())}))
-    sql = "SELECT step, dataset, count(*) AS n FROM samples SEMI JOIN asked USING (step) GROUP BY step, dataset"
+    attempts = [int(str(row["attempt"])) for row in rows]
+    places = {pair: place for place, pair in enumerate(zip(attempts, steps, strict=True))}
+    views.register("asked", pa.table({"attempt": pa.array(attempts, pa.int32()), "step": pa.array(steps, pa.int64())}))
+    sql = (
+        "SELECT attempt, step, dataset, count(*) AS n FROM samples SEMI JOIN asked USING (attempt, step) "
+        "GROUP BY attempt, step, dataset"
+    )
     for found in views.query(sql).to_pylist():
-        counts[places[found["step"]], found["dataset"]] = found["n"]
+        counts[places[found["attempt"], found["step"]], found["dataset"]] = found["n"]
     return counts

@@ -48,7 +48,8 @@ _GROUPS = ("run", "epoch", "chunk", "attempt")
 def applied_steps(views: Views) -> dict[str, I64]:
     """Return step, epoch, chunk and attempt of every applied step, in order."""
     table = views.query(
-        "SELECT step, epoch, coalesce(chunk, 0) AS chunk, attempt FROM history WHERE fate = 'applied' ORDER BY step"
+        "SELECT step, epoch, coalesce(chunk, 0) AS chunk, attempt FROM history WHERE fate = 'applied' "
+        "ORDER BY attempt, step"
     )
     return {name: table[name].to_numpy().astype(np.int64) for name in table.column_names}
 
@@ -66,8 +67,8 @@ def mix(evidence: Evidence, views: Views, by: str | int) -> Table:
             rows.append(
                 {
                     "group": _name(prefix, label, by, inside),
-                    "first_step": int(inside[0]),
-                    "last_step": int(inside[-1]),
+                    "first_step": int(inside.min()),
+                    "last_step": int(inside.max()),
                     "dataset": name,
                     "samples": int(found[d]),
                     "share": float(found[d] / max(found.sum(), 1)),
@@ -81,9 +82,7 @@ def passes(evidence: Evidence, views: Views) -> Table:
     """Return samples used, passes and coverage of each dataset."""
     applied = applied_steps(views)
     whole = np.zeros(len(applied["step"]), dtype=np.int64)
-    counts = _counts(evidence, views, applied, whole).get(
-        0, np.zeros(len(evidence.description.datasets), dtype=np.int64)
-    )
+    counts = _counts(evidence, views, applied, whole).get(0, np.zeros(len(evidence.datasets), dtype=np.int64))
     distinct, lengths = _distinct(evidence, views, applied)
     rows = []
     for d, name in evidence.description.named_datasets:
@@ -114,15 +113,15 @@ def _labels(applied: dict[str, I64], by: str | int) -> I64:
 def _name(prefix: Any, label: int, by: str | int, inside: I64) -> str:
     if by == "run":
         return "run"
-    return f"{prefix} {label}" if isinstance(by, str) else f"steps {inside[0]}–{inside[-1]}"
+    return f"{prefix} {label}" if isinstance(by, str) else f"steps {inside.min()}–{inside.max()}"
 
 
 def _counts(evidence: Evidence, views: Views, applied: dict[str, I64], labels: I64) -> dict[int, I64]:
-    if not evidence.description.plans:
+    if not evidence.is_planned:
         return _named_counts(evidence, views, applied, labels)
     counts: dict[int, I64] = {}
     for label in np.unique(labels).tolist():
-        total = np.zeros(len(evidence.description.datasets), dtype=np.int64)
+        total = np.zeros(len(evidence.datasets), dtype=np.int64)
         for span in evidence.spans:
             plan = evidence.plan(span.attempt)
             chosen = applied["step"][(labels == label) & (applied["attempt"] == span.attempt)]
@@ -131,25 +130,26 @@ def _counts(evidence: Evidence, views: Views, applied: dict[str, I64], labels: I
         counts[label] = total
     skipped = [e for e in evidence.exceptions() if e["kind"] == "skipped"]
     for e in skipped:
-        place = np.searchsorted(applied["step"], e["step"])
-        if place < len(labels) and applied["step"][place] == e["step"] and applied["attempt"][place] == e["attempt"]:
-            counts[int(labels[place])][e["dataset"]] -= 1
+        place = np.flatnonzero((applied["step"] == e["step"]) & (applied["attempt"] == e["attempt"]))
+        if len(place):
+            counts[int(labels[place[0]])][e["dataset"]] -= 1
     return counts
 
 
 def _named_counts(evidence: Evidence, views: Views, applied: dict[str, I64], labels: I64) -> dict[int, I64]:
     views.create_samples()
     groups = np.unique(labels)
-    views.register("label_of_step", pa.table({"step": applied["step"], "label": labels}))
+    columns = {"attempt": applied["attempt"], "step": applied["step"], "label": labels}
+    views.register("label_of_step", pa.table(columns))
     if len(groups) == 1:
         label = "(SELECT any_value(label) FROM label_of_step)"
         sql = f"SELECT {label} AS label, dataset, count(*) AS n FROM samples GROUP BY dataset"
     else:
         sql = (
-            "SELECT label, dataset, sum(n)::BIGINT AS n FROM (SELECT step, dataset, count(*) AS n FROM samples "
-            "GROUP BY step, dataset) JOIN label_of_step USING (step) GROUP BY label, dataset"
+            "SELECT label, dataset, sum(n)::BIGINT AS n FROM (SELECT attempt, step, dataset, count(*) AS n FROM "
+            "samples GROUP BY attempt, step, dataset) JOIN label_of_step USING (attempt, step) GROUP BY label, dataset"
         )
-    counts = {int(g): np.zeros(len(evidence.description.datasets), dtype=np.int64) for g in groups}
+    counts = {int(g): np.zeros(len(evidence.datasets), dtype=np.int64) for g in groups}
     for row in views.query(sql).to_pylist():
         counts[row["label"]][row["dataset"]] = row["n"]
     return counts
@@ -170,13 +170,13 @@ def _planned_shares(evidence: Evidence, applied: dict[str, I64], labels: I64, la
 def _distinct(evidence: Evidence, views: Views, applied: dict[str, I64]) -> tuple[list[int], list[int | None]]:
     """Return the distinct samples used and the length of each dataset."""
     plan = evidence.plan(evidence.spans[-1].attempt) if evidence.spans else None
-    if plan is None and evidence.description.plans:
-        plan = evidence.description.plan(list(evidence.description.plans)[-1])
+    if plan is None and evidence.is_planned:
+        plan = evidence.plan(max(evidence.attempts))
     if plan is None:
-        return _named_distinct(evidence, views), [None] * len(evidence.description.datasets)
+        return _named_distinct(evidence, views), [None] * len(evidence.datasets)
     steps, exceptions = applied["step"], evidence.exceptions()
-    gapless = len(steps) == 0 or (steps[0] == 0 and steps[-1] + 1 == len(steps))
-    changed = bool(exceptions) or plan.blocked_from is not None or len(evidence.description.plans) > 1
+    gapless = np.array_equal(steps, np.arange(len(steps)))
+    changed = bool(exceptions) or plan.blocked_from is not None or len(evidence.plans) > 1
     lengths: list[int | None] = list(plan.parts.samples)
     if gapless and not changed and plan.parts.is_plain and plan.first_step == 0:
         coverage = plan.simulate(len(steps)).coverage
@@ -202,5 +202,5 @@ def _named_distinct(evidence: Evidence, views: Views) -> list[int]:
         datasets, indices = batch["dataset"].to_numpy(), batch["index"].to_numpy()
         for dataset in np.unique(datasets).tolist():
             flags[dataset][indices[datasets == dataset]] = True
-    numbers = range(len(evidence.description.datasets))
+    numbers = range(len(evidence.datasets))
     return [int(np.count_nonzero(flags[d])) if d in flags else 0 for d in numbers]

@@ -139,7 +139,7 @@ def planned_samples(evidence: Evidence, steps: list[tuple[int, int]]) -> pa.Tabl
         for column, value in zip(columns, (*values, bill.dataset_idx[real], bill.idx[real]), strict=True):
             column.append(value)
     arrays = [np.concatenate(c) if c else np.empty(0, dtype=np.int64) for c in columns]
-    names = pa.DictionaryArray.from_arrays(pa.array(arrays[4].astype(np.int32)), list(evidence.description.datasets))
+    names = pa.DictionaryArray.from_arrays(pa.array(arrays[4].astype(np.int32)), list(evidence.datasets))
     typed = [pa.array(a, f.type) for a, f in zip(arrays, list(SAMPLES)[:6], strict=True)]
     return pa.table([*typed, names.cast(pa.string())], schema=SAMPLES)
 

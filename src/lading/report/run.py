@@ -19,16 +19,17 @@ from lading.identity import SampleId
 from lading.order.plan import Plan
 from lading.report.block import block
 from lading.report.compare import Comparison, compare
-from lading.report.evidence import Evidence, read_evidence
+from lading.report.evidence import Evidence
 from lading.report.explain import Explanation, explain
 from lading.report.losses import SPIKE_WINDOW, has_own_losses, losses, losses_by_dataset, spikes
 from lading.report.mix import mix, passes
 from lading.report.planned import planned_samples
+from lading.report.snapshot import read_evidence
 from lading.report.step import StepRecord, step_record
 from lading.report.table import Table
 from lading.report.verify.verdict import Progress, Verdict, silent, verify
 from lading.report.views import NoSamples, Views
-from lading.report.where import dataset_number, newest_plan, next_step, where
+from lading.report.where import dataset_number, newest_plan, next_step, run_events, where
 
 
 class Run:
@@ -36,11 +37,12 @@ class Run:
 
     Args:
         path: Folder of the run.
+        attempt: The attempt whose history is asked for; None: the newest that recorded something.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], attempt: int | None = None) -> None:
         self.path = Path(path)
-        self.evidence: Evidence = read_evidence(self.path)
+        self.evidence: Evidence = read_evidence(self.path, attempt)
         self._views = Views(self.evidence)
 
     @property
@@ -51,7 +53,7 @@ class Run:
     @property
     def datasets(self) -> tuple[str, ...]:
         """Names of the datasets, by number; empty where a number is unused."""
-        return self.evidence.description.datasets
+        return self.evidence.datasets
 
     @property
     def named_datasets(self) -> list[tuple[int, str]]:
@@ -62,7 +64,7 @@ class Run:
     def events(self) -> list[dict[str, Any]]:
         """What happened to the run as a whole, and every bad sample."""
         bad = [{"event": "bad sample", **e} for e in self.evidence.exceptions() if e["reason"] != "blocked"]
-        return [*self.evidence.events, *bad]
+        return [*run_events(self.evidence), *bad]
 
     @property
     def num_steps(self) -> int:
@@ -71,8 +73,8 @@ class Run:
 
     @functools.cached_property
     def history(self) -> Table:
-        """Each step once, in order: what became of it in the attempt that owns it."""
-        return Table(self._views.query("FROM history ORDER BY step"))
+        """What the model was trained on, in order: each step once, unless it was replayed."""
+        return Table(self._views.query("FROM history ORDER BY attempt, step"))
 
     @functools.cached_property
     def batches(self) -> Table:
@@ -144,7 +146,7 @@ class Run:
             query: SQL.
             steps: ``(first, stop)`` of the steps whose samples a planned run works out; None: all of history.
         """
-        if self.evidence.description.plans:
+        if self.evidence.is_planned:
             self._views.unregister("samples")  # they were of the steps that an earlier query asked for
         try:
             return Table(self._views.ask(query))
@@ -153,12 +155,13 @@ class Run:
         return Table(self._views.ask(query))
 
     def _provide_samples(self, steps: tuple[int, int] | None) -> None:
-        if not self.evidence.description.plans:
+        if not self.evidence.is_planned:
             self._views.create_samples()
             return
         first, stop = steps or (0, self.num_steps)
         applied = self._views.query(
-            "SELECT attempt, step FROM history WHERE fate = 'applied' AND step >= ? AND step < ? ORDER BY step",
+            "SELECT attempt, step FROM history WHERE fate = 'applied' AND step >= ? AND step < ? "
+            "ORDER BY attempt, step",
             first,
             stop,
         )
@@ -200,6 +203,11 @@ class Run:
         return verify(self.evidence, progress)
 
 
-def open_run(path: str | os.PathLike[str]) -> Run:
-    """Open a run for questions; another process may be writing to it."""
-    return Run(path)
+def open_run(path: str | os.PathLike[str], attempt: int | None = None) -> Run:
+    """Open a run for questions; another process may be writing to it.
+
+    Args:
+        path: Folder of the run.
+        attempt: The attempt whose history is asked for; None: the newest that recorded something.
+    """
+    return Run(path, attempt)

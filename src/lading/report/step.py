@@ -48,7 +48,7 @@ class StepRecord:
         expected: Digest of what the plan says, exceptions taken into account.
         samples: What it held: slot, rank, dataset, name, index, note.
         exceptions: Departures from the plan.
-        earlier: Fates in attempts that were rolled back.
+        earlier: Fates in other attempts: rolled back, left behind, or used there as well (a replay).
     """
 
     step: int
@@ -87,7 +87,7 @@ def step_record(evidence: Evidence, views: Views, step: int) -> StepRecord:
     known = records.get((owner, step)) if owner is not None else None
     plan = evidence.plan(owner) if known is not None and owner is not None else newest_plan(evidence)
     if known is None and plan is None:
-        raise ConfigError(f"nobody recorded step {step}: this run goes to step {next_step(evidence) - 1}.")
+        raise ConfigError(f"step {step} was not recorded: this run goes to step {next_step(evidence) - 1}.")
     fields = {**_unknown(), **(known or {})}
     bill = expected_bill(plan, step, fields["exceptions"]) if plan is not None else None
     if plan is not None and bill is not None:
@@ -104,23 +104,23 @@ def step_record(evidence: Evidence, views: Views, step: int) -> StepRecord:
         digest=f"{known['digest']:016x}" if known is not None else None,
         expected=f"{bill.digest:016x}" if bill is not None else None,
         samples=samples,
-        earlier=_earlier(records),
+        earlier=_earlier(records, owner),
         **{name: fields[name] for name in taken},
     )
 
 
 def _unknown() -> dict[str, Any]:
-    """Return the fields of a step that nobody recorded."""
+    """Return the fields of a step that was not recorded."""
     nothing = dict.fromkeys(("epoch", "chunk", "update", "loss", "time", "reason"))
     return {**nothing, "fate": PLANNED, "metrics": {}, "exceptions": []}
 
 
-def _earlier(records: dict[tuple[int, int], dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return what became of a step in attempts that do not own it any more."""
+def _earlier(records: dict[tuple[int, int], dict[str, Any]], owner: int | None) -> list[dict[str, Any]]:
+    """Return what became of a step in other attempts: rolled back, left behind, or used there as well."""
     return [
         {"attempt": attempt, "fate": found["fate"], "loss": found["loss"], "time": found["time"]}
         for (attempt, _), found in records.items()
-        if not found["owned"]
+        if attempt != owner or not found["owned"]
     ]
 
 
@@ -148,7 +148,7 @@ def _named_samples(evidence: Evidence, views: Views, owner: int | None, step: in
         step,
         -1 if owner is None else owner,
     )
-    names = np.array([*(name or "?" for name in evidence.description.datasets), "?"], dtype=object)
+    names = np.array([*(name or "?" for name in evidence.datasets), "?"], dtype=object)
     labels = names[np.minimum(table["dataset"].to_numpy(), len(names) - 1)]
     columns = [table["slot"], table["rank"], table["dataset"], pa.array(labels, pa.string()), table["index"]]
     return Table(pa.table([*columns, pa.array([""] * len(table))], schema=CONTENT))

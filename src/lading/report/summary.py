@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import datetime
-import socket
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lading.ledger.attempts import process_identity
+from lading.ledger.begun import INTERRUPTED, lives
+from lading.ledger.launch import Launch
 from lading.report.evidence import AttemptEvidence, Evidence
 from lading.report.where import newest_plan
 
 if TYPE_CHECKING:
     from lading.report.run import Run
-
-_LATELY_SECONDS = 120
 
 
 @dataclass(frozen=True)
@@ -44,14 +41,18 @@ def summarise(run: Run) -> Summary:
     evidence = run.evidence
     counts = run.sql(
         "SELECT count(*) FILTER (fate = 'applied') AS applied, count(*) FILTER (fate = 'skipped') AS skipped, "
-        "arg_max(loss, step) AS loss, max(epoch) AS epoch, max(update) AS update FROM history"
+        "count(*) FILTER (fate = 'applied') - count(DISTINCT step) FILTER (fate = 'applied') AS again, "
+        "arg_max(loss, (attempt, step)) AS loss, max(epoch) AS epoch, max(update) AS update FROM history"
     ).dicts()[0]
     plan = newest_plan(evidence)
     facts = {
         "run": str(run.path),
+        "id": evidence.description.run,
         "order": f"planned, seed {plan.seed}, global batch {plan.clock.batch}" if plan else "observed: names are kept",
         "record": evidence.description.record,
+        "history of attempt": None if evidence.leaf == max(evidence.attempts, default=None) else evidence.leaf,
         "steps applied": counts["applied"],
+        "steps used again": counts["again"] or None,
         "steps skipped": counts["skipped"] or None,
         "epoch": counts["epoch"],
         "update": counts["update"],
@@ -68,35 +69,46 @@ def describe_attempt(evidence: Evidence, attempt: AttemptEvidence) -> dict[str, 
     """Return where an attempt began, what is left of it and how it ended."""
     span, last = evidence.span(attempt.number), attempt.last_step
     start = attempt.launch.start_step
-    recorded = 0 if last is None else last + 1 - start
-    kept = (
-        0 if span is None or last is None else min(span.stop if span.stop is not None else last + 1, last + 1) - start
-    )
+    recorded = 0 if last is None else max(last + 1 - start, 0)
+    kept = 0
+    if span is not None and last is not None:
+        kept = max(min(span.stop if span.stop is not None else last + 1, last + 1) - start, 0)
     began = datetime.datetime.fromtimestamp(attempt.launch.time, tz=datetime.UTC)
     return {
         "attempt": attempt.number,
+        "continues": continues(attempt.launch),
         "began": began.strftime("%Y-%m-%d %H:%M:%S"),
         "time": attempt.launch.time,
         "start": start,
         "last": last,
         "ranks": attempt.launch.world_size,
         "kept": kept,
-        "undone": recorded - kept,
-        "state": _state(evidence, attempt),
+        "rolled_back": recorded - kept if attempt.number in evidence.related else 0,
+        "left_behind": 0 if attempt.number in evidence.related else recorded,
+        "state": _state(attempt),
         "host": attempt.launch.host,
     }
 
 
-def _state(evidence: Evidence, attempt: AttemptEvidence) -> str:
-    if attempt.ranks and all(rank.closed for rank in attempt.ranks) and len(attempt.ranks) == attempt.launch.world_size:
-        return "ended"
-    return "running" if attempt.number == max(evidence.attempts) and _is_alive(attempt) else "crashed"
+def continues(launch: Launch) -> str:
+    """Return what an attempt continues, in a few words."""
+    parent = launch.parent
+    if parent is None:
+        return "nothing"
+    named = {
+        "root": f"run {parent.run[:8]} at {parent.step}",
+        "replay": f"{parent.attempt}, replayed from {parent.step}",
+        "inferred": f"{parent.attempt} at {parent.step}, inferred",
+        "unknown": f"unknown {parent.launch[:8]} at {parent.step}",
+    }
+    return named.get(launch.kind, f"{parent.attempt} at {parent.step}")
 
 
-def _is_alive(attempt: AttemptEvidence) -> bool:
-    """Say whether the process that opened an attempt lives; on another machine, whether it wrote lately."""
-    pid, started = attempt.launch.process
-    if attempt.launch.host == socket.gethostname():
-        return started != 0 and process_identity(pid) == (pid, started)
-    tails = [rank.folder.tail for rank in attempt.ranks if rank.folder.tail.exists()]
-    return any(time.time() - tail.stat().st_mtime < _LATELY_SECONDS for tail in tails)
+def _state(attempt: AttemptEvidence) -> str:
+    if attempt.is_damaged:
+        return "damaged"
+    begun = [rank.begun for rank in attempt.ranks if rank.begun is not None]
+    if len(begun) == attempt.launch.world_size and all(b.has_ended for b in begun):
+        return "interrupted" if any(b.state == INTERRUPTED for b in begun) else "ended"
+    runs = any(rank.begun is not None and lives(rank.folder, rank.begun) for rank in attempt.ranks)
+    return "running" if runs else "crashed"

@@ -1,7 +1,8 @@
 """DuckDB over the rows of a run, and over nothing else.
 
-batches   every row any rank recorded in any attempt; what was undone is called rolled back
-history   each step once: applied or skipped by all ranks of the attempt that owns it
+batches   every row any rank recorded in any attempt; what a resume undid is called rolled back, what a second root
+          does not continue left behind
+history   each step once: applied or skipped by all ranks of the attempt that owns it; twice where it was replayed
 samples   the samples of the applied steps of history, by name
 
     closed parts ──▶ Arrow dataset ─┐
@@ -25,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lading.errors import ConfigError, CorruptLedgerError, LadingError
-from lading.ledger.schema import SCHEMAS
+from lading.ledger.schema import PENDING_REASON, SCHEMAS
 from lading.report.evidence import Evidence
 from lading.runtime.fields import INT64_MAX
 from lading.runtime.shown import shown
@@ -47,15 +48,20 @@ _OWNED = (
     "EXISTS (SELECT 1 FROM spans WHERE spans.attempt = r.attempt AND r.step >= spans.start AND r.step < spans.stop)"
 )
 
+_PENDING = "EXISTS (SELECT 1 FROM pending WHERE pending.attempt = r.attempt AND pending.step = r.step)"
+
 _BATCHES = f"""
 CREATE VIEW batches AS
-SELECT * REPLACE (CASE WHEN fate = 'applied' AND NOT owned THEN 'rolled back' ELSE fate END AS fate)
-FROM (SELECT *, {_OWNED} AS owned FROM latest AS r)
+SELECT * EXCLUDE (related, waits) REPLACE (
+    CASE WHEN fate = 'applied' AND NOT owned THEN CASE WHEN related THEN 'rolled back' ELSE 'left behind' END
+         WHEN owned AND waits THEN 'skipped' ELSE fate END AS fate,
+    CASE WHEN owned AND waits THEN '{PENDING_REASON}' ELSE reason END AS reason)
+FROM (SELECT r.*, {_OWNED} AS owned, related, {_PENDING} AS waits FROM latest AS r LEFT JOIN worlds USING (attempt))
 """
 
 _HISTORY = """
 CREATE VIEW history AS
-SELECT step, any_value(attempt) AS attempt, max(update) AS update, any_value(epoch) AS epoch,
+SELECT step, attempt, max(update) AS update, any_value(epoch) AS epoch,
        any_value(chunk) AS chunk, any_value(position) AS position, sum(samples)::BIGINT AS samples,
        ((sum(digest::HUGEINT) % 18446744073709551616 + 18446744073709551616) % 18446744073709551616)::UBIGINT AS digest,
        ((sum(content::HUGEINT) % 18446744073709551616 + 18446744073709551616) % 18446744073709551616)::UBIGINT
@@ -64,7 +70,7 @@ SELECT step, any_value(attempt) AS attempt, max(update) AS update, any_value(epo
        avg(loss)::FLOAT AS loss, max(time) AS time, arg_min(metrics, rank) AS metrics,
        any_value(reason) AS reason, count(*)::INT AS ranks
 FROM batches JOIN worlds USING (attempt)
-WHERE owned GROUP BY step
+WHERE owned GROUP BY attempt, step
 HAVING count(*) = any_value(world_size) AND bool_and(fate <> 'delivered')
 """
 
@@ -134,6 +140,7 @@ class Views:
         self._create_recorded(connection, "batches")
         connection.register("spans", self._spans())
         connection.register("worlds", self._worlds())
+        connection.register("pending", self._pending())
         connection.execute(_BATCHES)
         connection.execute(_HISTORY)
         return connection
@@ -144,20 +151,20 @@ class Views:
         if self._has_samples:
             return
         self._create_recorded(connection, "samples")
-        names = self._evidence.description.datasets
+        names = self._evidence.datasets
         connection.register(
             "dataset_names",
             pa.table({"dataset": pa.array(range(len(names)), pa.int32()), "name": pa.array(names, pa.string())}),
         )
         connection.execute(
-            "CREATE TEMP TABLE left_out AS (SELECT DISTINCT step FROM batches WHERE owned) "
-            "EXCEPT (SELECT step FROM history WHERE fate = 'applied')"
+            "CREATE TEMP TABLE left_out AS (SELECT DISTINCT attempt, step FROM batches WHERE owned) "
+            "EXCEPT (SELECT attempt, step FROM history WHERE fate = 'applied')"
         )
         some = connection.execute("SELECT count(*) FROM left_out").fetchall()[0][0]
-        beyond = " AND step NOT IN (SELECT step FROM left_out)" if some else ""
+        beyond = " ANTI JOIN left_out USING (attempt, step)" if some else ""
         connection.execute(
-            "CREATE VIEW samples AS SELECT r.*, name FROM recorded_samples AS r "
-            f"LEFT JOIN dataset_names USING (dataset) WHERE {_OWNED}{beyond}"
+            f"CREATE VIEW samples AS SELECT r.*, name FROM recorded_samples AS r{beyond} "
+            f"LEFT JOIN dataset_names USING (dataset) WHERE {_OWNED}"
         )
         self._has_samples = True
 
@@ -169,9 +176,15 @@ class Views:
 
     def _worlds(self) -> pa.Table:
         attempts = self._evidence.attempts.values()
-        return _integers(
+        table = _integers(
             ("attempt", "world_size"), [[a.number for a in attempts], [a.launch.world_size for a in attempts]]
         )
+        related = pa.array([a.number in self._evidence.related for a in attempts], pa.bool_())
+        return table.append_column("related", related)
+
+    def _pending(self) -> pa.Table:
+        pairs = sorted(self._evidence.pending)
+        return _integers(("attempt", "step"), [[a for a, _ in pairs], [s for _, s in pairs]])
 
     def _create_recorded(self, connection: duckdb.DuckDBPyConnection, table: str) -> None:
         """Make ``recorded_<table>``: closed parts and tails; of batches also ``latest``, one row each."""

@@ -15,7 +15,7 @@ import pyarrow as pa
 from lading.errors import ConfigError
 from lading.identity import Bill, total_digest
 from lading.identity.digest import as_unsigned
-from lading.ledger.schema import APPLIED, DELIVERED, ROLLED_BACK, SKIPPED
+from lading.ledger.schema import APPLIED, DELIVERED, LEFT_BEHIND, PENDING_REASON, ROLLED_BACK, SKIPPED
 from lading.order.plan import Plan
 from lading.report.evidence import Evidence
 from lading.report.table import Table
@@ -55,6 +55,8 @@ def _merged(evidence: Evidence, rows: list[dict[str, Any]]) -> dict[str, Any]:
     span = evidence.span(attempt)
     fate = step_fate([row["fate"] for row in rows], evidence.attempts[attempt].launch.world_size)
     owned = span is not None and step in span
+    waits = owned and (attempt, step) in evidence.pending
+    undone = ROLLED_BACK if attempt in evidence.related else LEFT_BEHIND
     losses = [row["loss"] for row in rows if row["loss"] is not None]
     first = min(rows, key=lambda row: row["rank"])
     return {
@@ -62,7 +64,8 @@ def _merged(evidence: Evidence, rows: list[dict[str, Any]]) -> dict[str, Any]:
         "metrics": first["metrics"] or {},
         "time": max(row["time"] for row in rows).isoformat(timespec="milliseconds"),
         "loss": sum(losses) / len(losses) if losses else None,
-        "fate": ROLLED_BACK if fate == APPLIED and not owned else fate,
+        **({"reason": PENDING_REASON} if waits else {}),
+        "fate": SKIPPED if waits else undone if fate == APPLIED and not owned else fate,
         "owned": owned,
         "ranks": len(rows),
         "samples": sum(row["samples"] for row in rows),
@@ -74,7 +77,7 @@ def _merged(evidence: Evidence, rows: list[dict[str, Any]]) -> dict[str, Any]:
 def where(evidence: Evidence, views: Views, dataset: str | int, index: int, until: int | None = None) -> Table:
     """Return every place a sample was used at (or, up to step ``until``, will be)."""
     number = dataset_number(evidence, dataset)
-    if evidence.description.plans:
+    if evidence.is_planned:
         found = _planned_places(evidence, number, index)
     else:
         found = _named_places(evidence, views, number, index)
@@ -123,7 +126,7 @@ def _named_places(evidence: Evidence, views: Views, number: int, index: int) -> 
 def _future_places(evidence: Evidence, number: int, index: int, until: int) -> list[dict[str, Any]]:
     plan, start = newest_plan(evidence), next_step(evidence)
     if plan is None:
-        raise ConfigError("this run has no plan: nobody can say where a sample will be used. Leave `until` out.")
+        raise ConfigError("this run has no plan: nothing says where a sample will be used. Leave `until` out.")
     return [
         {**place._asdict(), "attempt": None, "fate": PLANNED, "note": ""}
         for place in plan.where(number, index, start, max(until, start))
@@ -134,12 +137,27 @@ def newest_plan(evidence: Evidence) -> Plan | None:
     """Return the plan that the run follows now."""
     if evidence.spans:
         return evidence.plan(evidence.spans[-1].attempt)
-    plans = list(evidence.description.plans)
-    return evidence.description.plan(plans[-1]) if plans else None
+    return evidence.plan(max(evidence.attempts)) if evidence.attempts else None
+
+
+def run_events(evidence: Evidence) -> list[dict[str, Any]]:
+    """Return what happened to the run as a whole: attempts, blocks, changes of the plan, jumps; in order of time."""
+    found: list[dict[str, Any]] = []
+    for launch in evidence.launches.values():
+        fields = {"attempt": launch.attempt, "step": launch.start_step, "world_size": launch.world_size}
+        found.append({"event": "attempt", "time": launch.time, **fields, "kind": launch.kind})
+        for row in evidence.event_rows(launch.attempt):
+            is_plan = row.plan_event is not None
+            named = {"event": "plan", "plan_event": row.fields} if is_plan else {"event": row.kind, **row.fields}
+            found.append({"time": row.time / 1000, "attempt": launch.attempt, "step": row.step, **named})
+    for block in evidence.log.blocks:
+        samples = [list(sample) for sample in block.samples]
+        found.append({"event": "block", "time": block.time, "samples": samples, "reason": block.reason})
+    return sorted(found, key=lambda event: event["time"])
 
 
 def next_step(evidence: Evidence) -> int:
-    """Return the first step that nobody recorded."""
+    """Return the first step that was not recorded."""
     if not evidence.spans:
         return 0
     last = evidence.attempts[evidence.spans[-1].attempt].last_step

@@ -26,14 +26,16 @@ def many_attempts(path: Path) -> None:
     """Three attempts on 1, 2 and 3 ranks, with an evil name, a skipped step and a spike."""
     plan = Plan.make({"code": 300, EVIL: 200}, batch_size=16, seed=1)
     for attempt, (start, stop) in enumerate([(0, 60), (40, 90), (70, 120)]):
-        for rank in range(attempt + 1):
-            with Ledger(path, plan, rank=rank, world_size=attempt + 1) as ledger:
-                for step in range(start, stop):
-                    bill = plan.bill(step, world=World(rank, attempt + 1))
-                    if step == 20:
-                        ledger.skip(bill, EVIL)
-                    else:
-                        ledger.commit(bill, update=step, loss=2.0 + 0.01 * (step % 7) + (step == 100) * 5)
+        ledgers = [Ledger(path, plan, rank=rank, world_size=attempt + 1) for rank in range(attempt + 1)]
+        for step in range(start, stop):
+            for rank, ledger in enumerate(ledgers):
+                bill = plan.bill(step, world=World(rank, attempt + 1))
+                if step == 20:
+                    ledger.skip(bill, EVIL)
+                else:
+                    ledger.commit(bill, update=step, loss=2.0 + 0.01 * (step % 7) + (step == 100) * 5)
+        for ledger in ledgers:
+            ledger.close()
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import json
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,7 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 from tests.report.runs import PLAN, record
 
-from lading.ledger.parts import sha256_of
+from lading.errors import LedgerError
+from lading.ledger.begun import read_begun, write_begun
+from lading.ledger.parts import read_manifest, sha256_of
 from lading.ledger.run_folder import RankFolder, RunFolder
 from lading.ledger.schema import write_table
 from lading.report import open_run
@@ -20,8 +23,8 @@ from lading.runtime.files import Journal
 @pytest.fixture
 def run_dir(tmp_path: Path) -> Path:
     """200 steps on two ranks in parts of 50, then a tail of 30 steps that a crash left."""
-    record(tmp_path, range(200), world_size=2, part_rows={"batches": 50}, flush_every=50)
-    record(tmp_path, range(200, 230), world_size=2, close=False)
+    mark = record(tmp_path, range(200), world_size=2, part_rows={"batches": 50}, flush_every=50)
+    record(tmp_path, range(200, 230), world_size=2, close=False, loaded=mark)
     return tmp_path
 
 
@@ -30,9 +33,21 @@ def folder(path: Path, attempt: int = 0, rank: int = 1) -> RankFolder:
 
 
 def part_with(path: Path, step: int) -> Path:
-    lines = Journal(folder(path).manifest).values()
-    files = [f for line in lines for f in line["files"] if f["first_step"] <= step <= f["last_step"]]
-    return folder(path).path / files[0]["file"]
+    files = [f for part in read_manifest(folder(path)).parts for f in part.files if f.first_step <= step <= f.last_step]
+    return folder(path).path / files[0].file
+
+
+def rewrite_manifest(home: RankFolder, part: Path) -> None:
+    """Make manifest and begun fit an altered part, as somebody would who rewrites them all."""
+    values = Journal(home.manifest).values()
+    home.manifest.unlink()
+    for value in values:
+        for file in value.get("files", ()):
+            if file["file"] == part.name:
+                file.update(size=part.stat().st_size, sha256=sha256_of(part))
+        Journal(home.manifest).append(value)
+    begun = read_begun(home.begun)
+    write_begun(home, replace(begun, manifest=read_manifest(home).sha256(begun.lines)))
 
 
 def flip(path: Path, place: int) -> None:
@@ -74,12 +89,8 @@ def test_a_flipped_byte_names_the_file_and_a_step_in_it(run_dir: Path, share: fl
 def test_a_deleted_part_names_the_file_and_its_first_step(run_dir: Path):
     """History goes on around the hole."""
     part = part_with(run_dir, 120)
-    first = next(
-        f["first_step"]
-        for v in Journal(folder(run_dir).manifest).values()
-        for f in v["files"]
-        if f["file"] == part.name
-    )
+    parts = read_manifest(folder(run_dir)).parts
+    first = next(f.first_step for p in parts for f in p.files if f.file == part.name)
     part.unlink()
 
     (found,) = faults(run_dir)
@@ -127,14 +138,7 @@ def alter_row(path: Path, step: int, *, cover_up: bool) -> Path:
     digests[row] ^= 1
     write_table(table.set_column(table.column_names.index("digest"), "digest", pa.array(digests)), "batches", str(part))
     if cover_up:
-        manifest = folder(path).manifest
-        values = Journal(manifest).values()
-        manifest.unlink()
-        for value in values:
-            for file in value["files"]:
-                if file["file"] == part.name:
-                    file.update(size=part.stat().st_size, sha256=sha256_of(part))
-            Journal(manifest).append(value)
+        rewrite_manifest(folder(path), part)
     return part
 
 
@@ -150,50 +154,84 @@ def test_an_altered_row_names_exactly_its_step(run_dir: Path, cover_up: bool):
 
 def test_a_deleted_rank_is_named(run_dir: Path):
     """Steps that one rank did not record cannot be called applied."""
-    import shutil
-
     shutil.rmtree(folder(run_dir).path)
 
     found = faults(run_dir)[0]
 
     assert found.step == 0
-    assert "only 1 of 2 ranks recorded it" in found.message
+    assert found.message.endswith("rank=00001 is missing: the rank began")
 
 
 def test_a_deleted_attempt_is_named(run_dir: Path):
-    """run.json speaks of it."""
-    import shutil
-
+    """The log launched it."""
     shutil.rmtree(RunFolder(run_dir).attempt(0))
 
-    assert faults(run_dir)[0].message.endswith("attempt=0000 is missing: run.json speaks of it")
+    assert faults(run_dir)[0].message.endswith("attempt=0000 is missing: the log launched it")
 
 
 def test_an_altered_plan_is_named(run_dir: Path):
-    """The plan's fingerprint is its name in run.json."""
-    path = RunFolder(run_dir).description
-    fields = json.loads(path.read_text())
-    next(iter(fields["plans"].values()))["seed"] = 4
-    path.write_text(json.dumps(fields))
+    """The launch knows the SHA-256 of its plan."""
+    (path,) = (run_dir / "plans").iterdir()
+    path.write_text(path.read_text().replace('"seed": 3', '"seed": 4'))
 
-    assert "the plan has fingerprint" in faults(run_dir)[0].message
+    found = faults(run_dir)[0]
+
+    assert found.file == str(path)
+    assert "it was altered" in found.message
 
 
 def test_a_lost_manifest_line_is_named(run_dir: Path):
-    """The tail or the history knows that a part existed."""
+    """Lines are numbered, and begun knows how many there were."""
     manifest = folder(run_dir).manifest
     lines = manifest.read_text().splitlines()
-    manifest.write_text("\n".join(lines[:1] + lines[2:]) + "\n")
+    for kept in (lines[:1] + lines[2:], lines[:-1], lines[:2] + lines[1:], lines[::-1]):
+        manifest.write_text("\n".join(kept) + "\n")
 
-    assert "steps are missing" in faults(run_dir)[0].message
+        assert faults(run_dir)[0].file == str(manifest)
 
 
-def test_an_altered_event_is_named(run_dir: Path):
-    """Events carry a CRC, too."""
-    path = RunFolder(run_dir).events
-    path.write_bytes(path.read_bytes().replace(b'"step":200', b'"step":201'))
+@pytest.mark.parametrize(
+    "name",
+    [
+        "run.json",
+        "log/000000.json",
+        "log/000001.json",
+        "log/head.json",
+        "ledger/attempt=0000/begun/00001.json",
+        "ledger/attempt=0001/begun/00000.json",
+        "ledger/attempt=0000/rank=00001/manifest.jsonl",
+        "ledger/attempt=0001/rank=00001/tail",
+    ],
+)
+def test_a_deleted_file_is_named(run_dir: Path, name: str):
+    """Every file is known by another one."""
+    (run_dir / name).unlink()
 
-    assert "events.jsonl line" in faults(run_dir)[0].message
+    try:
+        named = [f"{f.file} {f.message}" for f in faults(run_dir)]
+    except LedgerError as error:  # without run.json there is no run to open
+        named = [str(error)]
+    assert any(name in text for text in named)
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("run.json", '"prose"', '"prosa"'),
+        ("log/000001.json", '"start_step": 200', '"start_step": 201'),
+        ("log/000000.json", '"world_size": 2', '"world_size": 1'),
+        ("log/head.json", '"number": 1', '"number": 0'),
+        ("ledger/attempt=0000/begun/00001.json", '"closed"', '"interrupted"'),
+        ("ledger/attempt=0001/begun/00001.json", '"running"', '"closed"'),
+    ],
+)
+def test_an_edit_with_valid_json_is_named(run_dir: Path, name: str, old: str, new: str):
+    """What was written is known by its SHA-256."""
+    path = run_dir / name
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new, 1))
+
+    assert any(name in f"{f.file} {f.message}" for f in faults(run_dir))
 
 
 def test_names_that_do_not_hash_to_the_digest_are_named(tmp_path: Path):
@@ -212,13 +250,7 @@ def test_names_that_do_not_hash_to_the_digest_are_named(tmp_path: Path):
     indices = table["index"].to_pylist()
     indices[100] += 1
     write_table(table.set_column(3, "index", pa.array(indices)), "samples", str(part))
-    values = Journal(home.manifest).values()
-    home.manifest.unlink()
-    for value in values:
-        for file in value["files"]:
-            if file["file"] == part.name:
-                file.update(size=part.stat().st_size, sha256=sha256_of(part))
-        Journal(home.manifest).append(value)
+    rewrite_manifest(home, part)
 
     found = faults(tmp_path)[0]
 

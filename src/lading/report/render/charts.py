@@ -14,7 +14,7 @@ COLOURS = (
     "#4269d0", "#efb118", "#3ca951", "#ff725c", "#6cc5b0", "#a463f2", "#97bbf5", "#9c6b4e", "#ff8ab7", "#9498a0",
     "#2f6f4f", "#b5651d",
 )  # fmt: skip
-KEPT, UNDONE = "#3ca951", "#c9a0dc"
+KEPT, ROLLED_BACK = "#3ca951", "#c9a0dc"
 _MOST_POINTS = 3000
 _LONGEST_LABEL = 28
 Figure = dict[str, Any]
@@ -49,10 +49,10 @@ def figure(traces: list[dict[str, Any]], *, y: str, x: str = "step", height: int
 
 
 def attempts_chart(run: Run) -> Figure:
-    """Return each attempt as a bar over the steps it recorded: what was kept, what was undone."""
+    """Return each attempt as a bar over the steps it recorded: what was kept, what was rolled back."""
     rows = [describe_attempt(run.evidence, a) for a in run.evidence.attempts.values() if not a.is_void]
     traces = []
-    for kind, colour in (("kept", KEPT), ("undone", UNDONE)):
+    for kind, word, colour in (("kept", "kept", KEPT), ("rolled_back", "rolled back", ROLLED_BACK)):
         traces.append(
             {
                 "type": "bar",
@@ -60,10 +60,10 @@ def attempts_chart(run: Run) -> Figure:
                 "name": kind if kind == "kept" else "rolled back or never used",
                 "y": [f"attempt {row['attempt']}" for row in rows],
                 "x": [row[kind] for row in rows],
-                "base": [row["start"] + (row["kept"] if kind == "undone" else 0) for row in rows],
+                "base": [row["start"] + (row["kept"] if kind == "rolled_back" else 0) for row in rows],
                 "marker": {"color": colour},
                 "hovertext": [
-                    f"{row[kind]} steps {kind}, {row['ranks']} ranks, {row['state']}, began {row['began']} UTC"
+                    f"{row[kind]} steps {word}, {row['ranks']} ranks, {row['state']}, began {row['began']} UTC"
                     for row in rows
                 ],
                 "hoverinfo": "text",

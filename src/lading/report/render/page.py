@@ -139,12 +139,12 @@ def _header(summary: Summary) -> str:
 
 
 def _attempts(summary: Summary) -> str:
-    columns = {"attempt": "", "began (UTC)": "word", "from": "", "to": "", "ranks": "", "kept": "", "undone": "",
+    columns = {"attempt": "", "began (UTC)": "word", "from": "", "to": "", "ranks": "", "kept": "", "rolled back": "",
                "state": "word", "host": "word"}  # fmt: skip
-    keys = ("attempt", "began", "start", "last", "ranks", "kept", "undone", "state", "host")
+    keys = ("attempt", "began", "start", "last", "ranks", "kept", "rolled_back", "state", "host")
     rows = [[v if isinstance(v := a[k], str) else _number(v) for k in keys] for a in summary.attempts]
     table = _table(columns, rows, {1: "word", 7: "word", 8: "word"})
-    note = "Each life of the run over the steps it recorded. What a later attempt went back behind is rolled back."
+    note = "Each life of the run over the steps it recorded. What a resume from an earlier state undid is rolled back."
     return _section("Attempts", note, _chart("attempts") + table)
 
 

@@ -141,12 +141,13 @@ def summary(found: Summary) -> RenderableType:
             found.attempts,
             {
                 "attempt": "attempt",
+                "continues": "continues",
                 "began": "began (UTC)",
                 "start": "from",
                 "last": "to",
                 "ranks": "ranks",
                 "kept": "kept",
-                "undone": "undone",
+                "rolled_back": "rolled back",
                 "state": "state",
             },
             "Attempts",
@@ -197,7 +198,7 @@ def step(record: StepRecord, contents: Sequence[str] | None = None) -> Renderabl
             table(
                 record.earlier,
                 {"attempt": "attempt", "fate": "fate", "loss": "loss", "time": "time"},
-                "In attempts that were undone",
+                "In other attempts",
             )
         )
     return Group(*parts)
@@ -211,6 +212,10 @@ def verdict(found: Verdict) -> RenderableType:
         place = f" (first wrong step {finding.step})" if finding.level == "fault" and finding.step is not None else ""
         lines.append(line(f"{finding.level}: {finding.message}{place}", style))
     word = "holds" if found.holds else "does not hold"
+    if found.unused:
+        listed = ", ".join(map(str, found.unused[:8])) + (" ..." if len(found.unused) > 8 else "")
+        text = f"{len(found.unused)} of its steps were used by no update, pending at the checkpoint: {listed}"
+        lines.insert(0, Text(text, style="bold yellow"))
     lines.append(
         Text(
             f"{word}: {found.steps} steps of history, digest {found.digest:016x}",

@@ -13,7 +13,8 @@ from lading.errors import CorruptLedgerError
 from lading.identity import World
 from lading.identity.digest import as_unsigned, sample_hashes
 from lading.identity.hashing import fold
-from lading.ledger.attempts import Span
+from lading.ledger.events import JUMP
+from lading.ledger.lineage import Span
 from lading.report.evidence import Evidence, RankEvidence, read_part
 from lading.report.planned import expected_digests
 from lading.report.verify.files import rank_rows
@@ -32,11 +33,10 @@ FROM batches WHERE owned GROUP BY attempt, step ORDER BY step
 
 def check_history(evidence: Evidence, verdict: Verdict, progress: Progress) -> None:
     """Compare every step of history with the plan, and look for missing ones."""
+    _check_ancestry(evidence, verdict)
     table = Views(evidence).query(_STEPS)
     columns = {name: table[name].to_numpy(zero_copy_only=False) for name in table.column_names}
     exceptions = evidence.exceptions()
-    if evidence.spans and evidence.spans[0].start > 0:
-        verdict.note(f"the record begins at step {evidence.spans[0].start}", step=evidence.spans[0].start)
     for done, span in enumerate(evidence.spans):
         progress(0.5 + 0.4 * done / len(evidence.spans), f"history of attempt {span.attempt}")
         chosen = columns["attempt"] == span.attempt
@@ -50,38 +50,66 @@ def check_history(evidence: Evidence, verdict: Verdict, progress: Progress) -> N
         _check_digests(evidence, span, rows["step"][complete], rows["digest"][complete], mine, verdict)
 
 
+def _check_ancestry(evidence: Evidence, verdict: Verdict) -> None:
+    """Say where history comes from, where that is not a state of this run."""
+    verdict.unused = sorted(step for _, step in evidence.pending)
+    for span in evidence.spans:
+        launch = evidence.attempts[span.attempt].launch
+        parent, step = launch.parent, launch.start_step
+        if launch.kind == "inferred" and parent is not None:
+            text = f"attempt {launch.attempt} was resumed from a state that names no run: taken for a child of attempt "
+            verdict.note(f"{text}{parent.attempt} at step {parent.step}", step=step)
+        elif launch.kind == "unknown" and parent is not None:
+            text = f"{evidence.run.log}: steps before {step} are unknown: attempt {launch.attempt} continues launch "
+            verdict.fault(f"{text}{parent.launch[:16]}, which is not in this folder", file=evidence.run.log, step=0)
+        elif launch.kind == "replay" and parent is not None:
+            text = f"attempt {launch.attempt} went back to step {step} without loading a state: nothing is undone, and "
+            verdict.note(f"{text}steps from there on were used again", step=step)
+        elif launch.kind == "root" and parent is not None:
+            verdict.note(f"steps before {parent.step} are in run {parent.run}, attempt {parent.attempt}", step=step)
+        elif launch.kind == "root" and step > 0:
+            verdict.note(f"the record begins at step {step}", step=step)
+
+
 def _check_missing(evidence: Evidence, span: Span, rows: Any, complete: NDArray[np.bool_], verdict: Verdict) -> None:
     decided = rows["step"][complete]
-    stop = span.stop if span.stop is not None else (int(decided[-1]) + 1 if len(decided) else span.start)
+    stop = span.stop if span.stop is not None else (int(decided.max()) + 1 if len(decided) else span.start)
     world_size = evidence.attempts[span.attempt].launch.world_size
     unused = rows["step"][(rows["ranks"] == world_size) & ~rows["settled"] & (rows["step"] < stop)]
     for step in unused[:20].tolist():
         verdict.note(f"step {step} was delivered and never used", step=step)
-    present = np.zeros(stop - span.start, dtype=bool)
-    present[np.concatenate([decided, unused]) - span.start] = True
-    for jump in evidence.events:
-        if jump["event"] == "jump" and jump["attempt"] == span.attempt:
-            low, high = max(jump["from"], span.start), min(jump["step"], stop)
-            if low < high and not present[low - span.start : high - span.start].any():
-                present[low - span.start : high - span.start] = True
-                verdict.note(f"steps {low} to {high - 1} were passed over by the loader", step=low)
-    missing = np.flatnonzero(~present) + span.start
-    if not len(missing) or _is_explained(evidence, span.attempt, int(missing[0])):
+    gaps = _gaps(np.concatenate([decided, unused]), span.start, stop)
+    for jump in (row for row in evidence.event_rows(span.attempt) if row.kind == JUMP):
+        passed = [gap for gap in gaps if jump.fields["from"] <= gap[0] and gap[1] <= jump.step]
+        for first, last in passed:
+            gaps.remove((first, last))
+            verdict.note(f"steps {first} to {last - 1} were passed over by the loader", step=first)
+    if not gaps or _is_explained(evidence, span.attempt, gaps[0][0]):
         return
-    step = int(missing[0])
+    step, count = gaps[0][0], sum(last - first for first, last in gaps)
     partial = rows["ranks"][rows["step"] == step]
-    who = f"only {int(partial[0])} of {world_size} ranks recorded it" if len(partial) else "nobody recorded it"
+    who = f"only {int(partial[0])} of {world_size} ranks recorded it" if len(partial) else "no rank recorded it"
     verdict.fault(
-        f"{len(missing)} steps are missing from attempt {span.attempt}, the first is {step}: {who}",
+        f"{evidence.run.attempt(span.attempt)}: {count} step{'s are' if count > 1 else ' is'} missing from attempt "
+        f"{span.attempt}, the first is {step}: {who}",
         file=evidence.run.attempt(span.attempt),
         step=step,
     )
 
 
+def _gaps(steps: Any, start: int, stop: int) -> list[tuple[int, int]]:
+    """Return the ranges of ``[start, stop)`` that some steps leave out."""
+    have = np.unique(steps[(steps >= start) & (steps < stop)])
+    ends = np.concatenate([[start - 1], have, [max(stop, start)]])
+    places = np.flatnonzero(np.diff(ends) > 1)
+    return [(int(ends[place]) + 1, int(ends[place + 1])) for place in places]
+
+
 def _is_explained(evidence: Evidence, attempt: int, step: int) -> bool:
     """Say whether a damaged file of the attempt was named already: its steps are missing because of it."""
     folder = evidence.run.attempt(attempt)
-    return any(folder in d.file.parents and (d.step is None or d.step <= step) for d in evidence.damage)
+    damaged = (folder in d.file.parents or d.file == folder for d in evidence.damage if (d.step or 0) <= step)
+    return any(damaged)
 
 
 def _check_digests(
@@ -99,8 +127,8 @@ def _check_digests(
         rank = _rank_at_fault(evidence, span.attempt, step)
         file = _file_of(rank, step) if rank else evidence.run.attempt(span.attempt)
         verdict.fault(
-            f"{len(wrong)} steps of attempt {span.attempt} do not hold what the plan says, the first is {step} "
-            f"({plan.batch_id(plan.locate(step).epoch, step)})",
+            f"{file}: {len(wrong)} step{'s' * (len(wrong) > 1)} of attempt {span.attempt} do not hold what the plan "
+            f"says, the first is {step} ({plan.batch_id(plan.locate(step).epoch, step)})",
             file=file,
             step=step,
         )
@@ -130,6 +158,8 @@ def _file_of(rank: RankEvidence, step: int, table: str = "batches") -> Any:
 
 def check_names(evidence: Evidence, verdict: Verdict, progress: Progress) -> None:
     """Check that the names that were kept hash to the digests that were kept."""
+    if not evidence.files("samples") and evidence.description.record == "digest":
+        return
     broken = {damage.file for damage in evidence.damage}
     ranks = [rank for attempt in evidence.attempts.values() for rank in attempt.ranks]
     for done, rank in enumerate(ranks):
@@ -150,10 +180,11 @@ def _check_rank_names(rank: RankEvidence, verdict: Verdict) -> None:
             if wrong is None and not found["content"].null_count:
                 wrong = _first_difference(found, steps, samples, "content")
             if wrong is not None:
+                file = _file_of(rank, wrong, "samples")
                 verdict.fault(
-                    f"the names that rank {rank.folder.rank} of attempt {rank.folder.attempt} kept do not hash to the "
-                    f"digest of step {wrong}",
-                    file=_file_of(rank, wrong, "samples"),
+                    f"{file}: the names that rank {rank.folder.rank} of attempt {rank.folder.attempt} kept do not hash "
+                    f"to the digest of step {wrong}",
+                    file=file,
                     step=wrong,
                 )
                 return
@@ -172,8 +203,11 @@ def _named_tables(rank: RankEvidence) -> Iterator[pa.Table]:
 def _first_difference(found: pa.Table, steps: Any, samples: pa.Table, kind: str) -> int | None:
     """Return the first step whose names do not add up to what the batch recorded."""
     named = samples["step"].to_numpy()
-    starts = np.flatnonzero(np.diff(named, prepend=-1))  # the samples of a batch stand together
-    rows = np.searchsorted(steps, named[starts])
+    starts = np.flatnonzero(np.diff(named, prepend=-1))  # the samples of a batch are side by side
+    rows = np.minimum(np.searchsorted(steps, named[starts]), len(steps) - 1)
+    strange = np.flatnonzero(steps[rows] != named[starts]) if len(steps) else np.arange(len(starts))
+    if len(strange):  # names of a batch that has no row
+        return int(named[starts[strange[0]]])
     positions = np.repeat(found["position"].to_numpy()[rows], np.diff(starts, append=len(named)))
     positions = positions + samples["slot"].to_numpy()
     if kind == "digest":

@@ -1,6 +1,6 @@
 """Is the record what the plan says, byte for byte?
 
-    files      sizes and SHA-256 of closed parts, CRCs of journals and tails
+    files      the chain of the log, begun and manifest of each rank, SHA-256 of closed parts, CRCs of tails
     history    each step once, no step missing, digest of what was delivered = digest of what the plan says
     names      where names were kept: they hash to the digests
 
@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from lading.errors import CorruptLedgerError
 from lading.report.evidence import Evidence
 from lading.report.verify.files import check_files
 from lading.report.verify.history import check_history, check_names
@@ -22,7 +23,7 @@ Progress = Callable[[float, str], None]
 
 
 def silent(share: float, what: str) -> None:
-    """Tell nobody how far it is."""
+    """Progress callback that does nothing."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +51,15 @@ class Verdict:
         findings: Faults and notes, in the order they were found.
         steps: Steps of history that were compared.
         digest: Sum of their digests: equal for equal runs, whatever their world size.
+        unused: Steps of history that no update used: a checkpoint was taken between their delivery and their update.
+        head: Number and SHA-256 of the log's newest record, an anchor for those who keep it elsewhere.
     """
 
     findings: list[Finding] = field(default_factory=list)
     steps: int = 0
     digest: int = 0
+    unused: list[int] = field(default_factory=list)
+    head: tuple[int, str] | None = None
 
     @property
     def holds(self) -> bool:
@@ -76,16 +81,24 @@ class Verdict:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON-able fields."""
-        findings = [vars(f) for f in self.findings]
-        return {"holds": self.holds, "steps": self.steps, "digest": f"{self.digest:016x}", "findings": findings}
+        return {
+            "holds": self.holds,
+            "steps": self.steps,
+            "unused": self.unused,
+            "digest": f"{self.digest:016x}",
+            "head": None if self.head is None else {"number": self.head[0], "sha256": self.head[1]},
+            "findings": [vars(f) for f in self.findings],
+        }
 
 
 def verify(evidence: Evidence, progress: Progress = silent) -> Verdict:
     """Compare everything a run left on disk with itself and with its plan."""
-    verdict = Verdict()
-    check_files(evidence, verdict, progress)
-    check_history(evidence, verdict, progress)
-    if evidence.files("samples") or evidence.description.record != "digest":
-        check_names(evidence, verdict, progress)
+    verdict = Verdict(head=evidence.log.head)
+    for check in (check_files, check_history, check_names):
+        try:
+            check(evidence, verdict, progress)
+        except CorruptLedgerError as error:  # it names the file
+            if not verdict.faults:
+                verdict.fault(str(error), file=evidence.run.path)
     progress(1.0, "done")
     return verdict

@@ -1,0 +1,147 @@
+"""A rank began, and how it ended: ``begun/<rank>.json``, which no other file of the rank can be lost without.
+
+    opening       the rank is about to make its folder and tail; it has recorded nothing
+    running       it has a tail. Replaced whenever a part is closed: lines and SHA-256 of the manifest
+    closed        it ended in order
+    interrupted   it ended by an exception or Ctrl-C; everything it recorded is in parts
+
+A process that claims an attempt first leaves ``claim-<random>.json`` here, so that
+a launch in the log without any file here means that files are gone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from lading.errors import CorruptLedgerError
+from lading.ledger.launch import MOST_ATTEMPTS, MOST_RANKS
+from lading.ledger.log import sha256_of_bytes
+from lading.ledger.run_folder import RankFolder, RunFolder
+from lading.runtime.fields import Origin
+from lading.runtime.files import json_bytes, sync_folder, write_aside
+
+OPENING, RUNNING, CLOSED, INTERRUPTED = STATES = ("opening", "running", "closed", "interrupted")
+NO_MANIFEST = sha256_of_bytes(b"")
+_LATELY_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Begun:
+    """What one rank says of itself.
+
+    Attributes:
+        run: Id of the run.
+        attempt: Number of the attempt.
+        rank: Which rank.
+        launch: SHA-256 of the attempt's launch record.
+        state: ``opening``, ``running``, ``closed`` or ``interrupted``.
+        lines: Lines of its manifest.
+        manifest: SHA-256 of these lines.
+        host: Its machine.
+        process: Id and start time of its process.
+        time: Seconds since 1970, when this was written.
+    """
+
+    run: str
+    attempt: int
+    rank: int
+    launch: str
+    state: str
+    lines: int
+    manifest: str
+    host: str
+    process: tuple[int, int]
+    time: float
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the rank closed its files."""
+        return self.state in (CLOSED, INTERRUPTED)
+
+    def to_bytes(self) -> bytes:
+        """Return the content of the file."""
+        return json_bytes({**asdict(self), "check": _check(asdict(self))})
+
+
+def new_begun(run_id: str, attempt: int, rank: int, launch: str) -> Begun:
+    """Return what this process says when it is about to open a rank."""
+    host, process = socket.gethostname(), process_identity(os.getpid())
+    return Begun(run_id, attempt, rank, launch, OPENING, 0, NO_MANIFEST, host, process, round(time.time(), 3))
+
+
+def write_begun(folder: RankFolder, begun: Begun) -> None:
+    """Replace the file of a rank."""
+    write_aside(folder.begun, begun.to_bytes())
+
+
+def read_begun(path: Path) -> Begun:
+    """Read what a rank says of itself."""
+    origin = Origin(path, CorruptLedgerError, "Restore it from a copy; the other ranks stay readable.")
+    fields = origin.record(origin.read(1 << 16))
+    begun = Begun(
+        run=fields.hexadecimal("run", digits=32),
+        attempt=fields.integer("attempt", low=0, high=MOST_ATTEMPTS),
+        rank=fields.integer("rank", low=0, high=MOST_RANKS),
+        launch=fields.hexadecimal("launch", digits=64),
+        state=fields.text("state", choices=STATES),
+        lines=fields.integer("lines", low=0, high=10**9),
+        manifest=fields.hexadecimal("manifest", digits=64),
+        host=fields.text("host"),
+        process=(fields.integers("process", low=0, least=2, most=2)[0], fields.integers("process")[1]),
+        time=fields.number("time", low=0, high=1e12),
+    )
+    if fields.hexadecimal("check", digits=64) != _check(asdict(begun)):
+        origin.refuse("check", "the SHA-256 of the other fields", "another")
+    return begun
+
+
+def _check(fields: dict[str, Any]) -> str:
+    return sha256_of_bytes(json.dumps(fields, sort_keys=True, separators=(",", ":")).encode())
+
+
+def leave_claim(run: RunFolder, begun: Begun) -> Path:
+    """Leave a claim in an attempt's folder; whoever claims removes it when the rank began, or another was first."""
+    folder = run.begun(begun.attempt)
+    folder.mkdir(parents=True, exist_ok=True)
+    for parent in (folder.parent, run.ledger, run.path):
+        sync_folder(parent)
+    path = folder / f"claim-{secrets.token_hex(8)}.json"
+    write_aside(path, begun.to_bytes())
+    return path
+
+
+def process_identity(pid: int) -> tuple[int, int]:
+    """Return a process's id and start time: together they are never used again. 0 where it ended or is unknown."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return (pid, 0) if fields[0] in "ZX" else (pid, int(fields[19]))
+    except (OSError, IndexError, ValueError):
+        return pid, 0
+
+
+def is_alive(host: str, process: tuple[int, int]) -> bool | None:
+    """Say whether a process of this machine lives; None for other machines."""
+    if host != socket.gethostname():
+        return None
+    return process[1] != 0 and process_identity(process[0]) == process
+
+
+def changed_lately(folder: RankFolder, seconds: float = _LATELY_SECONDS) -> bool:
+    """Say whether a rank wrote something lately, as far as this machine's clock can say."""
+    times = [path.stat().st_mtime for path in (folder.begun, folder.tail) if path.exists()]
+    return any(time.time() - changed < seconds for changed in times)
+
+
+def lives(folder: RankFolder, begun: Begun) -> bool:
+    """Say whether a rank that began still runs: its process lives; on another machine, whether it wrote lately."""
+    if begun.has_ended:
+        return False
+    alive = is_alive(begun.host, begun.process)
+    return changed_lately(folder) if alive is None else alive

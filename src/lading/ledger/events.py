@@ -1,0 +1,101 @@
+"""What happened to the order of an attempt: rows of rank 0's table ``events``.
+
+reweight · rebatch · block    the plan changed from a step on; undone with its attempt's later steps
+jump                          the loader passed steps over
+pending                       a state was taken while delivered batches waited for their update
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lading.errors import CorruptLedgerError, LadingError
+from lading.ledger.launch import Range, ranges
+from lading.ledger.parts import read_manifest
+from lading.ledger.run_folder import RankFolder
+from lading.ledger.schema import EVENTS
+from lading.ledger.tail import read_tail
+from lading.order.event import Event, event_from_dict
+from lading.runtime.fields import Fields, Origin
+
+PLAN_KINDS = ("reweight", "rebatch", "block")
+JUMP, PENDING = "jump", "pending"
+
+
+@dataclass(frozen=True)
+class EventRow:
+    """One row.
+
+    Attributes:
+        step: The step it acts from; of ``pending`` the step of the state.
+        kind: What it is.
+        fields: What it says.
+        time: When, in milliseconds since 1970.
+    """
+
+    step: int
+    kind: str
+    fields: dict[str, Any]
+    time: int
+
+    @property
+    def plan_event(self) -> Event | None:
+        """The change of the plan, where it is one."""
+        return event_from_dict(self.fields) if self.kind in PLAN_KINDS else None
+
+    @property
+    def pending(self) -> tuple[Range, ...]:
+        """Ranges of the steps that waited for their update."""
+        return tuple((first, stop) for first, stop in self.fields.get("steps", ()))
+
+
+def event_rows(folder: RankFolder, tables: Iterable[pa.Table]) -> list[EventRow]:
+    """Return the rows of some tables, every field checked."""
+    found = []
+    for row in (row for table in tables for row in table.to_pylist()):
+        origin = Origin(f"{folder.path}: event at step {row['step']}", CorruptLedgerError, "Run `lading verify`.")
+        fields = origin.record(row["event"] or "")
+        time = int(row["time"].timestamp() * 1000) if row["time"] is not None else 0
+        event = EventRow(row["step"], str(row["kind"]), dict(fields._values), time)
+        try:
+            _check(event, fields)
+        except CorruptLedgerError:
+            raise
+        except LadingError as error:
+            raise CorruptLedgerError(f"{origin.file}: {error}") from error
+        found.append(event)
+    return found
+
+
+def _check(event: EventRow, fields: Fields) -> None:
+    if event.kind in PLAN_KINDS:
+        event_from_dict(event.fields)
+    elif event.kind == JUMP:
+        fields.integer("from", low=0)
+    elif event.kind == PENDING:
+        ranges(fields, "steps")
+    else:
+        fields.origin.refuse("kind", f"one of {', '.join((*PLAN_KINDS, JUMP, PENDING))}", repr(event.kind)[:80])
+
+
+def pending_at(folder: RankFolder, step: int) -> tuple[Range, ...]:
+    """Return the steps that waited for their update when the newest state before a step was taken."""
+    tail, manifest = read_tail(folder.tail), read_manifest(folder)
+    tables = [_read(folder, f.file) for part in manifest.parts for f in part.files if f.table == "events"]
+    if tail.generation is not None and tail.generation >= len(manifest.parts):
+        tables += tail.tables["events"]
+    rows = [row for row in event_rows(folder, tables) if row.kind == PENDING and row.step == step]
+    return rows[-1].pending if rows else ()
+
+
+def _read(folder: RankFolder, name: str) -> pa.Table:
+    path = folder.path / name
+    try:
+        return pq.ParquetFile(path, page_checksum_verification=True).read().cast(EVENTS)
+    except (OSError, pa.ArrowException, ValueError) as error:
+        raise CorruptLedgerError(f"{path} cannot be read ({error}). Run `lading verify`.") from error

@@ -1,0 +1,183 @@
+"""Which attempts made the newest model: the tree of attempts, and who owns which steps.
+
+    attempt 0   ├──────────────┤ x                 steps 0..109, killed
+    attempt 1             ├─────────┤ x            resumed from a state of attempt 0 at 90
+    attempt 2        ├──────────────────▶          resumed from a state of attempt 0 at 70
+    history     ├────┼──────────────────▶          0..69 of attempt 0, 70.. of attempt 2
+
+A leaf owns its steps from its first on, its parent those before the step it
+resumed at, and so on to the root. A replay undoes nothing: its parent keeps
+all its steps, and steps that were used twice are in history twice.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lading.errors import ResumeError
+from lading.ledger.launch import Launch, Parent
+from lading.ledger.log import Log
+
+
+@dataclass(frozen=True)
+class Span:
+    """The steps ``[start, stop)`` of history that one attempt owns; ``stop`` None means all it recorded."""
+
+    attempt: int
+    start: int
+    stop: int | None
+
+    def __contains__(self, step: int) -> bool:
+        return self.start <= step and (self.stop is None or step < self.stop)
+
+
+def parent_of(launch: Launch, launches: Mapping[int, Launch]) -> Launch | None:
+    """Return the attempt that another one continues, where it is in this log."""
+    if launch.parent is None or launch.kind in ("root", "unknown"):
+        return None
+    found = launches.get(launch.parent.attempt)
+    return found if found is not None and found.attempt < launch.attempt else None
+
+
+def root_of(launch: Launch, launches: Mapping[int, Launch]) -> int:
+    """Return the attempt that began the line of an attempt."""
+    while (parent := parent_of(launch, launches)) is not None:
+        launch = parent
+    return launch.attempt
+
+
+def lineage(launches: Mapping[int, Launch], leaf: int) -> list[Span]:
+    """Return who owns which steps of the history that ends with an attempt, in the order they were trained on."""
+    spans: list[Span] = []
+    launch: Launch | None = launches[leaf]
+    stop: int | None = None
+    while launch is not None:
+        spans.append(Span(launch.attempt, launch.start_step, stop))
+        stop = None if launch.kind == "replay" or launch.parent is None else launch.parent.step
+        launch = parent_of(launch, launches)
+    return spans[::-1]
+
+
+def pending_of(launches: Mapping[int, Launch], spans: Iterable[Span]) -> list[tuple[int, int]]:
+    """Return (attempt, step) of what was delivered and used by no update when a checkpoint was taken."""
+    path = list(spans)
+    found = []
+    for parent, child in itertools.pairwise(path):
+        found += [
+            (parent.attempt, step)
+            for first, stop in launches[child.attempt].pending
+            for step in range(first, min(stop, first + 4096))
+            if step in parent
+        ]
+    return found
+
+
+@dataclass(frozen=True)
+class Ancestry:
+    """What an attempt continues: its kind, as ``Launch.kind`` has it, and its parent."""
+
+    kind: str
+    parent: Parent | None = None
+
+
+class AncestryRules:
+    """Decide what an attempt continues, from what was loaded and what the log knows.
+
+    Args:
+        run: Id of the run.
+        log: Its log.
+        folder: Name of the run's folder, for errors.
+        whole_until: Gives the largest step that all ranks of an attempt recorded.
+        allow_unknown: Whether a state of an attempt that this folder does not know may be continued.
+    """
+
+    def __init__(
+        self,
+        run: str,
+        log: Log,
+        folder: str,
+        whole_until: Callable[[Launch], int | None],
+        *,
+        allow_unknown: bool = False,
+    ) -> None:
+        self._run, self._log, self._folder = run, log, folder
+        self._whole_until, self._allow_unknown = whole_until, allow_unknown
+
+    def decide(self, step: int, loaded: Mapping[str, Any] | None, replayed: Launch | None = None) -> Ancestry:
+        """Return what an attempt that starts at a step continues.
+
+        Args:
+            step: Its first step.
+            loaded: What the state says that was loaded, or None.
+            replayed: The attempt of this process that is gone back behind without loading a state.
+        """
+        if replayed is not None:
+            return Ancestry("replay", Parent(self._run, replayed.sha256, replayed.attempt, step))
+        if loaded is None or not loaded["run"]:
+            return self._without_state(step)
+        if loaded["run"] != self._run:
+            return self._foreign(loaded)
+        return self._resumed(loaded)
+
+    def _without_state(self, step: int) -> Ancestry:
+        if step == 0 or not self._log.launches:
+            return Ancestry("root")
+        held = self._holder_of(step - 1) or self._nearest(step)
+        return Ancestry("root") if held is None else self._inferred(held, step)
+
+    def _inferred(self, held: Launch, step: int) -> Ancestry:
+        return Ancestry("inferred", Parent(self._run, held.sha256, held.attempt, max(step, held.start_step)))
+
+    def _holder_of(self, step: int) -> Launch | None:
+        """Return the attempt that holds a step whole, on the newest line that has it."""
+        launches = self._log.launches
+        for leaf in sorted(launches, reverse=True):
+            for span in reversed(lineage(launches, leaf)):
+                if step in span:
+                    last = self._whole_until(launches[span.attempt])
+                    if last is not None and last >= step:
+                        return launches[span.attempt]
+        return None
+
+    def _nearest(self, step: int) -> Launch | None:
+        """Return the newest attempt with a row that began before a step; the steps between will be missing."""
+        found = [n for n, launch in self._log.launches.items() if launch.start_step < step]
+        return next((self._log.launches[n] for n in sorted(found, reverse=True) if self._has_rows(n)), None)
+
+    def _has_rows(self, attempt: int) -> bool:
+        return self._whole_until(self._log.launches[attempt]) is not None
+
+    def _foreign(self, loaded: Mapping[str, Any]) -> Ancestry:
+        if self._log.launches:
+            raise ResumeError(
+                f"the loaded state was taken in run {loaded['run']}, and {self._folder} is run {self._run}: its "
+                "history would mix two runs. Give the run that continues from this state a new folder, or open the "
+                "folder that the state was taken in."
+            )
+        return Ancestry("root", _parent(loaded))
+
+    def _resumed(self, loaded: Mapping[str, Any]) -> Ancestry:
+        parent = self._log.by_hash(loaded["launch"])
+        if parent is None or parent.attempt != loaded["attempt"]:
+            if self._allow_unknown:
+                return Ancestry("unknown", _parent(loaded))
+            known = ", ".join(f"{n} ({launch.sha256[:8]})" for n, launch in sorted(self._log.launches.items())[-4:])
+            raise ResumeError(
+                f"the loaded state was taken in attempt {loaded['attempt']} with launch {loaded['launch'][:8]} of this "
+                f"run, which {self._folder} does not know: it has {known or 'no attempts'}. It is an older copy, or "
+                "one that was continued on its own. Open the folder that the state was taken in, or pass "
+                "Ledger(..., allow_unknown_parent=True): verify will then call the steps before unknown."
+            )
+        if loaded["step"] < parent.start_step:
+            raise ResumeError(
+                f"the loaded state is at step {loaded['step']} of attempt {parent.attempt}, which began at step "
+                f"{parent.start_step}: expected a step from there on. The state is damaged; take an older checkpoint."
+            )
+        return Ancestry("resume", _parent(loaded))
+
+
+def _parent(loaded: Mapping[str, Any]) -> Parent:
+    return Parent(loaded["run"], loaded["launch"], loaded["attempt"], loaded["step"])

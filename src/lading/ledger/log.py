@@ -1,0 +1,217 @@
+"""The run's log: launches and blocks, one record a file, each with the SHA-256 of the one before.
+
+    run.json ◀─sha256─ 000000.json ◀─sha256─ 000001.json ◀─ ... ◀─ newest ◀─sha256─ head.json
+
+A record is made by creating its number: of two processes that try, one succeeds
+and the other takes the next number. ``head.json`` is replaced afterwards and
+may be behind; a head that is ahead of the log, or a gap, means that a record is gone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lading.errors import CorruptLedgerError
+from lading.identity import SampleId
+from lading.ledger.launch import MOST_STEPS, Launch, launch_from
+from lading.ledger.run_folder import RunFolder
+from lading.runtime.fields import Fields, Origin
+from lading.runtime.files import create_aside, json_bytes, sync_folder, write_aside
+
+TYPES = ("launch", "block")
+_WAY_OUT = "Restore it from a copy; the other files stay readable."
+_MOST_BYTES = 1 << 26
+
+
+@dataclass(frozen=True)
+class BlockRequest:
+    """Samples that were blocked by hand: from the first step of the next attempt on.
+
+    Attributes:
+        samples: Which.
+        reason: Why.
+        time: Seconds since 1970.
+    """
+
+    samples: tuple[SampleId, ...]
+    reason: str
+    time: float
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something wrong with a file of a run.
+
+    Attributes:
+        file: Which.
+        text: What is wrong, as a sentence without the file's name.
+    """
+
+    file: Path
+    text: str
+
+
+@dataclass
+class Log:
+    """What the log of a run says.
+
+    Attributes:
+        launches: The launches that can be read, by attempt.
+        blocks: The blocks, in order.
+        next_number: Number of the next record.
+        newest: SHA-256 of the newest record; of ``run.json`` where there is none.
+        head: Number and SHA-256 that ``head.json`` has; None where it cannot be read.
+        problems: What is wrong with the files of the log.
+    """
+
+    launches: dict[int, Launch] = field(default_factory=dict)
+    blocks: list[BlockRequest] = field(default_factory=list)
+    next_number: int = 0
+    newest: str = ""
+    head: tuple[int, str] | None = None
+    problems: list[Problem] = field(default_factory=list)
+
+    def by_hash(self, sha256: str) -> Launch | None:
+        """Return the launch whose record has a SHA-256."""
+        return next((launch for launch in self.launches.values() if launch.sha256 == sha256), None)
+
+
+def sha256_of_bytes(content: bytes) -> str:
+    """Return the SHA-256 of bytes, as hex."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def read_log(run: RunFolder, description_sha256: str) -> Log:
+    """Read the log of a run and check its chain; what is wrong is in ``problems``."""
+    log, known, numbers = Log(newest=description_sha256), [description_sha256], run.records()
+    log.head = _read_head(run, log, bool(numbers))
+    hashes: dict[int, str] = {-1: description_sha256}
+    previous: dict[int, str] = {}
+    for number in range(numbers[-1] + 1 if numbers else 0):
+        path = run.record(number)
+        try:
+            content = Origin(path, CorruptLedgerError, _WAY_OUT).read(_MOST_BYTES)
+            hashes[number] = sha256_of_bytes(content)
+            previous[number] = _read_record(path, content, number, hashes[number], log)
+        except CorruptLedgerError as error:
+            text = "is missing" if number not in numbers else f"cannot be read ({error})"
+            log.problems.append(Problem(path, text))
+    log.next_number = numbers[-1] + 1 if numbers else 0
+    log.newest = hashes.get(log.next_number - 1, known[0])
+    _check_chain(run, log, hashes, previous)
+    _check_attempts(run, log)
+    return log
+
+
+def _read_head(run: RunFolder, log: Log, has_records: bool) -> tuple[int, str] | None:
+    origin = Origin(run.head, CorruptLedgerError, _WAY_OUT)
+    if not run.head.exists():
+        if has_records:
+            log.problems.append(Problem(run.head, "is missing"))
+        return None
+    try:
+        fields = origin.record(origin.read(1 << 12))
+        fields.only("number", "sha256")
+        return fields.integer("number", low=-1, high=10**9), fields.hexadecimal("sha256", digits=64)
+    except CorruptLedgerError as error:
+        log.problems.append(Problem(run.head, f"cannot be read ({error})"))
+        return None
+
+
+def _read_record(path: Path, content: bytes, number: int, sha256: str, log: Log) -> str:
+    """Take a record into the log; return the SHA-256 it knows of the one before."""
+    fields = Origin(path, CorruptLedgerError, _WAY_OUT).record(content)
+    if fields.integer("number", low=0) != number:
+        fields.refuse("number", str(number))
+    kind = fields.text("type", choices=TYPES)
+    previous = fields.hexadecimal("previous", digits=64)
+    if kind == "launch":
+        launch = launch_from(fields, sha256)
+        if launch.attempt in log.launches:
+            fields.refuse("attempt", f"a number after {max(log.launches)}")
+        log.launches[launch.attempt] = launch
+    else:
+        log.blocks.append(_block_from(fields))
+    return previous
+
+
+def _block_from(fields: Fields) -> BlockRequest:
+    items = fields.items("samples")
+    pairs = [items.integers(i, low=0, high=MOST_STEPS, least=2, most=2) for i in items]
+    reason = fields.text("reason", longest=1 << 16)
+    return BlockRequest(tuple(SampleId(*pair) for pair in pairs), reason, fields.number("time", low=0, high=1e12))
+
+
+def _check_chain(run: RunFolder, log: Log, hashes: dict[int, str], previous: dict[int, str]) -> None:
+    """Compare every file with what the next one knows of it, from the newest to the oldest."""
+    head, last = log.head, log.next_number - 1
+    doubted: set[int] = set()
+    if head is not None and head[0] > last:
+        log.problems.append(Problem(run.record(head[0]), f"is missing: {run.head} knows it"))
+    elif head is not None and head[0] in hashes and hashes[head[0]] != head[1]:
+        doubted.add(head[0])
+        path = run.record(head[0]) if head[0] >= 0 else run.description
+        log.problems.append(Problem(path, f"was altered, or {run.head} was: they do not agree on its SHA-256"))
+    for number in sorted(previous, reverse=True):
+        before = number - 1
+        if before in hashes and hashes[before] != previous[number] and number not in doubted:
+            doubted.add(before)
+            path = run.record(before) if before >= 0 else run.description
+            log.problems.append(Problem(path, f"was altered: {run.record(number)} knows another SHA-256 of it"))
+
+
+def _check_attempts(run: RunFolder, log: Log) -> None:
+    if not log.problems and sorted(log.launches) != list(range(len(log.launches))):
+        log.problems.append(Problem(run.log, f"has launches of attempts {sorted(log.launches)}: a number is skipped"))
+
+
+def append(run: RunFolder, log: Log, kind: str, fields: dict[str, Any]) -> str | None:
+    """Create the next record; return its SHA-256, or None where another process was first.
+
+    Args:
+        run: The run.
+        log: Its log as it was read.
+        kind: ``launch`` or ``block``.
+        fields: What the record says.
+    """
+    content = record_bytes(log, kind, fields)
+    if not create_aside(run.record(log.next_number), content):
+        return None
+    raise_head(run)
+    return sha256_of_bytes(content)
+
+
+def record_bytes(log: Log, kind: str, fields: dict[str, Any]) -> bytes:
+    """Return the content of the record that would come next."""
+    return json_bytes({"number": log.next_number, "type": kind, "previous": log.newest, **fields})
+
+
+def begin_log(run: RunFolder, description_sha256: str) -> None:
+    """Make the folder and the head of a log, before its first record."""
+    if run.head.exists():
+        return
+    run.log.mkdir(exist_ok=True)
+    sync_folder(run.path)
+    create_aside(run.head, json_bytes({"number": -1, "sha256": description_sha256}))
+
+
+def raise_head(run: RunFolder) -> None:
+    """Let the head know the newest record; repeated where another record came meanwhile."""
+    written = -1
+    while (newest := run.records()[-1]) != written:
+        content = run.record(newest).read_bytes()
+        write_aside(run.head, json_bytes({"number": newest, "sha256": sha256_of_bytes(content)}))
+        written = newest
+
+
+def repeat_until_first(run: RunFolder, read: Callable[[], Log], kind: str, fields: dict[str, Any]) -> str:
+    """Append a record, whoever else does so at the same time."""
+    while True:
+        sha256 = append(run, read(), kind, {"time": round(time.time(), 3), **fields})
+        if sha256 is not None:
+            return sha256

@@ -1,0 +1,195 @@
+"""Open an attempt: what the run is, which plan it follows, what it continues, which samples are blocked.
+
+run.json ─▶ plans/ ─▶ log: parent, blocks, pending steps ─▶ claim or join ─▶ begun ─▶ the rank's folder
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import socket
+import time
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lading.errors import ConfigError, ResumeError
+from lading.identity import SampleId, World
+from lading.ledger.attempts import Opened, Request, launch_token, open_attempt
+from lading.ledger.begun import process_identity
+from lading.ledger.description import Description, check_plan, describe, keep_plan, new_description
+from lading.ledger.events import pending_at
+from lading.ledger.launch import Launch, Range
+from lading.ledger.lineage import Ancestry, AncestryRules
+from lading.ledger.log import BlockRequest, Log, begin_log
+from lading.ledger.parts import recorded_until
+from lading.ledger.run_folder import RunFolder
+from lading.order.event import Block, Event, event_to_dict
+from lading.order.plan import Plan
+from lading.runtime.fields import Fields, Origin
+
+_NO_PLAN = "record='digest' needs a plan: without one a digest stands for nothing. Pass the plan, or record='names'."
+
+
+@dataclass(frozen=True)
+class Opening:
+    """An attempt that is about to be opened.
+
+    Attributes:
+        run: The run.
+        step: First step.
+        world: This rank among how many.
+        plan: The plan, events included, or None.
+        record: What to record; None: what the run records, or what suits.
+        names: Names of the datasets, where there is no plan.
+        loaded: What the loaded state says, or None.
+        previous: The attempt of this process before, or None.
+        honour_blocks: Whether the loader will follow the plan that comes back.
+        allow_changed_plan: Whether a run may be continued that was begun with another plan.
+        allow_unknown_parent: Whether a state of an attempt may be continued that this folder does not know.
+        fork: Whether another attempt may be running.
+    """
+
+    run: RunFolder
+    step: int
+    world: World
+    plan: Plan | None
+    record: str | None
+    names: tuple[str, ...]
+    loaded: Mapping[str, Any] | None
+    previous: Launch | None
+    honour_blocks: bool
+    allow_changed_plan: bool
+    allow_unknown_parent: bool
+    fork: bool
+
+
+def open_attempt_of(opening: Opening) -> tuple[Description, Opened]:
+    """Open an attempt of a run, or join the one that the other ranks opened."""
+    description = _described(opening)
+    begin_log(opening.run, description.sha256)
+    plan_sha256 = None if opening.plan is None else keep_plan(opening.run, opening.plan)
+    make = functools.partial(_launch, opening, description, plan_sha256)
+    own = None if opening.previous is None else opening.previous.attempt
+    request = Request(description.run, description.sha256, opening.world, make, opening.fork, own)
+    opened = open_attempt(opening.run, request)
+    if opened.is_opener:
+        _warn_left_behind(opening, opened.launch)
+    return description, opened
+
+
+def _described(opening: Opening) -> Description:
+    from lading import __version__  # at call time: the front door must not be needed to open this room
+
+    planned = opening.plan is not None
+    fresh = new_description(
+        __version__,
+        opening.record or ("digest" if planned else "names"),
+        opening.plan.names if opening.plan is not None else opening.names,
+    )
+    if fresh.record == "digest" and not planned:
+        raise ConfigError(_NO_PLAN)
+    description = describe(opening.run, fresh)
+    if opening.record is not None and opening.record != description.record:
+        raise ResumeError(
+            f"{opening.run.path} records {description.record!r}, and record={opening.record!r} was given: one run has "
+            f"one kind of evidence. Leave record= out, or give the new one a folder of its own."
+        )
+    return description
+
+
+def _launch(opening: Opening, description: Description, plan_sha256: str | None, log: Log) -> Launch:
+    """Return the launch that would come after a log."""
+    run, plan = opening.run, opening.plan
+    check_plan(run, log, plan, allow_changed_plan=opening.allow_changed_plan)
+    ancestry = _ancestry(opening, description, log)
+    events: tuple[Event, ...] = plan.events if plan is not None else ()
+    if opening.honour_blocks and plan is not None:
+        events = (*events, *blocks_to_honour(log.blocks, events, opening.step))
+    return Launch(
+        attempt=max(log.launches, default=-1) + 1,
+        kind=ancestry.kind,
+        parent=ancestry.parent,
+        start_step=opening.step,
+        world_size=opening.world.world_size,
+        token=launch_token(opening.world),
+        plan=None if plan is None else plan.fingerprint,
+        plan_sha256=plan_sha256,
+        events=tuple(event_to_dict(e) for e in events),
+        pending=_pending(run, ancestry),
+        host=socket.gethostname(),
+        process=process_identity(os.getpid()),
+        lading=description.lading,
+        time=round(time.time(), 3),
+    )
+
+
+def _ancestry(opening: Opening, description: Description, log: Log) -> Ancestry:
+    whole = functools.lru_cache(functools.partial(whole_until, opening.run))
+    rules = AncestryRules(
+        description.run, log, str(opening.run.path), whole, allow_unknown=opening.allow_unknown_parent
+    )
+    replayed = opening.previous if opening.loaded is None else None
+    return rules.decide(opening.step, opening.loaded, replayed)
+
+
+def whole_until(run: RunFolder, launch: Launch) -> int | None:
+    """Return the largest step that all ranks of an attempt recorded."""
+    ranks = [recorded_until(folder) for folder in run.ranks(launch.attempt)]
+    found = [last for last in ranks if last is not None]
+    return min(found) if found and len(found) == launch.world_size else None
+
+
+def _pending(run: RunFolder, ancestry: Ancestry) -> tuple[Range, ...]:
+    """Return the steps that were used by no update when the checkpoint was taken that an attempt resumes from."""
+    if ancestry.parent is None or ancestry.kind != "resume":
+        return ()
+    return pending_at(run.rank(ancestry.parent.attempt, 0), ancestry.parent.step)
+
+
+def _warn_left_behind(opening: Opening, launch: Launch) -> None:
+    if launch.kind != "root" or launch.attempt == 0:
+        return
+    warnings.warn(
+        f"{opening.run.path} holds {launch.attempt} attempt{'s' * (launch.attempt > 1)} already, and this one starts "
+        f"at step {launch.start_step} without a loaded state: a second root. Nothing is undone; what was recorded "
+        "before is left behind and no part of this history (`--attempt` shows it). To resume instead, pass the saved "
+        "state to loader.load_state_dict before iterating; to begin anew, give the run a new folder.",
+        stacklevel=6,
+    )
+
+
+def checked_mark(loaded: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """Return what a loaded state says of its run, attempt, launch and step, every field checked."""
+    if loaded is None:
+        return None
+    origin = Origin("the loaded state", ResumeError, "Take an older checkpoint.")
+    fields = Fields(loaded, origin)
+    if fields.text("run") == "":
+        return {"run": "", "attempt": -1, "launch": "", "step": fields.integer("step", low=0)}
+    return {
+        "run": fields.hexadecimal("run", digits=32),
+        "attempt": fields.integer("attempt", low=0),
+        "launch": fields.hexadecimal("launch", digits=64),
+        "step": fields.integer("step", low=0),
+    }
+
+
+def blocked_by_hand(blocks: Iterable[BlockRequest]) -> dict[SampleId, str]:
+    """Return the samples that were blocked by hand, with the reason, in the order they were asked for."""
+    blocked: dict[SampleId, str] = {}
+    for request in blocks:
+        for sample in request.samples:
+            blocked.setdefault(sample, request.reason)
+    return blocked
+
+
+def blocks_to_honour(blocks: Iterable[BlockRequest], events: Sequence[Event], step: int) -> tuple[Block, ...]:
+    """Return the block events that a plan lacks, to act from a step on."""
+    known = {SampleId(e.dataset, i) for e in events if isinstance(e, Block) for i in e.indices}
+    wanted: dict[tuple[int, str], list[int]] = {}
+    for sample, reason in blocked_by_hand(blocks).items():
+        if sample not in known:
+            wanted.setdefault((sample.dataset, reason), []).append(sample.index)
+    return tuple(Block(step, dataset, tuple(indices), reason) for (dataset, reason), indices in wanted.items())
