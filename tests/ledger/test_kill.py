@@ -43,8 +43,6 @@ def test_six_attempts_killed_in_a_random_tree(tmp_path: Path):
     assert check(seen) >= 5
     command = [sys.executable, "-m", "lading", "verify", tmp_path / "run"]
     done = subprocess.run(command, capture_output=True, check=False)
-        [sys.executable, "-m", "lading", "verify", tmp_path / "run"], capture_output=True, check=False
-    )
     assert done.returncode == 0, done.stdout
 
 
