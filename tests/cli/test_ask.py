@@ -132,7 +132,7 @@ def test_diff_exits_by_what_it_finds(capsys, run_dir: Path, tmp_path: Path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["show", "nowhere"], "lading: nowhere holds no run: expected a run.json in it"),
+        (["show", "nowhere"], "lading: nowhere holds no run: expected nowhere/run.json in it"),
         (["where", "RUN", "poems", "3"], "lading: no dataset 'poems' in this run: it has 'code', 'prose'."),
         (["where", "RUN", "code"], "lading: which sample? Expected an INDEX, or --document with --packing."),
         (["where", "RUN", "code", "--document", "3"], "lading: dataset 'code' was not packed"),

@@ -554,7 +554,7 @@ def test_resumed_run_rolls_back_in_the_ledger(tmp_path):
     next(batches), next(batches)
     state = first.state_dict()
     next(batches), next(batches)
-    first.ledger.flush()
+    first.ledger.close(interrupted=True)
 
     second = track(DataLoader(TensorDataset(torch.arange(20)), 4, shuffle=True), run=tmp_path / "run")
     second.load_state_dict(state)
