@@ -25,7 +25,7 @@ from lading.ledger.lineage import Ancestry, AncestryRules
 from lading.ledger.log import BlockRequest, Log, begin_log
 from lading.ledger.parts import recorded_until
 from lading.ledger.run_folder import RunFolder
-from lading.order.event import Block, Event, event_to_dict
+from lading.order.event import Block, Event, ResumeBase, event_to_dict
 from lading.order.plan import Plan
 from lading.runtime.fields import Fields, Origin
 
@@ -188,6 +188,8 @@ def blocked_by_hand(blocks: Iterable[BlockRequest]) -> dict[SampleId, str]:
 def blocks_to_honour(blocks: Iterable[BlockRequest], events: Sequence[Event], step: int) -> tuple[Block, ...]:
     """Return the block events that a plan lacks, to act from a step on."""
     known = {SampleId(e.dataset, i) for e in events if isinstance(e, Block) for i in e.indices}
+    bases = [base for base in events if isinstance(base, ResumeBase)]
+    known |= {SampleId(dataset, i) for base in bases for dataset, indices in base.blocked for i in indices}
     wanted: dict[tuple[int, str], list[int]] = {}
     for sample, reason in blocked_by_hand(blocks).items():
         if sample not in known:

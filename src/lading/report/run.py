@@ -181,8 +181,8 @@ class Run:
 
     def places_before(self, step: int, samples: list[tuple[int, int]]) -> list[list[int]]:
         """Return, for each (dataset, index), the steps before a step at which it was planned or recorded."""
-        if self.plan is not None:
-            return [[place.step for place in self.plan.where(d, i, 0, step)] if step else [] for d, i in samples]
+        if self.evidence.is_planned:
+            return [self._planned_before(step, *sample) for sample in samples]
         self._views.create_samples()
         self._views.register("asked", pa.table({"dataset": [d for d, _ in samples], "index": [i for _, i in samples]}))
         table = self._views.query(
@@ -193,6 +193,16 @@ class Run:
         for row in table.to_pylist():
             found.setdefault((row["dataset"], row["index"]), []).append(row["step"])
         return [found.get(sample, []) for sample in samples]
+
+    def _planned_before(self, step: int, dataset: int, index: int) -> list[int]:
+        """Return the steps of history before a step whose plan holds a sample: each span by the plan it followed."""
+        found: set[int] = set()
+        for span in self.evidence.spans:
+            plan, last = self.evidence.plan(span.attempt), self.evidence.attempts[span.attempt].last_step
+            stop = min(step, span.stop if span.stop is not None else step, -1 if last is None else last + 1)
+            if plan is not None and span.start < stop:
+                found |= {place.step for place in plan.where(dataset, index, span.start, stop)}
+        return sorted(found)
 
     def number_of(self, dataset: str | int) -> int:
         """Return the number of a dataset given by name or number."""
