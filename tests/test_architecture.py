@@ -45,7 +45,7 @@ ALLOWED = {
     "train/lightning": {"torch"},
     "train/deepspeed": {"torch"},
     "train/accelerate": {"torch"},
-    "train/transformers": {"torch"},
+    "train/transformers": {"torch", "trl"},
     "kernels": {"numba"},
     "hdf5": {"h5py"},
     "soundfile": {"soxr"},

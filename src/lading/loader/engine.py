@@ -203,26 +203,52 @@ class Engine:
 
     def iterate(self, *, with_bills: bool) -> Iteration:
         """Start an iteration: an epoch or chunk, or the rest of it where a state was loaded."""
+        steps = self.begin()
+        self._end_older()
+        stream = self._stream(_requests(weakref.ref(self), steps, self.name_columns()))
+        iteration = Iteration(self, stream, steps.stop, with_bills)
+        self._newest = weakref.ref(iteration)
+        return iteration
+
+    def coming(self) -> range:
+        """Return the steps that an iteration would yield if it started now."""
+        return self.cursor.coming(self.plan)
+
+    def begin(self) -> range:
+        """Agree with the other ranks, notify the trackers, and return the steps of the iteration that starts.
+
+        A loop that fetches with a DataLoader of its own calls this and reports each batch with ``note``.
+        """
         self._check_world()
-        steps = self.cursor.coming(self.plan)
+        steps = self.coming()
         if not self._has_agreed and not self._policy.is_paused:
             agree_on_plan(self.world, self.plan, steps.start)
             self._has_agreed = True
         for event in self._trackers.begin(steps.start, self.plan, self.world, self._loaded):
             self._plan = self.plan.with_event(event)
-        self._end_older()
-        names = column_keys(self.request.names, self.request.sources.values(), may_pad=self._may_pad())
         self.fetcher.parts = self.plan.parts
-        stream = self._stream(_requests(weakref.ref(self), steps, names))
         self.cursor.begin(steps, self.plan)
-        iteration = Iteration(self, stream, steps.stop, with_bills)
-        self._newest = weakref.ref(iteration)
-        return iteration
+        return steps
+
+    def name_columns(self) -> Mapping[str, str]:
+        """Return the key in dict batches of each name column."""
+        return column_keys(self.request.names, self.request.sources.values(), may_pad=self._may_pad())
 
     def deliver(self, iteration: Iteration, bill: Bill, delivery: Delivery, stop: int) -> None:
         """Note that a batch is yielded. Only the newest iteration moves the cursor."""
         is_newest = self._newest is not None and iteration is self._newest()
-        if is_newest:
+        self.note(bill, stop, delivery.batch if delivery.content is None else delivery.content, moves=is_newest)
+
+    def note(self, bill: Bill, stop: int, batch: Any = None, *, moves: bool = True) -> None:
+        """Note that a batch reached the training loop.
+
+        Args:
+            bill: Its bill.
+            stop: Step that ends the iteration.
+            batch: Its content, for trackers that want it.
+            moves: Whether the loader is at the next step now.
+        """
+        if moves:
             self.cursor.advance(bill.step, stop)
             self.last_bill = bill
             if self.on_yield is not None:
@@ -230,8 +256,8 @@ class Engine:
         self._loaded = None
         if bill.deviations:
             self.bad_samples.note(bill)
-        self._trackers.update(bill, delivery.batch if delivery.content is None else delivery.content)
-        if is_newest and self._policy.wants(self.step):
+        self._trackers.update(bill, batch)
+        if moves and self._policy.wants(self.step):
             chosen = self._policy.choose(self.plan, self.step)
             if chosen is not None:
                 self.reweight(chosen, type(self.request.policy).__name__)

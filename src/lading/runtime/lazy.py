@@ -26,6 +26,7 @@ EXTRAS = {
     "soxr": "audio",
     "tensorboard": "tensorboard",
     "torch": "torch",
+    "transformers": "transformers",
     "wandb": "wandb",
 }
 

@@ -1,0 +1,189 @@
+"""A Trainer whose data is accounted for: the mixin, and the line that adds it to a trainer that exists."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch.utils.data import IterableDataset
+from transformers import TrainerCallback
+from transformers.trainer_callback import ExportableState, TrainerControl, TrainerState
+from transformers.training_args import TrainingArguments
+
+from lading.errors import ConfigError
+from lading.ledger.ledger import Ledger
+from lading.loader.torch.loader import Loader
+from lading.train.transformers.books import Books, PlanOrder
+from lading.train.transformers.numbered import ROWS, Numbered, NumberedCollator
+from lading.train.transformers.packed import DOCUMENT, PackedDocuments, documents_kept
+
+
+def account(trainer: Any, run: str | os.PathLike[str] | Ledger, *, sources: Any = None, **options: Any) -> Any:
+    """Account for the training data of a Trainer.
+
+    Args:
+        trainer: A ``Trainer``, or one of TRL's; it is changed in place and returned.
+        run: Folder of the run, or a ledger.
+        sources: Datasets by name, for a mixture; None: the trainer's own ``train_dataset``.
+        **options: Arguments of ``Loader``: ``weights``, ``mixture``, ``on_resume``, ``fingerprint``, ...
+    """
+    kind = type(trainer)
+    if not issubclass(kind, LadingTrainerMixin):
+        trainer.__class__ = type(f"Accounted{kind.__name__}", (LadingTrainerMixin, kind), {})
+    trainer.keep_books(run, sources, options)
+    return trainer
+
+
+class LadingTrainerMixin:
+    """Put before ``Trainer`` in a class's bases, then call ``keep_books`` (``account`` does both).
+
+    class AccountedTrainer(LadingTrainerMixin, Trainer): ...
+    """
+
+    _books: Books | None = None
+
+    def keep_books(
+        self, run: str | os.PathLike[str] | Ledger, sources: Any = None, options: Mapping[str, Any] | None = None
+    ) -> None:
+        """Follow a plan from the next ``train()`` on, and record it."""
+        trainer: Any = self
+        _check(trainer.args)
+        data = trainer.train_dataset if sources is None else sources
+        if DOCUMENT in (getattr(data, "column_names", None) or ()):
+            data = PackedDocuments(data, trainer.args.output_dir)
+        if isinstance(data, IterableDataset):
+            raise ConfigError(
+                "train_dataset is a stream, whose order nobody can plan. Record it with lading.track around the "
+                "trainer's DataLoader, or give the trainer a dataset with a length."
+            )
+        ledger = run if isinstance(run, Ledger) else Ledger(run)
+        args = trainer.args
+        loader = Loader(
+            data,
+            batch_size=args.train_batch_size,
+            seed=args.data_seed if args.data_seed is not None else args.seed,
+            drop_last=args.dataloader_drop_last,
+            rank=args.process_index,
+            world_size=args.world_size,
+            tracker=ledger,
+            names=False,
+            **(options or {}),
+        )
+        self._books = Books(loader, ledger, args.gradient_accumulation_steps)
+        trainer.train_dataset = self._books.data
+        trainer.remove_callback(LadingCallback)
+        trainer.add_callback(LadingCallback(self))
+
+    @property
+    def books(self) -> Books:
+        """Plan, ledger and position of the run."""
+        if self._books is None:
+            raise ConfigError("this trainer keeps no books yet. Call account(trainer, run) before train().")
+        return self._books
+
+    def _prepare_dataset(self, *args: Any, **options: Any) -> Any:
+        """TRL only: pack as it does, and keep whose tokens a row holds."""
+        parent: Any = super()
+        with documents_kept():
+            return parent._prepare_dataset(*args, **options)
+
+    def _get_train_sampler(self, train_dataset: Any = None) -> Any:
+        return PlanOrder(self.books, lambda: self.state.global_step)  # type: ignore[attr-defined]
+
+    def _get_dataloader(self, dataset: Any, *args: Any, is_training: bool = False, **options: Any) -> Any:
+        parent: Any = super()
+        if not is_training or not isinstance(dataset, Numbered):
+            return parent._get_dataloader(dataset, *args, is_training=is_training, **options)
+        trainer: Any = self
+        users = trainer.data_collator
+        try:
+            # Outside the user's collator, and around the column removal that Trainer would put around it.
+            trainer.data_collator = NumberedCollator(trainer._get_collator_with_removed_columns(users))
+            return parent._get_dataloader(dataset, *args, is_training=True, **options)
+        finally:
+            trainer.data_collator = users
+
+    def get_batch_samples(self, *args: Any, **options: Any) -> Any:
+        """Take the rows' numbers out of the batches before any ``forward`` sees them."""
+        parent: Any = super()
+        batches, items = parent.get_batch_samples(*args, **options)
+        for batch in batches:
+            self.books.note(batch.pop(ROWS).cpu().numpy())
+        return batches, items
+
+    def training_step(self, *args: Any, **options: Any) -> torch.Tensor:
+        """Train on a batch and remember its loss."""
+        parent: Any = super()
+        loss: torch.Tensor = parent.training_step(*args, **options)
+        self.books.lost(loss.detach())
+        return loss
+
+    def _get_grad_norm(self, *args: Any, **options: Any) -> Any:
+        parent: Any = super()
+        self.books.grad_norm = parent._get_grad_norm(*args, **options)
+        return self.books.grad_norm
+
+    def _save_checkpoint(self, *args: Any, **options: Any) -> None:
+        self.books.ledger.flush()  # on every rank, before anything of the checkpoint exists
+        parent: Any = super()
+        parent._save_checkpoint(*args, **options)
+
+    def _load_callback_state(self) -> None:
+        parent: Any = super()
+        parent._load_callback_state()
+        trainer: Any = self
+        for callback in trainer.callback_handler.callbacks:
+            if isinstance(callback, LadingCallback):
+                callback.trainer = self  # Trainer may have made it anew from its saved state
+
+
+class LadingCallback(TrainerCallback, ExportableState):
+    """Opens and commits the books; its state travels in ``trainer_state.json``."""
+
+    def __init__(self, trainer: LadingTrainerMixin | None = None) -> None:
+        self.trainer = trainer
+
+    def state(self) -> dict[str, Any]:
+        """Return where the run is, for the checkpoint."""
+        kept = self.trainer is not None and self.trainer._books is not None
+        return {"args": {}, "attributes": {"saved": self.trainer.books.state()} if kept else {}}  # type: ignore[union-attr]
+
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Open the books where the trainer starts."""
+        assert self.trainer is not None
+        kept: Any = state.stateful_callbacks or {}
+        saved = kept.get(type(self).__name__) or {}
+        saved = saved[-1] if isinstance(saved, list) else saved
+        self.trainer.books.begin(state.global_step, saved.get("attributes", {}).get("saved"))
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Commit an update."""
+        assert self.trainer is not None
+        trainer: Any = self.trainer
+        skipped = bool(trainer.accelerator.optimizer_step_was_skipped)
+        trainer.books.commit(state.global_step - 1, was_skipped=skipped)
+
+    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Write everything down."""
+        assert self.trainer is not None
+        self.trainer.books.ledger.flush()
+
+
+def _check(args: Any) -> None:
+    """Refuse what would reorder or resize batches behind the plan."""
+    config = args.accelerator_config
+    asked = {
+        "auto_find_batch_size": args.auto_find_batch_size,
+        "accelerator_config.split_batches": getattr(config, "split_batches", False),
+        "accelerator_config.dispatch_batches": getattr(config, "dispatch_batches", None),
+        "train_sampling_strategy": getattr(args, "train_sampling_strategy", "random") != "random",
+        "ignore_data_skip": args.ignore_data_skip,
+    }
+    found = [name for name, value in asked.items() if value]
+    if found:
+        raise ConfigError(
+            f"{', '.join(found)} changes which samples make up a batch, which is the plan's to say. "
+            "Leave it at its default."
+        )

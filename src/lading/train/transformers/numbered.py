@@ -1,0 +1,82 @@
+"""Samples that carry their number through other people's collators.
+
+    dataset[i] ─▶ (i, sample) ─▶ NumberedCollator ─▶ {..., "lading_rows": [i, ...]} ─▶ taken out before ``forward``
+
+A pair is no dict, so Trainer's removal of unused columns leaves it alone. What
+arrives is what was fetched, whatever sharded, skipped or completed the batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset, IterableDataset, get_worker_info
+
+from lading.errors import SourceError
+
+ROWS = "lading_rows"
+
+
+class Numbered(Dataset[tuple[int, Any]]):
+    """Several sources as one dataset whose samples come with their row number.
+
+    Args:
+        sources: The datasets, one after another.
+    """
+
+    def __init__(self, sources: Sequence[Any]) -> None:
+        self.sources = tuple(sources)
+        self._starts = np.concatenate([[0], np.cumsum([len(source) for source in sources])])
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    def __getitem__(self, row: int) -> tuple[int, Any]:
+        number = int(np.searchsorted(self._starts, row, side="right")) - 1
+        return row, self.sources[number][row - int(self._starts[number])]
+
+    def row_of(self, source_idx: Any, rows: Any) -> Any:
+        """Return the row numbers of rows of sources."""
+        return self._starts[source_idx] + rows
+
+
+class NumberedStream(IterableDataset[tuple[int, Any]]):
+    """A stream whose samples are counted; a worker w of n counts w, w + n, w + 2n, ..."""
+
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+
+    def __iter__(self) -> Iterator[tuple[int, Any]]:
+        worker = get_worker_info()
+        first, every = (0, 1) if worker is None else (worker.id, worker.num_workers)
+        for count, sample in enumerate(self.stream):
+            yield first + count * every, sample
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "stream":
+            raise AttributeError(name)
+        return getattr(self.stream, name)
+
+
+class NumberedCollator:
+    """Collate samples as the user does, and put their row numbers beside the result as one int64 column.
+
+    Args:
+        collate: The user's collator.
+    """
+
+    def __init__(self, collate: Callable[[list[Any]], Any]) -> None:
+        self.collate = collate
+
+    def __call__(self, pairs: list[tuple[int, Any]]) -> Any:
+        batch = self.collate([sample for _, sample in pairs])
+        if not isinstance(batch, MutableMapping):
+            raise SourceError(
+                f"the data collator returns a {type(batch).__name__}: expected a dict of tensors, beside which the "
+                "samples' numbers can travel. Let it return a dict, as Trainer's own collators do."
+            )
+        batch[ROWS] = torch.tensor([number for number, _ in pairs], dtype=torch.int64)
+        return batch

@@ -1,0 +1,100 @@
+"""A Trainer run for the tests: ``trainer.py OUT BATCH [--die-at UPDATE] [--resume CHECKPOINT]``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+from pathlib import Path
+
+import torch
+from torch.utils.data import Dataset
+from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments, logging
+
+from lading.train.transformers import account
+
+logging.set_verbosity_error()
+SAMPLES = {"code": 23, "prose": 15, "talk": 12}
+
+
+class Texts(Dataset):
+    """Short token sequences that say where they come from; a column that no model takes stands beside them."""
+
+    def __init__(self, size: int, first: int) -> None:
+        self.size, self.first = size, first
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, index: int) -> dict[str, object]:
+        tokens = torch.tensor([self.first, index, (index * 7) % 50, 3])
+        return {"input_ids": tokens, "labels": tokens, "note": f"{self.first}:{index}"}
+
+
+def sources() -> dict[str, Texts]:
+    """Return three datasets."""
+    return {name: Texts(size, 50 + number) for number, (name, size) in enumerate(SAMPLES.items())}
+
+
+class Strict(GPT2LMHeadModel):
+    """A model whose ``forward`` takes exactly what it needs, and remembers it."""
+
+    def __init__(self) -> None:
+        small = {"vocab_size": 64, "n_positions": 8, "n_embd": 16, "n_layer": 2, "n_head": 2}
+        calm = {"bos_token_id": 0, "eos_token_id": 0, "resid_pdrop": 0, "embd_pdrop": 0, "attn_pdrop": 0}
+        super().__init__(GPT2Config(**small, **calm))
+        self.seen: list[list[list[int]]] = []
+
+    def forward(self, input_ids, labels):
+        if self.training:
+            self.seen.append(input_ids[:, :2].tolist())
+        return super().forward(input_ids=input_ids, labels=labels)
+
+
+class Dies(TrainerCallback):
+    """Ends the process for real after an update."""
+
+    def __init__(self, update: int) -> None:
+        self.update = update
+
+    def on_step_end(self, args, state, control, **_):
+        if state.global_step == self.update:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def make(out: Path, batch: int, *, callbacks=(), data=None, eval_dataset=None, **options) -> Trainer:
+    """Return a trainer of two epochs, two batches an update, a checkpoint every third."""
+    torch.manual_seed(0)
+    settings = {
+        "num_train_epochs": 2,
+        "gradient_accumulation_steps": 2,
+        "save_steps": 3,
+        "learning_rate": 1e-3,
+    } | options
+    args = TrainingArguments(
+        str(out), per_device_train_batch_size=batch, use_cpu=True, report_to=[], disable_tqdm=True,
+        save_only_model=False, logging_steps=1, **settings,
+    )  # fmt: skip
+    data = data or Texts(50, 50)
+    return Trainer(Strict(), args, train_dataset=data, eval_dataset=eval_dataset, callbacks=list(callbacks))
+
+
+def main() -> None:
+    """Train, and say what each process's model saw."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("out", type=Path)
+    parser.add_argument("batch", type=int)
+    parser.add_argument("--die-at", type=int)
+    parser.add_argument("--resume")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    callbacks = [Dies(given.die_at)] if given.die_at and os.environ.get("RANK") == "1" else []
+    trainer = make(given.out / "trainer", given.batch, callbacks=callbacks)
+    account(trainer, given.out / "run")
+    trainer.train(resume_from_checkpoint=given.resume)
+    (given.out / f"seen-{trainer.args.process_index}.json").write_text(json.dumps(trainer.model.seen))
+
+
+if __name__ == "__main__":
+    main()

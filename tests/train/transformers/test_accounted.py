@@ -1,0 +1,165 @@
+"""Hugging Face's Trainer, accounted for: the plan's order, every update committed, its own resume exact."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.launching import torchrun
+
+from lading import open_run
+from lading.errors import LadingError
+
+pytest.importorskip("transformers", reason="transformers is not installed")
+SCRIPT = Path(__file__).parent / "scripts" / "trainer.py"
+spec = importlib.util.spec_from_file_location("trainer_script", SCRIPT)
+script = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(script)
+from lading.train.transformers import LadingTrainerMixin, account  # noqa: E402
+
+
+def holds(run: Path):
+    """Return the opened run, which must verify."""
+    opened = open_run(run)
+    verdict = opened.verify()
+    assert verdict.holds, verdict
+    return opened
+
+
+def names(opened, step):
+    """Return what a step held, as (dataset, index)."""
+    return sorted(
+        (row["dataset"], row["idx"] if "idx" in row else row["index"]) for row in opened.step(step).samples.dicts()
+    )
+
+
+def test_one_line_keeps_the_books_of_an_epoch(tmp_path):
+    """Each sample once, what the model saw is what the ledger says, and no extra column reaches it."""
+    trainer = script.make(tmp_path / "trainer", 4, num_train_epochs=1)
+
+    account(trainer, tmp_path / "run").train()
+
+    opened = holds(tmp_path / "run")
+    seen = [sorted(index for _, index in batch) for batch in trainer.model.seen]
+    recorded = [sorted(index for _, index in names(opened, step)) for step in range(13)]
+    assert seen == recorded
+    assert sorted(index for batch in seen for index in batch) == list(range(50))
+    assert opened.history["update"] == [step // 2 for step in range(13)]
+    assert None not in opened.history["loss"]
+
+
+def test_resume_in_the_second_epoch_is_exact(tmp_path):
+    """Trainer's own resume_from_checkpoint, in the middle of epoch 1, with accumulation."""
+    whole = script.make(tmp_path / "whole", 4)
+    account(whole, tmp_path / "whole-run").train()
+    first = script.make(tmp_path / "trainer", 4)
+    account(first, tmp_path / "run").train()
+
+    again = script.make(tmp_path / "trainer", 4)
+    account(again, tmp_path / "run").train(resume_from_checkpoint=str(tmp_path / "trainer" / "checkpoint-9"))
+
+    opened, uninterrupted = holds(tmp_path / "run"), holds(tmp_path / "whole-run")
+    assert again.model.seen == whole.model.seen[-len(again.model.seen) :]
+    assert opened.history["digest"] == uninterrupted.history["digest"]
+    np.testing.assert_allclose(opened.history["loss"], uninterrupted.history["loss"], rtol=1e-5)
+
+
+def test_a_mixture_of_three_with_a_schedule(tmp_path):
+    """Weights by name, a change planned for step 6; the books say what was drawn."""
+    from lading import Stages
+
+    trainer = script.make(tmp_path / "trainer", 8, num_train_epochs=2, gradient_accumulation_steps=1)
+    planned = Stages([(0, {"code": 1.0, "prose": 0.0, "talk": 0.0}), ("6ba", {"code": 0.0, "prose": 0.5, "talk": 0.5})])
+
+    account(trainer, tmp_path / "run", sources=script.sources(), mixture=mixture_of(planned)).train()
+
+    opened = holds(tmp_path / "run")
+    assert {name for name, _ in names(opened, 5)} == {"code"}
+    assert {name for name, _ in names(opened, 6)} == {"prose", "talk"}
+    seen = [{first - 50 for first, _ in batch} for batch in trainer.model.seen]
+    assert seen[5] == {0}
+    assert seen[6] == {1, 2}
+
+
+def mixture_of(schedule):
+    """Return a mixture that follows a schedule."""
+    from lading.order import Mixture
+
+    return Mixture(schedule=schedule)
+
+
+def test_other_data_behind_a_checkpoint_is_refused(tmp_path):
+    """The difference is named before anything is trained on."""
+    account(script.make(tmp_path / "trainer", 4), tmp_path / "run").train()
+    other = script.make(tmp_path / "trainer", 4, data=script.Texts(51, 50))
+    account(other, tmp_path / "run")
+
+    with pytest.raises(LadingError, match="51"):
+        other.train(resume_from_checkpoint=str(tmp_path / "trainer" / "checkpoint-3"))
+
+
+def test_another_global_batch_is_refused(tmp_path):
+    """Samples would repeat or be missed."""
+    account(script.make(tmp_path / "trainer", 4), tmp_path / "run").train()
+    other = script.make(tmp_path / "trainer", 5)
+    account(other, tmp_path / "run")
+
+    with pytest.raises(LadingError, match="batch"):
+        other.train(resume_from_checkpoint=str(tmp_path / "trainer" / "checkpoint-3"))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"auto_find_batch_size": True}, {"accelerator_config": {"split_batches": True}}, {"ignore_data_skip": True}],
+)
+def test_what_reorders_batches_behind_the_plan_is_refused(tmp_path, options):
+    """By name, with the way out."""
+    trainer = script.make(tmp_path / "trainer", 4, **options)
+
+    with pytest.raises(LadingError, match=next(iter(options))):
+        account(trainer, tmp_path / "run")
+
+
+def test_a_subclass_keeps_books_too(tmp_path):
+    """The mixin in a class of one's own."""
+    trainer = script.make(tmp_path / "trainer", 4, num_train_epochs=1)
+    trainer.__class__ = type("Mine", (LadingTrainerMixin, type(trainer)), {})
+
+    with pytest.raises(LadingError, match="account"):
+        trainer.train()
+    trainer.keep_books(tmp_path / "run")
+    trainer.train()
+
+    holds(tmp_path / "run")
+
+
+def test_evaluation_is_left_alone(tmp_path):
+    """Evaluating before, while and after training changes nothing that is trained on."""
+    plain = script.make(tmp_path / "plain", 4, num_train_epochs=1)
+    account(plain, tmp_path / "plain-run").train()
+    evaluated = {"eval_strategy": "steps", "eval_steps": 2, "eval_dataset": script.Texts(10, 50)}
+    trainer = script.make(tmp_path / "trainer", 4, num_train_epochs=1, **evaluated)
+
+    account(trainer, tmp_path / "run").train()
+
+    assert trainer.model.seen == plain.model.seen
+    assert trainer.evaluate()["eval_loss"] > 0
+
+
+@pytest.mark.launch
+def test_two_processes_killed_come_back_as_one(tmp_path):
+    """kill -9 in epoch 1 with accumulation 2 on two processes; resumed on one with twice the batch per device."""
+    torchrun(SCRIPT, 2, tmp_path, 4, "--die-at", 8, check=False, timeout=200)
+    checkpoint = max((tmp_path / "trainer").glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))
+    whole = script.make(tmp_path / "whole", 8)
+    account(whole, tmp_path / "whole-run").train()
+
+    again = script.make(tmp_path / "trainer", 8)
+    account(again, tmp_path / "run").train(resume_from_checkpoint=str(checkpoint))
+
+    opened, uninterrupted = holds(tmp_path / "run"), holds(tmp_path / "whole-run")
+    assert opened.history["digest"] == uninterrupted.history["digest"]
+    for step in range(len(uninterrupted.history["step"])):
+        assert names(opened, step) == names(uninterrupted, step)
