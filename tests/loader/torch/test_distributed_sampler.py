@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -63,8 +65,9 @@ def test_first_epoch_goes_on_where_it_stopped_and_later_ones_are_whole(case, dat
     size, ranks, drop_last, epoch = case
     whole = ranks_of(size, ranks, drop_last=drop_last, epoch=epoch)
     total = whole[0].total_size
-    consumed = data.draw(st.integers(0, total // ranks)) * ranks
-    resumed = ranks_of(size, ranks, drop_last=drop_last, epoch=epoch, total_consumed_samples=consumed)
+    consumed = data.draw(st.integers(0, max(total // ranks - 1, 0))) * ranks
+    passes = data.draw(st.integers(0, 3))  # of a whole run: full epochs before count, too
+    resumed = ranks_of(size, ranks, drop_last=drop_last, epoch=epoch, total_consumed_samples=consumed + passes * total)
 
     if total:
         assert dealt(resumed) == dealt(whole)[consumed:]
@@ -77,8 +80,7 @@ def test_first_epoch_goes_on_where_it_stopped_and_later_ones_are_whole(case, dat
 def test_length_is_what_is_yielded(case, consumed):
     """On every rank, in the first epoch and in later ones, whatever was consumed."""
     size, ranks, drop_last, epoch = case
-    total = StatefulDistributedSampler(range(size), ranks, 0, drop_last=drop_last).total_size
-    for sampler in ranks_of(size, ranks, drop_last=drop_last, epoch=epoch, total_consumed_samples=min(consumed, total)):
+    for sampler in ranks_of(size, ranks, drop_last=drop_last, epoch=epoch, total_consumed_samples=consumed):
         for e in (epoch, epoch + 1, epoch + 2):
             sampler.set_epoch(e)
             expected = len(sampler)
@@ -120,11 +122,29 @@ def test_ranks_come_from_the_environment(monkeypatch):
     assert list(sampler) == [2, 5]
 
 
+GRID = list(itertools.product((1, 5, 11, 12), (1, 2, 4), (0, 2, 7, 30), (0, 3), (False, True), (False, True)))
+
+
+@pytest.mark.parametrize(("size", "ranks", "consumed", "epoch", "drop_last", "shuffle"), GRID)
+def test_each_rank_skips_its_share_of_a_whole_run(size, ranks, consumed, epoch, drop_last, shuffle):
+    """``(consumed // ranks) % num_samples`` of the contract's order; empty where a rank has no sample."""
+    order = np.random.default_rng(42 + epoch).permutation(size).tolist() if shuffle else list(range(size))
+    total = size // ranks * ranks if drop_last else -(-size // ranks) * ranks
+    order, share = (order * ranks)[:total], total // ranks
+    settings = {"shuffle": shuffle, "drop_last": drop_last, "epoch": epoch, "total_consumed_samples": consumed}
+
+    for rank, sampler in enumerate(ranks_of(size, ranks, **settings)):
+        skipped = consumed // ranks % share if share else 0
+        expected = order[rank::ranks][skipped:]
+        assert len(sampler) == len(expected) == share - skipped
+        assert list(sampler) == expected
+        sampler.set_epoch(epoch + 1)
+        assert len(sampler) == len(list(sampler)) == share
+
+
 def test_misuse_is_named():
-    """More consumed than an epoch holds, and an impossible rank."""
-    with pytest.raises(PlanError, match="total_consumed_samples is 7: expected 0 to 6"):
-        StatefulDistributedSampler(range(5), 2, 0, total_consumed_samples=7)
-    with pytest.raises(ValueError, match="total_consumed_samples is -1"):
+    """Fewer consumed than none, and an impossible rank."""
+    with pytest.raises(PlanError, match="total_consumed_samples is -1: expected 0 or above"):
         StatefulDistributedSampler(range(5), 2, 0, total_consumed_samples=-1)
     with pytest.raises(WorldError, match="rank 2 of world size 2 is impossible"):
         StatefulDistributedSampler(range(5), 2, 2)

@@ -40,8 +40,10 @@ class StatefulDistributedSampler(DistributedSampler[Any]):
         seed: Same seed, same order, on every rank.
         drop_last: Cut what does not divide by the ranks; otherwise the head is repeated to fill up.
         epoch: Epoch to start with.
-        total_consumed_samples: Samples of that first epoch consumed before, all ranks together. Later epochs are
-            whole; so is a second pass over the first one, where ``set_epoch`` is never called.
+        total_consumed_samples: Samples consumed before, all ranks together: of that first epoch, or of a whole run.
+            Each rank skips ``(total_consumed_samples // num_replicas) % num_samples`` of the first epoch, so ranks
+            stay equally long. Later epochs are whole; so is a second pass over the first one, where ``set_epoch`` is
+            never called.
     """
 
     def __init__(
@@ -64,10 +66,10 @@ class StatefulDistributedSampler(DistributedSampler[Any]):
         # torch cuts a dataset below one sample a rank to a negative size.
         size = len(dataset) // num_replicas if drop_last else -(-len(dataset) // num_replicas)
         self.num_samples, self.total_size = size, size * num_replicas
-        if not 0 <= total_consumed_samples <= self.total_size:
+        if total_consumed_samples < 0:
             raise PlanError(
-                f"total_consumed_samples is {total_consumed_samples}: expected 0 to {self.total_size}, the samples of "
-                "one epoch on all ranks. Count from the start of epoch= only."
+                f"total_consumed_samples is {total_consumed_samples}: expected 0 or above, the samples that all ranks "
+                "consumed together."
             )
         self.epoch = epoch
         self.total_consumed_samples = total_consumed_samples
@@ -78,16 +80,19 @@ class StatefulDistributedSampler(DistributedSampler[Any]):
         """Yield this rank's samples."""
         if self._is_read:
             self._first_epoch = None
-        yield from self._order()[self._start + self.rank :: self.num_replicas].tolist()
+        yield from self._order()[self.rank :: self.num_replicas][self._skipped :].tolist()
         self._is_read = self._is_read or self.epoch == self._first_epoch
 
     def __len__(self) -> int:
         """Return the number of samples this rank is given."""
-        return max(0, -(-(self.total_size - self._start - self.rank) // self.num_replicas))
+        return self.num_samples - self._skipped
 
     @property
-    def _start(self) -> int:
-        return self.total_consumed_samples if self.epoch == self._first_epoch else 0
+    def _skipped(self) -> int:
+        """Samples that each rank skips: only in the first epoch, and only where there are any."""
+        if self.epoch != self._first_epoch or self.num_samples == 0:
+            return 0
+        return self.total_consumed_samples // self.num_replicas % self.num_samples
 
     def _order(self) -> NDArray[np.int64]:
         size = len(self.dataset)  # type: ignore[arg-type]
