@@ -90,10 +90,14 @@ if TYPE_CHECKING:  # the same names for type checkers; a test compares the two l
     from lading.source.jasper.dataset import JASPERSteeringDataset as JASPERSteeringDataset
     from lading.source.spec import BatchSpec as BatchSpec, Field as Field, validate_batch as validate_batch
     from lading.source.stream.torch import TaggedIterableDataset as TaggedIterableDataset
+    from lading.source.stream.weighted import WeightedConcatIterableDataset as WeightedConcatIterableDataset
     from lading.source.tagged import TaggedDataset as TaggedDataset
     from lading.source.tokens.packed import PackedRows as PackedRows
     from lading.source.tokens.store import TokenStore as TokenStore
-    from lading.source.weighted_concat import WeightedConcatDataset as WeightedConcatDataset
+    from lading.source.weighted_concat import (
+        SequentialWeightedConcatDataset as SequentialWeightedConcatDataset,
+        WeightedConcatDataset as WeightedConcatDataset,
+    )
     from lading.train import (
         ChunkedTrainingMixin as ChunkedTrainingMixin,
         DsTrainer as DsTrainer,
@@ -128,7 +132,9 @@ _HOMES = {
     "TaggedIterableDataset": "lading.source.stream.torch",
     "TokenColumn": "lading.source",
     "TokenStore": "lading.source.tokens.store",
+    "SequentialWeightedConcatDataset": "lading.source.weighted_concat",
     "WeightedConcatDataset": "lading.source.weighted_concat",
+    "WeightedConcatIterableDataset": "lading.source.stream.weighted",
     "build_jasper_dataset": "lading.source.jasper.build.builder",
     "build_steering": "lading.source.jasper.build.refresh",
     "build_tokens": "lading.source",

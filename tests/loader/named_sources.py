@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import torch
 from torch.utils.data import ConcatDataset
 
 from lading import TaggedDataset, WeightedConcatDataset
@@ -19,7 +18,7 @@ class Rows:
         return self.size
 
     def __getitem__(self, index):
-        return {"x": torch.tensor([self.dataset, index], dtype=torch.float32)}
+        return {"x": np.array([self.dataset, index], dtype=np.float32)}
 
 
 def weighted():
@@ -43,6 +42,7 @@ def concatenated_tags():
 
 
 SOURCES = [weighted, concatenated, tagged, concatenated_tags]
+NAMED = [weighted, tagged, concatenated_tags]  # samples carry their names without a loader's help
 
 
 def carried(batch):

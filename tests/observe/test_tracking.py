@@ -208,7 +208,7 @@ def test_parts_of_a_concatenation_are_datasets():
         assert bill.idx.tolist() == batch[0].tolist()
 
     assert tracker.samples_idx_per_dataset == {0: [0], 1: [0, 2], 2: [3, 3, 0]}
-    assert tracked.last_bill.names == ("TensorDataset-0", "TensorDataset-1", "TensorDataset-2")
+    assert tracked.last_bill.names == ("data[0]", "data[1]", "data[2]")
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,8 @@ from lading.errors import SourceError
 from lading.identity.content import content_hash
 from lading.ledger.tracker.tracker import BatchTracker
 from lading.loader.torch.distributed_sampler import StatefulDistributedSampler
+from lading.order import Part
+from lading.source.parts import provides_names
 from lading.source.tagged import TaggedDataset
 
 
@@ -182,16 +184,13 @@ def test_reads_many_at_once_where_the_dataset_can():
     assert [(s["idx"], int(s["x"])) for s in samples] == [(3, 30), (9, 90), (0, 0)]
 
 
-def test_names_without_loading_equal_the_names_in_the_samples():
-    """``names_at`` says what the samples would say."""
+def test_a_tagged_dataset_is_one_part_with_its_number():
+    """What loaders and reports call its samples is what the samples say."""
     dataset = TaggedDataset(Documents(6), dataset_idx=2)
-    indices = np.array([5, -1, 0])
 
-    datasets, places = dataset.names_at(indices)
-
-    assert [(dataset[i]["dataset_idx"], dataset[i]["idx"]) for i in indices] == list(
-        zip(datasets.tolist(), places.tolist(), strict=True)
-    )
+    assert dataset.parts == (Part(2, "", 6, 6),)
+    assert provides_names(dataset)
+    assert not provides_names(Documents(6))
 
 
 def test_own_idx_column_is_refused_with_a_way_out():

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import copy
 import math
+import pickle
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, strategies as st
-from torch.utils.data import DataLoader
+from torch.utils.data import ConcatDataset, DataLoader
 
 from lading.errors import SourceError
 from lading.ledger.tracker.tracker import BatchTracker
+from lading.order import Parts, PlannedDataset
 from lading.source.tagged import TaggedDataset
-from lading.source.weighted_concat import WeightedConcatDataset
+from lading.source.weighted_concat import SequentialWeightedConcatDataset, WeightedConcatDataset
 
 
 def rows(size, tag="x"):
@@ -41,15 +46,59 @@ def test_each_dataset_contributes_copies_then_its_head(all_parts):
 
 @given(parts, st.booleans())
 def test_names_without_loading_equal_the_names_in_the_samples(all_parts, global_idx):
-    """``names_at`` says what the samples would say, negative indices too."""
+    """The parts say what the samples would say."""
     sizes, weights = zip(*all_parts, strict=True)
     data = WeightedConcatDataset([rows(n) for n in sizes], weights, global_idx=global_idx)
-    indices = np.arange(-len(data), len(data))
+    table = Parts([PlannedDataset("data", len(data), parts=data.parts)])
 
-    datasets, places = data.names_at(indices)
+    datasets, places = table.of_rows(np.zeros(len(data), np.int32), np.arange(len(data)))
 
-    found = [(data[int(i)]["dataset_idx"], data[int(i)]["idx"]) for i in indices]
+    found = [(data[i]["dataset_idx"], data[i]["idx"]) for i in range(len(data))]
     assert found == list(zip(datasets.tolist(), places.tolist(), strict=True))
+
+
+def test_is_a_torch_concat_dataset_to_those_who_ask():
+    """isinstance, cumulative sizes, addition; copies in other processes and by copy are the same."""
+    data = WeightedConcatDataset([rows(2), rows(3)], [2, 0.5])
+
+    assert isinstance(data, ConcatDataset) and isinstance(data, WeightedConcatDataset)
+    assert data.cumulative_sizes == [4, 6]
+    for again in (pickle.loads(pickle.dumps(data)), copy.copy(data)):
+        assert type(again) is WeightedConcatDataset
+        assert [again[i] for i in range(6)] == [data[i] for i in range(6)]
+    assert len(data + data) == 12
+
+
+def test_without_torch_it_is_its_own_class():
+    """Nothing here loads torch, and what is asked for later finds it."""
+    script = (
+        "import sys; from lading import WeightedConcatDataset as W; d = W([[1, 2]], [1.5]);"
+        "assert d.__class__ is W and len(d) == 3 and 'torch' not in sys.modules;"
+        "from torch.utils.data import ConcatDataset; assert isinstance(d, ConcatDataset)"
+    )
+
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_datasets_may_have_numbers_of_their_own():
+    """So that two concatenations can go into one loader."""
+    data = WeightedConcatDataset([rows(2), rows(1)], [1, 1], dataset_idx=[5, 3])
+
+    assert [(data[i]["dataset_idx"], data[i]["idx"]) for i in range(3)] == [(5, 0), (5, 1), (3, 0)]
+    assert [part.number for part in data.parts] == [5, 3]
+    for wrong in ([1], [1, 1], [-1, 2]):
+        with pytest.raises(SourceError, match="expected 2 different numbers"):
+            WeightedConcatDataset([rows(2), rows(1)], [1, 1], dataset_idx=wrong)
+
+
+def test_one_after_another_in_the_order_of_the_indices():
+    """The sequential concatenation is read in order; the original's sizes, without its state."""
+    data = SequentialWeightedConcatDataset([rows(4), rows(4)], [0.5, 0.75])
+
+    assert isinstance(data, WeightedConcatDataset) and isinstance(data, ConcatDataset)
+    assert data.cumulative_sizes == [2, 5]
+    assert [(data[i]["dataset_idx"], data[i]["x"]) for i in range(5)] == [(0, 0), (0, 1), (1, 0), (1, 1), (1, 2)]
+    assert data[0] == data[0]  # in the original, asking twice moves on
 
 
 def test_global_idx_is_the_position_in_the_whole():

@@ -10,6 +10,7 @@ from typing import Any
 
 from lading.batch.llm import TOKEN_FIELDS, LLMBatch, LLMIndexedBatch
 from lading.errors import SourceError
+from lading.identity.sample import IS_PADDING
 from lading.runtime.arrays import namespace
 
 INDEX_FIELDS = ("document_idx", "sequence_idx")
@@ -30,7 +31,7 @@ def llm_batch(columns: Mapping[str, Any]) -> LLMBatch:
         )
     named = all(name in columns for name in INDEX_FIELDS)
     fields = {name: columns[name] for name in (*TOKEN_FIELDS, *(INDEX_FIELDS if named else ()))}
-    is_padding = columns.get("is_padding")
+    is_padding = columns.get(IS_PADDING)
     if is_padding is not None and bool(is_padding.any()):
         fields |= {name: _without(fields[name], is_padding) for name in _UNLEARNT if name in fields}
     return LLMIndexedBatch(**fields) if named else LLMBatch(**fields)

@@ -23,12 +23,10 @@ from numpy.typing import NDArray
 
 from lading.errors import SourceError
 from lading.identity.hashing import fold, key64, mix64, text64
+from lading.identity.sample import NAME_COLUMNS
 from lading.runtime.arrays import host
 
 CONTENT_VERSION = 2
-
-# The columns that a loader adds: they say who, not what.
-NAME_COLUMNS = frozenset({"idx", "dataset_idx", "is_padding"})
 
 U64 = NDArray[np.uint64]
 _INT64 = range(-(1 << 63), 1 << 63)

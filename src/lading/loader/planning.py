@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lading.errors import MixtureError, SourceError
+from lading.errors import LoaderError, MixtureError, SourceError
 from lading.identity import World, fingerprint
 from lading.identity.content import contents_hash
 from lading.loader.request import LoaderRequest, check_plan
@@ -27,7 +27,7 @@ from lading.order.dataset import PlannedDataset
 from lading.order.mixture.request import Mixture
 from lading.order.mixture.spec import MixtureSpec
 from lading.order.plan import Plan
-from lading.source.parts import parts_of
+from lading.source.parts import parts_called
 from lading.source.protocol import Located
 from lading.source.reader import Reader
 
@@ -89,6 +89,7 @@ def make_plan(request: LoaderRequest, readers: Sequence[Reader], world: World, f
     if request.plan is not None:
         check_plan(request.plan, batch, len(readers))
         return request.plan
+    check_sequence(request)
     given = request.fingerprint, request.mean_tokens
     datasets = tuple(planned_dataset(name, r, *given) for name, r in zip(request.sources, readers, strict=True))
     return Plan(
@@ -102,6 +103,16 @@ def make_plan(request: LoaderRequest, readers: Sequence[Reader], world: World, f
         chunk_batches=request.chunk_batches,
         mixture=planned_mixture(datasets, request, first_batch or batch),
     )
+
+
+def check_sequence(request: LoaderRequest) -> None:
+    """Refuse to shuffle a source whose datasets are meant to come one after another."""
+    for name, source in request.sources.items():
+        if request.plan_shuffle != "none" and getattr(source, "is_sequential", False):
+            raise LoaderError(
+                f"dataset {name!r} is a {type(source).__name__}, whose datasets come one after another, and "
+                f"shuffle={request.shuffle!r} would mix them. Pass shuffle=False, or use a WeightedConcatDataset."
+            )
 
 
 def planned_dataset(
@@ -122,7 +133,7 @@ def planned_dataset(
         describe(reader, mode),
         mean_tokens_of(name, source, mean_tokens),
         location_of(source),
-        tuple(replace(part, name=f"{name}{part.name}") for part in parts_of(source)),
+        parts_called(source, name),
     )
 
 

@@ -19,11 +19,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from torch.utils.data import ConcatDataset
+from torch.utils.data import Subset
 
 from lading.errors import SourceError
 from lading.identity import World
+from lading.identity.sample import DATASET_IDX, IDX, IS_PADDING
+from lading.order.dataset import PlannedDataset, numbered
+from lading.order.parts import Parts
+from lading.source.parts import parts_called, provides_names
 from lading.source.stream.torch import TaggedIterableDataset
+
+NAME = "data"  # what a Lading loader calls a single dataset
 
 
 class RowNames(NamedTuple):
@@ -62,18 +68,30 @@ def _counted_from_start(indices: NDArray[np.int64], length: int) -> NDArray[np.i
     return np.where(indices < 0, indices + length, indices) if len(indices) and indices.min() < 0 else indices
 
 
-def map_names(dataset: Any, indices: NDArray[np.int64]) -> RowNames:
-    """Return names in a map-style dataset; the parts of a ConcatDataset are datasets of their own."""
-    names_at = getattr(dataset, "names_at", None)
-    if names_at is not None:
-        datasets, places = names_at(indices)
-    elif isinstance(dataset, ConcatDataset):
-        ends = np.asarray(dataset.cumulative_sizes)
-        datasets = np.searchsorted(ends, indices, side="right").astype(np.int32)
-        places = indices - np.concatenate([[0], ends])[datasets]
-    else:
-        datasets, places = _zeros(len(indices))[0], indices
-    return RowNames(datasets, places, _zeros(len(indices))[1])
+class Namer:
+    """Turns indices of a map-style dataset into the names that its samples have, or would have in a Lading loader.
+
+    Args:
+        dataset: Any map-style dataset. Of a ``Subset`` of a dataset that names its samples those names count.
+    """
+
+    def __init__(self, dataset: Any) -> None:
+        self._chosen: NDArray[np.int64] | None = None
+        if type(dataset) is Subset and provides_names(dataset.dataset):
+            self._chosen, dataset = np.asarray(dataset.indices, dtype=np.int64), dataset.dataset
+        self._parts = _parts(dataset)
+        self.names = self._parts.names
+
+    def __call__(self, indices: NDArray[np.int64]) -> RowNames:
+        """Return the names of the samples at some indices."""
+        zeros, no_padding = _zeros(len(indices))
+        rows = indices if self._chosen is None else self._chosen[indices]
+        return RowNames(*self._parts.of_rows(zeros, rows), no_padding)
+
+
+def _parts(dataset: Any) -> Parts:
+    length = len(dataset) if hasattr(dataset, "__len__") else 0
+    return Parts(numbered([PlannedDataset(NAME, length, parts=parts_called(dataset, NAME))]))
 
 
 @functools.lru_cache(maxsize=64)
@@ -95,14 +113,12 @@ def stream_names(dataset: Any, batch: Any, place: StreamPlace, world: World) -> 
     return RowNames(np.zeros(place.size, np.int32), indices, np.zeros(place.size, bool))
 
 
-def dataset_names(dataset: Any) -> tuple[str, ...]:
-    """Return names for the datasets inside, by number."""
+def stream_dataset_names(dataset: Any) -> tuple[str, ...]:
+    """Return names for the datasets in a stream, by number."""
     parts = getattr(dataset, "datasets", None)
     if isinstance(parts, list | tuple) and parts:
-        return tuple(f"{type(part).__name__}-{number}" for number, part in enumerate(parts))
-    number = getattr(dataset, "dataset_idx", 0)
-    name = type(dataset).__name__
-    return (name,) if number == 0 else tuple(f"{name}-{i}" for i in range(number + 1))
+        return tuple(f"{NAME}[{number}]" for number in range(len(parts)))
+    return ("",) * int(getattr(dataset, "dataset_idx", 0)) + (NAME,)
 
 
 class StreamPlace(NamedTuple):
@@ -121,10 +137,10 @@ def _own_names(dataset: Any, batch: Any) -> RowNames | None:
             indices = np.array(ids, np.int64)
             return RowNames(np.full(len(ids), dataset.dataset_idx, np.int32), indices, indices < 0)
         batch = data
-    if not isinstance(batch, Mapping) or "idx" not in batch or "dataset_idx" not in batch:
+    if not isinstance(batch, Mapping) or IDX not in batch or DATASET_IDX not in batch:
         return None
-    datasets, indices = np.asarray(batch["dataset_idx"]), np.asarray(batch["idx"])
-    padding = np.asarray(batch["is_padding"]) if "is_padding" in batch else np.zeros(len(indices), bool)
+    datasets, indices = np.asarray(batch[DATASET_IDX]), np.asarray(batch[IDX])
+    padding = np.asarray(batch[IS_PADDING]) if IS_PADDING in batch else np.zeros(len(indices), bool)
     return RowNames(datasets.astype(np.int32), indices.astype(np.int64), padding)
 
 

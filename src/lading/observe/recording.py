@@ -34,7 +34,14 @@ from torch.utils.data._utils.pin_memory import pin_memory
 from lading.errors import LoaderError, ResumeError
 from lading.identity import World
 from lading.observe.dataloader import data_length, is_iterable, opened_copy
-from lading.observe.names import RowNames, StreamPlace, map_names, pulled_indices, stream_names
+from lading.observe.names import (
+    Namer,
+    RowNames,
+    StreamPlace,
+    pulled_indices,
+    stream_dataset_names,
+    stream_names,
+)
 
 
 class Pulls:
@@ -140,20 +147,22 @@ class Recording:
     Args:
         dataloader: Any torch DataLoader; it stays as it is.
         world: Who reads; only iterables need it.
-        resolve: Turns indices of a map-style dataset into names.
+        resolve: Turns indices of a map-style dataset into names; None: the names its samples carry, or would carry.
     """
 
     def __init__(
         self,
         dataloader: DataLoader[Any],
         world: World | None = None,
-        resolve: Callable[[Any, NDArray[np.int64]], RowNames] = map_names,
+        resolve: Callable[[NDArray[np.int64]], RowNames] | None = None,
     ) -> None:
         _refuse(dataloader)
-        self._resolve = resolve
         self.dataloader = dataloader
         self.world = world or World()
         self.is_iterable = is_iterable(dataloader)
+        namer = None if self.is_iterable else Namer(dataloader.dataset)
+        self.dataset_names = stream_dataset_names(dataloader.dataset) if namer is None else namer.names
+        self._resolve = resolve or namer
         self.loader, parts = opened_copy(dataloader)
         self._parts = parts
         self._order: RecordedOrder | None = None
@@ -186,7 +195,8 @@ class Recording:
 
     def names(self, indices: NDArray[np.int64]) -> RowNames:
         """Return the names behind indices of a map-style dataset."""
-        return self._resolve(self.dataloader.dataset, indices)
+        assert self._resolve is not None, "an iterable has no indices"
+        return self._resolve(indices)
 
 
 class RecordedPass:

@@ -41,7 +41,7 @@ from lading.ledger.ledger import Ledger
 from lading.loader.state import loaded_mark, marked
 from lading.loader.trackers import Trackers
 from lading.observe.dataloader import described, order_of, pass_length, told_epoch
-from lading.observe.names import RowNames, dataset_names
+from lading.observe.names import RowNames
 from lading.observe.recording import RecordedPass, Recording
 from lading.observe.track_state import Standing, names_digest
 from lading.runtime.random_state import Snapshot, as_captured, capture, restore, same
@@ -113,7 +113,7 @@ class TrackedLoader:
         self._recording = Recording(dataloader)
         self.dataloader = dataloader
         self.tracker = tracker
-        self.names = tuple(names) if names is not None else dataset_names(dataloader.dataset)
+        self.names = tuple(names) if names is not None else self._recording.dataset_names
         self.ledger = run if isinstance(run, Ledger) or run is None else Ledger(run, names=self.names)
         self._settles = self.ledger is not run
         self.last_bill: Bill | None = None
@@ -353,12 +353,13 @@ def track(
 
     Args:
         dataloader: Any torch DataLoader: map style or iterable, any sampler, collate function and workers. The index
-            in a bill is the one the sampler gave, so ``dataloader.dataset[index]`` is the sample; for a ConcatDataset
-            it is the index in the part whose number ``dataset_idx`` is; an iterable's samples are counted.
+            in a bill is the one the sampler gave, so ``dataloader.dataset[index]`` is the sample; for a dataset with
+            parts (``ConcatDataset``, ``WeightedConcatDataset``, ``TaggedDataset``) it is the index in the part whose
+            number ``dataset_idx`` is, as the samples say; an iterable's samples are counted.
         run: Folder of a run: where the names of the samples are recorded. A batch counts as used when the next one is
             asked for, unless ``commit`` or ``skip`` said so before. Or a ``Ledger``, to which you commit yourself.
         tracker: Anything with ``update(bill)`` and ``flush()``, a ``BatchTracker`` for instance; or several of them.
-        names: Names of the datasets, by number. Default: their types.
+        names: Names of the datasets, by number. Default: as a Lading loader calls them, ``data`` or ``data[0]``, ...
 
     Returns:
         A loader; not a DataLoader by isinstance, so frameworks leave its sampler alone. With several ranks give the

@@ -10,14 +10,12 @@ resuming means asking for the next number. Nothing is materialised but the
 chunk itself, so 10**12 samples cost what 10 do.
 
 NumPy only; yet a torch ``Sampler`` to those who ask, because ``isinstance``
-also looks at ``__class__`` (see ``_torch_class``).
+also looks at ``__class__`` (``lading.runtime.torch_class``).
 """
 
 from __future__ import annotations
 
-import functools
 import operator
-import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -26,6 +24,7 @@ from numpy.typing import NDArray
 
 from lading.errors import PlanError, ResumeError
 from lading.order.permutation import Permutation
+from lading.runtime.torch_class import torch_class
 
 I64 = NDArray[np.int64]
 
@@ -132,7 +131,7 @@ class ChunkedSampler:
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
-        return _torch_class() if "torch.utils.data" in sys.modules else ChunkedSampler
+        return torch_class(ChunkedSampler, "Sampler")
 
     def _description(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in ("dataset_size", "chunk_size", "seed", "shuffle", "wrap")}
@@ -175,10 +174,3 @@ def _restored(description: dict[str, Any], chunk: int) -> ChunkedSampler:
     sampler = ChunkedSampler(**description)
     sampler.set_chunk(chunk)
     return sampler
-
-
-@functools.cache
-def _torch_class() -> type:
-    """Return what ``__class__`` shows once torch is loaded: this sampler, which is then torch's ``Sampler`` too."""
-    sampler = sys.modules["torch.utils.data"].Sampler
-    return type("ChunkedSampler", (ChunkedSampler, sampler), {"__module__": __name__})

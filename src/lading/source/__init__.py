@@ -18,13 +18,17 @@ if TYPE_CHECKING:  # the same names for type checkers; a test compares the two l
     from lading.source.jasper.build.refresh import build_steering as build_steering, mine_negatives as mine_negatives
     from lading.source.jasper.dataset import JASPERSteeringDataset as JASPERSteeringDataset
     from lading.source.stream.torch import TaggedIterableDataset as TaggedIterableDataset
+    from lading.source.stream.weighted import WeightedConcatIterableDataset as WeightedConcatIterableDataset
     from lading.source.tagged import TaggedDataset as TaggedDataset
     from lading.source.tokens.build import TokenWriter as TokenWriter, build_tokens as build_tokens
     from lading.source.tokens.column import TokenColumn as TokenColumn
     from lading.source.tokens.packed import PackedRows as PackedRows
     from lading.source.tokens.store import TokenStore as TokenStore
     from lading.source.tokens.tokenizer import ByteTokenizer as ByteTokenizer
-    from lading.source.weighted_concat import WeightedConcatDataset as WeightedConcatDataset
+    from lading.source.weighted_concat import (
+        SequentialWeightedConcatDataset as SequentialWeightedConcatDataset,
+        WeightedConcatDataset as WeightedConcatDataset,
+    )
 
 _HOMES = {
     "ByteTokenizer": "lading.source.tokens.tokenizer",
@@ -38,7 +42,9 @@ _HOMES = {
     "TokenColumn": "lading.source.tokens.column",
     "TokenStore": "lading.source.tokens.store",
     "TokenWriter": "lading.source.tokens.build",
+    "SequentialWeightedConcatDataset": "lading.source.weighted_concat",
     "WeightedConcatDataset": "lading.source.weighted_concat",
+    "WeightedConcatIterableDataset": "lading.source.stream.weighted",
     "build_jasper_dataset": "lading.source.jasper.build.builder",
     "build_steering": "lading.source.jasper.build.refresh",
     "build_tokens": "lading.source.tokens.build",

@@ -9,6 +9,7 @@ anything else                    one part: the source itself
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import Any
 
 from lading.order.dataset import Part
@@ -25,6 +26,11 @@ def parts_of(source: Any) -> tuple[Part, ...]:
     from lading.source import torch as torch_sources  # only where torch is loaded can a source be one of its types
 
     return torch_sources.parts_of(source, parts_of)
+
+
+def parts_called(source: Any, name: str) -> tuple[Part, ...]:
+    """Return the parts of a source under their full names: ``[0]`` of ``data`` is ``data[0]``."""
+    return tuple(replace(part, name=f"{name}{part.name}") for part in parts_of(source))
 
 
 def provides_names(source: Any) -> bool:

@@ -18,9 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lading.errors import BatchError
+from lading.identity.sample import NAME_COLUMNS
 from lading.runtime.arrays import host
-
-PROVENANCE = ("idx", "dataset_idx", "is_padding")
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ class BatchSpec:
     """
 
     fields: Mapping[str, Field]
-    allowed: tuple[str, ...] = field(default=PROVENANCE)
+    allowed: tuple[str, ...] = field(default=NAME_COLUMNS)
 
 
 def validate_batch(

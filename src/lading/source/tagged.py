@@ -19,14 +19,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from lading.errors import SourceError
 from lading.identity.content import content_hash
+from lading.identity.sample import DATASET_IDX, ID, IDX, SAMPLE_COLUMNS
 from lading.order.dataset import Part
-
-NAME_KEYS = ("idx", "dataset_idx", "id")
+from lading.source.parts import provides_names
 
 
 def name_keys(names: Mapping[str, str] | None) -> dict[str, str]:
@@ -35,12 +32,11 @@ def name_keys(names: Mapping[str, str] | None) -> dict[str, str]:
     >>> name_keys({"idx": "sample_idx"})["idx"]
     'sample_idx'
     """
-    unknown = set(names or {}) - set(NAME_KEYS)
+    unknown = set(names or {}) - set(SAMPLE_COLUMNS)
     if unknown:
-        raise SourceError(
-            f"names= renames {', '.join(map(repr, sorted(unknown)))}: expected only {', '.join(map(repr, NAME_KEYS))}."
-        )
-    return {key: (names or {}).get(key, key) for key in NAME_KEYS}
+        known = ", ".join(map(repr, SAMPLE_COLUMNS))
+        raise SourceError(f"names= renames {', '.join(map(repr, sorted(unknown)))}: expected only {known}.")
+    return {key: (names or {}).get(key, key) for key in SAMPLE_COLUMNS}
 
 
 def named(sample: Mapping[str, Any], added: Mapping[str, Any], *, replaces: bool) -> dict[str, Any]:
@@ -62,11 +58,6 @@ def named(sample: Mapping[str, Any], added: Mapping[str, Any], *, replaces: bool
             f"Pass names={{{key!r}: 'sample_{key}'}} so that both are kept."
         )
     return {**sample, **added}
-
-
-def provides_names(dataset: Any) -> bool:
-    """Say whether a dataset's samples already carry names."""
-    return bool(getattr(dataset, "provides_names", False))
 
 
 class TaggedDataset:
@@ -129,11 +120,6 @@ class TaggedDataset:
         """One dataset, with the number given."""
         return (Part(self.dataset_idx, "", len(self), len(self)),)
 
-    def names_at(self, indices: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """Return dataset numbers and indices of samples, without loading them."""
-        places = np.where(indices < 0, indices + len(self), indices)
-        return np.full(len(places), self.dataset_idx, np.int32), places
-
     def set_epoch(self, epoch: int) -> None:
         """Tell the dataset the epoch, where it wants to know."""
         tell = getattr(self.dataset, "set_epoch", None)
@@ -153,9 +139,9 @@ class TaggedDataset:
             sample = self.transform(sample)
         if not isinstance(sample, Mapping):
             return sample, id_
-        added: dict[str, Any] = {self._keys["idx"]: place, self._keys["dataset_idx"]: self.dataset_idx}
+        added: dict[str, Any] = {self._keys[IDX]: place, self._keys[DATASET_IDX]: self.dataset_idx}
         if self.ids is not None:
-            added[self._keys["id"]] = id_
+            added[self._keys[ID]] = id_
         return named(sample, added, replaces=provides_names(self.dataset))
 
 

@@ -1,23 +1,29 @@
 """Several datasets end to end, each as many times as its weight says.
 
-weights      2.0          0.5
-position     0 1 2 3 4 5  6 7
-dataset_idx  0 0 0 0 0 0  1 1
-idx          0 1 2 0 1 2  0 1      of datasets with 3 and 4 samples
+    weights      2.0          0.5
+    position     0 1 2 3 4 5  6 7
+    dataset_idx  0 0 0 0 0 0  1 1
+    idx          0 1 2 0 1 2  0 1      of datasets with 3 and 4 samples
+
+NumPy only; yet a torch ``ConcatDataset`` to those who ask, because
+``isinstance`` also looks at ``__class__`` (``lading.runtime.torch_class``).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lading.errors import SourceError
+from lading.identity.sample import DATASET_IDX, IDX
 from lading.order.dataset import Part
-from lading.source.tagged import name_keys, named, provides_names
+from lading.runtime.torch_class import restored, torch_class
+from lading.source.parts import provides_names
+from lading.source.tagged import name_keys, named
 
 
 class WeightedConcatDataset:
@@ -26,39 +32,45 @@ class WeightedConcatDataset:
     >>> data = WeightedConcatDataset([[{"x": 1}, {"x": 2}], [{"x": 7}]], [1.5, 1])
     >>> data[2], data[-1]
     ({'x': 1, 'idx': 0, 'dataset_idx': 0}, {'x': 7, 'idx': 0, 'dataset_idx': 1})
+    >>> data.cumulative_sizes
+    [3, 4]
 
     Args:
         datasets: Anything with ``__len__`` and ``__getitem__``.
         weights: One for each dataset; 0 leaves a dataset out, above 1 repeats it.
         global_idx: Make ``idx`` the position in the whole concatenation instead of the index inside its own dataset.
         names: Other keys for ``idx`` or ``dataset_idx``, where samples have columns of these names.
+        dataset_idx: Numbers of the datasets; None: 0, 1, 2 ... Needed where two concatenations go into one loader.
 
     Attributes:
+        cumulative_sizes: Samples up to the end of each dataset, copies included.
         provides_names: Says that samples already carry their names.
+        is_sequential: Whether the order of the datasets matters, so that shuffling would spoil it.
     """
 
     provides_names = True
+    is_sequential = False
 
     def __init__(
         self,
-        datasets: Sequence[Any],
-        weights: Sequence[float],
+        datasets: Iterable[Any],
+        weights: Iterable[float],
         *,
         global_idx: bool = False,
         names: Mapping[str, str] | None = None,
+        dataset_idx: Sequence[int] | None = None,
     ) -> None:
-        _check(datasets, weights)
-        self.datasets = list(datasets)
-        self.weights = [float(weight) for weight in weights]
+        self.datasets, self.weights = checked_weights(datasets, weights)
         self.global_idx = global_idx
         self.names = dict(names or {})
+        self.numbers = _numbers(dataset_idx, len(self.datasets))
         self._keys = name_keys(names)
         self.lengths = [math.ceil(len(d) * w) for d, w in zip(self.datasets, self.weights, strict=True)]
-        self._ends = np.cumsum(self.lengths)
+        self.cumulative_sizes: list[int] = np.cumsum(self.lengths).tolist()
 
     def __len__(self) -> int:
         """Return the number of samples of all datasets together, copies included."""
-        return int(self._ends[-1])
+        return self.cumulative_sizes[-1]
 
     def __getitem__(self, index: int) -> Any:
         """Return a sample; dicts gain ``idx`` and ``dataset_idx``. Negative indices count from the end."""
@@ -71,8 +83,8 @@ class WeightedConcatDataset:
         if not isinstance(sample, Mapping):
             return sample
         added = {
-            self._keys["idx"]: position if self.global_idx else place,
-            self._keys["dataset_idx"]: dataset,
+            self._keys[IDX]: position if self.global_idx else place,
+            self._keys[DATASET_IDX]: self.numbers[dataset],
         }
         return named(sample, added, replaces=provides_names(self.datasets[dataset]))
 
@@ -80,39 +92,73 @@ class WeightedConcatDataset:
     def parts(self) -> tuple[Part, ...]:
         """The datasets, each with its rows; their samples carry these numbers and indices."""
         found = []
-        for number, (dataset, rows, end) in enumerate(zip(self.datasets, self.lengths, self._ends, strict=True)):
-            samples, first = (rows, int(end) - rows) if self.global_idx else (len(dataset), 0)
-            found.append(Part(number, f"[{number}]", rows, samples, first))
+        for place, (dataset, rows) in enumerate(zip(self.datasets, self.lengths, strict=True)):
+            samples, first = (rows, self.cumulative_sizes[place] - rows) if self.global_idx else (len(dataset), 0)
+            found.append(Part(self.numbers[place], f"[{place}]", rows, samples, first))
         return tuple(found)
 
-    def names_at(self, indices: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """Return dataset numbers and indices of samples, without loading them."""
-        positions = np.where(indices < 0, indices + len(self), indices)
-        datasets = np.searchsorted(self._ends, positions, side="right")
-        starts = self._ends[datasets] - np.array(self.lengths)[datasets]
-        places = (positions - starts) % np.array([max(len(d), 1) for d in self.datasets])[datasets]
-        return datasets.astype(np.int32), positions if self.global_idx else places
+    @property
+    def seq_len(self) -> int:
+        """Sequence length of the first dataset, where it says one; 1 otherwise."""
+        return int(getattr(self.datasets[0], "seq_len", 1))
 
     def set_epoch(self, epoch: int) -> None:
-        """Tell the datasets the epoch, where they want to know."""
+        """Notify the datasets of the epoch, where they want to know."""
         for dataset in self.datasets:
-            tell = getattr(dataset, "set_epoch", None)
-            if tell is not None:
-                tell(epoch)
+            notify = getattr(dataset, "set_epoch", None)
+            if notify is not None:
+                notify(epoch)
+
+    def __add__(self, other: Any) -> Any:
+        """Return torch's concatenation with another dataset, as torch's datasets do."""
+        if "torch.utils.data" not in sys.modules:
+            return NotImplemented
+        return sys.modules["torch.utils.data"].ConcatDataset([self, other])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Worker processes get a copy; the default would trip over __class__ below.
+        return restored, (type(self), self.__dict__)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return torch_class(type(self), "ConcatDataset")
 
     def _locate(self, position: int) -> tuple[int, int]:
-        dataset = int(np.searchsorted(self._ends, position, side="right"))
-        start = int(self._ends[dataset]) - self.lengths[dataset]
+        dataset = int(np.searchsorted(self.cumulative_sizes, position, side="right"))
+        start = self.cumulative_sizes[dataset] - self.lengths[dataset]
         return dataset, (position - start) % len(self.datasets[dataset])
 
 
-def _check(datasets: Sequence[Any], weights: Sequence[float]) -> None:
-    if len(datasets) == 0 or len(weights) == 0:
+class SequentialWeightedConcatDataset(WeightedConcatDataset):
+    """Datasets one after another, each as many times as its weight says; the order is that of the indices.
+
+    Read it in order: ``shuffle=False``. A Lading loader refuses to shuffle it; a torch ``DataLoader`` cannot be told.
+
+    >>> data = SequentialWeightedConcatDataset([["a", "b"], ["c", "d", "e", "f"]], [1, 0.5])
+    >>> [data[i] for i in range(len(data))]
+    ['a', 'b', 'c', 'd']
+    """
+
+    is_sequential = True
+
+
+def checked_weights(datasets: Iterable[Any], weights: Iterable[float]) -> tuple[list[Any], list[float]]:
+    """Return datasets and weights as lists, or say what is wrong with them."""
+    found, shares = list(datasets), [float(weight) for weight in weights]
+    if not found or not shares:
         raise SourceError(
-            f"{len(datasets)} datasets and {len(weights)} weights: expected a dataset at least, with a weight."
+            f"{len(found)} datasets and {len(shares)} weights: expected a dataset at least, with a weight."
         )
-    if len(datasets) != len(weights):
-        raise SourceError(f"{len(datasets)} datasets but {len(weights)} weights: expected a weight for each dataset.")
-    for number, weight in enumerate(weights):
+    if len(found) != len(shares):
+        raise SourceError(f"{len(found)} datasets but {len(shares)} weights: expected a weight for each dataset.")
+    for number, weight in enumerate(shares):
         if not (weight >= 0 and math.isfinite(weight)):
             raise SourceError(f"the weight of dataset {number} is {weight}: expected a number of at least 0.")
+    return found, shares
+
+
+def _numbers(given: Sequence[int] | None, count: int) -> list[int]:
+    numbers = list(range(count)) if given is None else [int(number) for number in given]
+    if len(numbers) != count or len(set(numbers)) != count or min(numbers) < 0:
+        raise SourceError(f"dataset_idx is {given}: expected {count} different numbers of at least 0.")
+    return numbers

@@ -9,6 +9,7 @@ import re
 import socket
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,22 @@ def test_forward_gets_the_names_it_accepts_and_no_others(alone):
     assert found["anything"] == ["dataset_idx", "idx", "x", "y"]
     assert found["silent"] is None
     assert found["pairs"][0] == 1
+
+
+@pytest.mark.parametrize("source", ["weighted", "concatenated", "tagged", "concatenated_tags"])
+def test_the_file_the_ledger_and_forward_name_the_same_samples(alone, source):
+    """Concatenated, weighted and tagged data: everybody books the names that the batch carries."""
+    folder, results = alone[0] / "names" / source, alone[1]["names"][source]
+    opened, records = open_run(folder), read_jsonl(folder / "batch_tracker_rank_00.jsonl")
+
+    assert opened.verify().holds
+    for step, ((data, names), record) in enumerate(zip(results, records, strict=True)):
+        assert data == names
+        assert [[row["dataset"], row["index"]] for row in opened.step(step).samples] == names
+        counts = Counter(str(dataset) for dataset, _ in names)
+        assert record["train/n_samples_per_dataset"] == counts
+        assert record["train/step"] == step + 1
+        assert record["train/dataset_names"] == {d: opened.datasets[int(d)] for d in counts}
 
 
 def test_policy_raises_the_share_of_the_dataset_with_the_highest_loss(alone):

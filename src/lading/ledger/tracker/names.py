@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from lading.errors import SourceError
 from lading.identity import Bill
+from lading.identity.sample import DATASET_IDX, IDX, IS_PADDING
 from lading.runtime.arrays import host
 
 # Datasets and indices, one row a sample. A plain tuple: this is made for every batch.
@@ -33,10 +34,10 @@ def names_in(batch: Any) -> Names | None:
         has_padding = batch.num_samples < len(batch)
         return _names(batch.dataset_idx, batch.idx, batch.is_padding if has_padding else None)
     if isinstance(batch, dict) or isinstance(batch, Mapping):  # noqa: SIM101 - the first question is the quick one
-        indices, datasets = batch.get("idx"), batch.get("dataset_idx")
+        indices, datasets = batch.get(IDX), batch.get(DATASET_IDX)
         if indices is None or datasets is None:
             return None
-        return _names(datasets, indices, batch.get("is_padding"))
+        return _names(datasets, indices, batch.get(IS_PADDING))
     documents, pieces = getattr(batch, "document_idx", None), getattr(batch, "sequence_idx", None)
     if documents is None or pieces is None:
         return None
@@ -44,14 +45,14 @@ def names_in(batch: Any) -> Names | None:
 
 
 def _names(datasets: Any, indices: Any, is_padding: Any) -> Names:
-    datasets, indices = _column(datasets, "dataset_idx"), _column(indices, "idx")
+    datasets, indices = _column(datasets, DATASET_IDX), _column(indices, IDX)
     if len(datasets) != len(indices):
-        raise _uneven(len(indices), len(datasets), "dataset_idx")
+        raise _uneven(len(indices), len(datasets), DATASET_IDX)
     if is_padding is None:
         return datasets, indices
     is_real = ~host(is_padding).astype(bool).ravel()
     if len(is_real) != len(indices):
-        raise _uneven(len(indices), len(is_real), "is_padding")
+        raise _uneven(len(indices), len(is_real), IS_PADDING)
     return datasets[is_real], indices[is_real]
 
 

@@ -116,7 +116,7 @@ def _watch(dataloader: Any, rank: int, epochs: int, limit: int | None, begin: Ca
     return watched
 
 
-def _as_they_are(dataset: Any, indices: NDArray[np.int64]) -> RowNames:
+def _as_they_are(indices: NDArray[np.int64]) -> RowNames:
     return RowNames(np.zeros(len(indices), np.int32), indices, np.zeros(len(indices), bool))
 
 

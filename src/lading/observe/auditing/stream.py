@@ -25,6 +25,7 @@ from torch.utils.data import get_worker_info
 from lading.errors import SourceError
 from lading.identity.content import content_hash
 from lading.identity.hashing import text64
+from lading.identity.sample import IDX, IS_PADDING
 from lading.observe.auditing.finding import (
     DROPPED_TAIL,
     NEVER_REACHED,
@@ -117,7 +118,7 @@ class HashingCollate:
 
     def _is_padding(self, sample: Any) -> bool:
         if isinstance(sample, Mapping):
-            return bool(sample.get("is_padding", False))
+            return bool(sample.get(IS_PADDING, False))
         return self.is_tagged and isinstance(sample, tuple) and sample[-1] in (-1, "")
 
 
@@ -195,7 +196,7 @@ def _part(value: Any) -> tuple[str, bool]:
 def _number(sample: Any) -> int | None:
     """Return the number that names a sample, or that it is."""
     if isinstance(sample, Mapping):
-        sample = sample.get("idx")
+        sample = sample.get(IDX)
     elif isinstance(sample, tuple | list) and sample:
         sample = sample[-1]
     if isinstance(sample, int | np.integer) and not isinstance(sample, bool):

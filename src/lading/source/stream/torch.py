@@ -20,6 +20,7 @@ from torch.utils.data import IterableDataset, default_collate, get_worker_info
 
 from lading.errors import SourceError
 from lading.identity import World
+from lading.identity.sample import DATASET_IDX, ID, IDX, IS_PADDING
 from lading.source.stream.sharding import Hand, Seat, deal_shard, deal_whole
 from lading.source.tagged import name_keys, named
 
@@ -136,11 +137,11 @@ class TaggedIterableDataset(IterableDataset[Any]):
         (position,), (id_, sample) = hand.positions, self._pair(hand.positions[0], hand.items[0])
         if not isinstance(sample, Mapping):
             return sample, _padding_id(id_) if hand.num_padding else id_
-        added = {self._keys["idx"]: position, self._keys["dataset_idx"]: self.dataset_idx}
+        added = {self._keys[IDX]: position, self._keys[DATASET_IDX]: self.dataset_idx}
         if self.items == "pairs":
-            added[self._keys["id"]] = id_
+            added[self._keys[ID]] = id_
         if self.world.world_size > 1:
-            added["is_padding"] = hand.num_padding > 0
+            added[IS_PADDING] = hand.num_padding > 0
         return named(sample, added, replaces=False)
 
     def _batch(self, hand: Hand) -> tuple[Any, list[Any], int]:
@@ -150,11 +151,11 @@ class TaggedIterableDataset(IterableDataset[Any]):
         data = (self.collate_fn or default_collate)([sample for _, sample in pairs])
         if isinstance(data, Mapping):
             added: dict[str, Any] = {
-                self._keys["idx"]: torch.tensor(hand.positions),
-                self._keys["dataset_idx"]: torch.full((len(ids),), self.dataset_idx, dtype=torch.int64),
+                self._keys[IDX]: torch.tensor(hand.positions),
+                self._keys[DATASET_IDX]: torch.full((len(ids),), self.dataset_idx, dtype=torch.int64),
             }
             if self.world.world_size > 1:
-                added["is_padding"] = torch.arange(len(ids)) >= num_real
+                added[IS_PADDING] = torch.arange(len(ids)) >= num_real
             data = named(data, added, replaces=False)
         return data, ids, hand.number
 

@@ -38,12 +38,13 @@ import torch
 
 from lading.errors import ConfigError, SourceError
 from lading.identity import Bill
+from lading.identity.sample import ID, NAME_COLUMNS
 from lading.ledger.ledger import Ledger
 from lading.loader.torch.loader import Loader
 from lading.train.deepspeed.callback import Update
 from lading.train.metrics.torch import add_over_ranks
 
-NAME_COLUMNS = frozenset({"idx", "dataset_idx", "is_padding", "id"})
+NOT_DATA = frozenset({*NAME_COLUMNS, ID})
 
 
 class Arguments:
@@ -60,7 +61,7 @@ class Arguments:
         self, model: torch.nn.Module, device: torch.device, dtype: torch.dtype | None, pass_names: bool | None = None
     ) -> None:
         self._device, self._dtype = device, dtype
-        self._left_out = _unwanted(model) if pass_names is None else frozenset() if pass_names else NAME_COLUMNS
+        self._left_out = _unwanted(model) if pass_names is None else frozenset() if pass_names else NOT_DATA
 
     def __call__(self, batch: Any, bill: Bill) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the arguments for the rows of a batch that count (or all of them, if none does)."""
@@ -121,7 +122,7 @@ def _unwanted(model: torch.nn.Module) -> frozenset[str]:
     parameters = inspect.signature(getattr(model, "_orig_mod", model).forward).parameters.values()
     if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters):
         return frozenset()
-    return NAME_COLUMNS - {p.name for p in parameters}
+    return NOT_DATA - {p.name for p in parameters}
 
 
 ALL = ""

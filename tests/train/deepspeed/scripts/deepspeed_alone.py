@@ -10,6 +10,9 @@ import torch
 from deepspeed_run import Net, Numbers, arguments, data
 from torch import nn
 
+sys.path.insert(0, str(Path(__file__).parents[4]))
+from tests.loader.named_sources import SOURCES
+
 from lading.errors import LadingError
 from lading.train import DsCallback, DsTrainer, FollowLosses
 
@@ -120,6 +123,29 @@ def lives(folder: Path) -> dict:
     }
 
 
+class Seer(nn.Module):
+    """Remembers the samples of every call, by their data and by their names."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.seen = nn.Linear(2, 1), []
+
+    def forward(self, x, idx, dataset_idx):
+        names = list(zip(dataset_idx.tolist(), idx.tolist(), strict=True))
+        self.seen.append([[[int(d), int(i)] for d, i in x.tolist()], names])
+        return self.layer(x).square().mean()
+
+
+def names(folder: Path) -> dict:
+    """Sources that name their samples, or consist of several: what the model saw of each."""
+    found = {}
+    for make in SOURCES:
+        model, short = Seer(), {"max_steps": 6, "save_steps": None, "global_batch_size": 3}
+        DsTrainer(model, arguments(folder / make.__name__, **short, gradient_accumulation_steps=1), make()).train()
+        found[make.__name__] = model.seen
+    return found
+
+
 def refusals(folder: Path) -> dict:
     """What is refused, and in which words."""
     args = arguments(folder, max_steps=2, save_steps=1)
@@ -158,6 +184,7 @@ def main() -> None:
         "forwards": forwards(folder / "forwards"),
         "lives": lives(folder / "lives"),
         "refusals": refusals(folder / "refusals"),
+        "names": names(folder / "names"),
     }
     (folder / "results.json").write_text(json.dumps(results))
 
