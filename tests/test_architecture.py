@@ -219,7 +219,6 @@ lading.source.jasper.build.clusters and lading.source.jasper.build.sklearn
 lading.source.jasper.hdf5 and lading.source.jasper.storage
 lading.source.reader and lading.source.torch
 lading.train.deepspeed.callback and lading.train.deepspeed.trainer
-lading.runtime.random_state imports torch
 lading.source.torch_buffers imports torch
 lading.loader.workers imports torch
 lading.loader.fetch imports torch

@@ -36,6 +36,7 @@ from lading.loader.trackers import Trackers
 from lading.order import Block, Event, Plan, Reweight
 from lading.order.agreement import agree_on_plan
 from lading.order.mixture.weights import Weights
+from lading.runtime.random_state import isolated_rng
 from lading.source.reader import Reader
 
 if TYPE_CHECKING:
@@ -378,8 +379,6 @@ class Engine:
         return Delivery(batch, bill, None, content if self._trackers.want_batches else None)
 
     def _isolated(self, bill: Bill) -> contextlib.AbstractContextManager[None]:
-        from lading.runtime.random_state import isolated_rng  # opens torch
-
         return isolated_rng(key64(self.request.seed, "place", bill.epoch, bill.step) >> 1)
 
     def _may_pad(self) -> bool:

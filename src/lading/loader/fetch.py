@@ -25,6 +25,7 @@ from lading.loader.gather import Arrays, gather_columns, gather_samples, sample_
 from lading.loader.names import missing_names
 from lading.order.parts import Parts
 from lading.order.substitute import substitutes
+from lading.runtime.random_state import isolated_rng
 from lading.source.parts import provides_names
 from lading.source.reader import Reader, reader_of
 
@@ -136,8 +137,6 @@ class Fetcher:
             return self._assemble(request, bill)
 
     def _isolated(self, bill: Bill) -> Any:
-        from lading.runtime.random_state import isolated_rng  # opens torch
-
         # 63 bits: torch gives a seed back as a signed number.
         return isolated_rng(key64(self.seed, "rng", bill.epoch, bill.step, int(bill.slots[0])) >> 1)
 

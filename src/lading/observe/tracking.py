@@ -232,7 +232,7 @@ class TrackedLoader:
         idle = self._idle
         if idle is not None and idle.owner() is None and same(capture(self.dataloader), idle.after):
             # Lightning calls iter() once only to see whether it can: as if it had not.
-            restore(self.dataloader, idle.before)
+            restore(idle.before, self.dataloader)
         self._note_start()
         batches = self._recording.start()
         self._idle = _Idle(_nobody, self._standing.random_state, capture(self.dataloader))
@@ -254,8 +254,8 @@ class TrackedLoader:
         if standing.batch and standing.sampler_epoch is not None and hasattr(sampler, "set_epoch"):
             sampler.set_epoch(standing.sampler_epoch)
         # The seed of persistent workers was drawn in an earlier pass; here it is drawn now, and must not count.
-        rewind = None if standing.starts_workers else functools.partial(restore, self.dataloader, standing.random_state)
-        with as_captured(self.dataloader, standing.random_state):
+        rewind = None if standing.starts_workers else functools.partial(restore, standing.random_state, self.dataloader)
+        with as_captured(standing.random_state, self.dataloader):
             batches = self._recording.start(skip=standing.batch, rewind=rewind)
             pulls = batches.pulls
             if pulls is not None:

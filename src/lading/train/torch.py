@@ -25,6 +25,7 @@ from lading.identity import Bill
 from lading.ledger.ledger import Ledger
 from lading.loader.torch.loader import Loader
 from lading.runtime.files import clean_up, written_aside
+from lading.runtime.random_state import capture, packed, restore, unpacked
 from lading.train.repeating import RepeatingLoader
 
 CHECKPOINT = "checkpoint.pt"
@@ -120,13 +121,11 @@ def save_checkpoint(
     path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, loader: Loader, update: int
 ) -> None:
     """Write a checkpoint, all or nothing; every process must call it."""
-    own = torch.get_rng_state()
-    random = [torch.empty_like(own) for _ in range(loader.world.world_size)]
+    own = packed(capture())
+    random = [own] * loader.world.world_size
     state = loader.state_dict()  # the ledger of this process is on disk now
     if len(random) > 1:
-        distributed.all_gather(random, own)  # no rank continues before all are here
-    else:
-        random = [own]
+        distributed.all_gather_object(random, own)  # no rank continues before all have come here
     if loader.world.rank == 0:
         parts = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "loader": state}
         clean_up(path.parent, path.name)
@@ -143,5 +142,5 @@ def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Optimiz
     optimizer.load_state_dict(saved["optimizer"])
     loader.load_state_dict(saved["loader"])
     if loader.world.rank < len(saved["random"]):
-        torch.set_rng_state(saved["random"][loader.world.rank])
+        restore(unpacked(saved["random"][loader.world.rank]))
     return int(saved["update"])

@@ -6,18 +6,17 @@ torch DataLoader   every generator an iteration draws from is put back, so the e
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
 import torch
 from torch.utils.data import DataLoader, Subset
 
 from lading.errors import LoaderError
 from lading.identity import Bill
 from lading.loader.torch.loader import Loader
+from lading.runtime.random_state import untouched
 
 NameRow = Callable[[int], str]
 Looked = tuple[Any, NameRow]
@@ -31,30 +30,9 @@ def first_batch(loader: Any) -> Iterator[Looked]:
             batch, bill = _first(loader.with_bills(), loader)
             yield batch, lambda row: _name_in_bill(loader, bill, row)
     else:
-        with untouched_generators(loader) as rewind:
+        with untouched(loader) as rewind:
             batch = _first(iter(loader), loader)
             yield batch, lambda row: _name_in_torch(loader, batch, row, rewind)
-
-
-@contextmanager
-def untouched_generators(loader: Any) -> Iterator[Callable[[], None]]:
-    """Put every random generator back that iterating a loader may draw from; gives a function that does so at once."""
-    owned = [getattr(part, "generator", None) for part in (loader, getattr(loader, "sampler", None))]
-    generators = {id(g): g for g in owned if isinstance(g, torch.Generator)}.values()
-    python, numpy, pytorch = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
-    states = [(generator, generator.get_state()) for generator in generators]
-
-    def rewind() -> None:
-        random.setstate(python)
-        np.random.set_state(numpy)  # noqa: NPY002  # datasets use the global generator
-        torch.set_rng_state(pytorch)
-        for generator, state in states:
-            generator.set_state(state)
-
-    try:
-        yield rewind
-    finally:
-        rewind()
 
 
 def _first(batches: Iterator[Any], loader: Any) -> Any:

@@ -34,6 +34,7 @@ from deepspeed.accelerator import get_accelerator
 from lading.errors import ResumeError
 from lading.identity.hashing import key64
 from lading.runtime.files import clean_up, json_bytes, sync_folder, write_aside
+from lading.runtime.random_state import capture, packed, restore, unpacked
 
 CHECKPOINT_VERSION = 1
 _MARK, _UNDONE = "lading.json", "lading.rolled-back.json"
@@ -186,18 +187,7 @@ def seed_random(seed: int, rank: int) -> None:
 
 def save_random(folder: Path, rank: int) -> None:
     """Write the state of every generator of this process into a checkpoint."""
-    version, words, gauss = random.getstate()
-    name, keys, position, has_gauss, cached = np.random.get_state()  # noqa: NPY002
-    state: dict[str, Any] = {
-        "torch": torch.get_rng_state(),
-        "device": get_accelerator().get_rng_state(),
-        "python": {"version": version, "words": torch.tensor(words), "gauss": gauss},
-        "numpy": {
-            "name": str(name),
-            "keys": torch.from_numpy(np.asarray(keys).astype(np.int64)),
-            "rest": [int(position), int(has_gauss), float(cached)],
-        },
-    }
+    state = {**packed(capture()), "device": get_accelerator().get_rng_state()}
     torch.save(state, _path(folder, rank))
 
 
@@ -207,12 +197,8 @@ def restore_random(folder: Path, rank: int) -> bool:
     if not path.exists():
         return False
     state = torch.load(path, weights_only=True)
-    torch.set_rng_state(state["torch"])
-    get_accelerator().set_rng_state(state["device"])
-    python, numpy = state["python"], state["numpy"]
-    random.setstate((python["version"], tuple(python["words"].tolist()), python["gauss"]))
-    keys = numpy["keys"].numpy().astype(np.uint32)
-    np.random.set_state((numpy["name"], keys, *numpy["rest"]))  # noqa: NPY002
+    get_accelerator().set_rng_state(state.pop("device"))
+    restore(unpacked(state))
     return True
 
 

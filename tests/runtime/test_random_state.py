@@ -1,0 +1,192 @@
+"""Random numbers are put back exactly, by copying memory or the slow way."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, strategies as st
+from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler
+
+from lading.runtime import random_state
+from lading.runtime.random_state import as_captured, capture, isolated_rng, packed, restore, same, unpacked, untouched
+
+DRAWS = {
+    "random": random.random,
+    "gauss": lambda: random.gauss(0, 1),  # keeps a second number back
+    "numpy": lambda: float(np.random.random_sample()),  # noqa: NPY002
+    "normal": lambda: float(np.random.normal()),  # noqa: NPY002  # keeps a second number back
+    "bytes": lambda: np.random.bytes(7).hex(),  # noqa: NPY002
+    "torch": lambda: float(torch.rand(())),
+    "randn": lambda: float(torch.randn(())),
+}
+draws = st.lists(st.sampled_from(sorted(DRAWS)), max_size=40)
+
+
+@pytest.fixture(autouse=True)
+def kept():
+    """Leave the generators of the test process as they were."""
+    before = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
+    yield
+    random.setstate(before[0])
+    np.random.set_state(before[1])  # noqa: NPY002
+    torch.set_rng_state(before[2])
+
+
+@pytest.fixture(params=["quick", "slow"])
+def way(request, monkeypatch):
+    """Both ways to a state."""
+    if request.param == "slow":
+        monkeypatch.setattr(random_state, "_python_quick", None)
+        monkeypatch.setattr(random_state, "_numpy_quick", None)
+    return request.param
+
+
+def drawn(names):
+    """Draw by name."""
+    return [DRAWS[name]() for name in names]
+
+
+def seeded(key):
+    """Seed everything as the first version did."""
+    random.seed(key)
+    np.random.seed([key & 0xFFFFFFFF, key >> 32])  # noqa: NPY002
+    torch.random.default_generator.manual_seed(key)
+
+
+def test_this_python_and_numpy_are_known():
+    """The quick way is taken here; where it is not, everything works, ten times slower."""
+    assert random_state._QUICK and random_state._same_seeding
+
+
+@given(st.integers(0, 2**63 - 1) | st.integers(0, 2**32 - 1), draws, draws, draws)
+def test_a_batch_gets_its_own_numbers_and_training_goes_undisturbed(way, key, before, inside, after):
+    """Inside: the numbers of the key. After: what would have come without it, cached normals too."""
+    seeded(7)
+    expected = [drawn(before), drawn(after)]
+    seeded(key)
+    expected_inside = drawn(inside)
+
+    seeded(7)
+    found = [drawn(before)]
+    with isolated_rng(key):
+        found_inside = drawn(inside)
+    found.append(drawn(after))
+
+    assert found == expected and found_inside == expected_inside
+
+
+@given(draws, draws)
+def test_a_snapshot_survives_a_checkpoint(way, before, after):
+    """Through JSON, and whichever way it was taken."""
+    seeded(3)
+    drawn(before)
+    snapshot = capture()
+    expected = drawn(after)
+
+    restore(unpacked(json.loads(json.dumps(packed(snapshot)))))
+
+    assert same(capture(), snapshot) and drawn(after) == expected
+
+
+@given(draws)
+def test_both_ways_see_the_same_state(before):
+    """A checkpoint of one interpreter is read by another."""
+    seeded(5)
+    drawn(before)
+
+    assert random_state._python_state() == random_state._slow_python_state()
+    assert random_state._numpy_state() == random_state._slow_numpy_state()
+
+
+def test_an_error_puts_the_numbers_back():
+    """A bad sample is no reason to change training's numbers."""
+    seeded(1)
+    expected = drawn(DRAWS)
+    seeded(1)
+
+    with pytest.raises(ZeroDivisionError), isolated_rng(9):
+        drawn(DRAWS)[1 // 0]
+
+    assert drawn(DRAWS) == expected
+
+
+def test_another_generator_in_numpys_place_is_kept_too():
+    """NumPy lets users replace the generator behind np.random."""
+    own = np.random.get_bit_generator()
+    try:
+        np.random.set_bit_generator(np.random.PCG64(4))
+        snapshot = capture()
+        expected = drawn(["numpy", "bytes"])
+        restore(unpacked(packed(snapshot)))
+        with isolated_rng(5):
+            inside = drawn(["numpy"])
+        with isolated_rng(5):
+            assert drawn(["numpy"]) == inside
+
+        assert drawn(["numpy", "bytes"]) == expected
+    finally:
+        np.random.set_bit_generator(own)
+
+
+def test_torch_is_never_imported():
+    """NumPy's and Python's numbers are kept without it."""
+    code = (
+        "import sys, random\nfrom lading.runtime.random_state import isolated_rng, untouched\n"
+        "random.seed(1); a = random.random(); random.seed(1)\n"
+        "with isolated_rng(2): random.random()\n"
+        "with untouched(): random.random()\n"
+        "assert random.random() == a and 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+class Noisy(Dataset):
+    """A dataset with a generator of its own."""
+
+    def __init__(self):
+        self.rng = np.random.default_rng(3)
+        self.dice = random.Random(4)
+
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        return index + self.rng.random() + self.dice.random()
+
+
+def test_generators_inside_samplers_and_datasets_are_put_back():
+    """A batch sampler's inner sampler has one: the first version forgot it."""
+
+    def loader():
+        inner = RandomSampler(range(8), generator=torch.Generator().manual_seed(1))
+        return DataLoader(Noisy(), batch_sampler=BatchSampler(inner, 4, False))
+
+    expected, looked = [batch.tolist() for batch in loader()], loader()
+    with untouched(looked) as rewind:
+        next(iter(looked))
+        rewind()
+        next(iter(looked))
+
+    assert [batch.tolist() for batch in looked] == expected
+
+
+def test_a_pass_drawn_again_leaves_the_training_loop_its_numbers():
+    """Private generators continue from the snapshot, global ones are put back."""
+    sampler = RandomSampler(range(8), generator=torch.Generator().manual_seed(1))
+    loader = DataLoader(range(8), sampler=sampler, batch_size=4)
+    snapshot = capture(loader)
+    first = list(sampler)
+    seeded(11)
+    expected = drawn(DRAWS)
+    seeded(11)
+
+    with as_captured(snapshot, loader):
+        again = list(sampler)
+
+    assert again == first and drawn(DRAWS) == expected
