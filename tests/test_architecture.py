@@ -220,7 +220,6 @@ lading.source.jasper.hdf5 and lading.source.jasper.storage
 lading.source.reader and lading.source.torch
 lading.train.deepspeed.callback and lading.train.deepspeed.trainer
 lading.source.torch_buffers imports torch
-lading.loader.workers imports torch
 lading.loader.fetch imports torch
 """.strip().splitlines()
 )

@@ -10,7 +10,8 @@
     │   └── MissingFileError (FileNotFoundError) a file that a data directory needs is not there
     ├── ResumeError        (ValueError)     a saved state that does not belong to this plan
     ├── LoaderError        (RuntimeError)   a loader used in a way that would lose or repeat samples
-    │   └── WorldError                      ranks that disagree about who they are
+    │   ├── WorldError                      ranks that disagree about who they are
+    │   └── WorkerError                     a worker that died, took too long, or failed
     ├── LedgerError        (OSError)        a ledger that cannot be written or read
     │   └── CorruptLedgerError              bytes on disk that are not the bytes once written
     ├── ConfigError        (ValueError)     a configuration file or command line that is wrong
@@ -79,6 +80,10 @@ class LoaderError(LadingError, RuntimeError):
 
 class WorldError(LoaderError):
     """Ranks that disagree about who they are."""
+
+
+class WorkerError(LoaderError):
+    """A worker that died, took too long, or failed; then it is also an instance of the error raised there."""
 
 
 class LedgerError(LadingError, OSError):

@@ -1,0 +1,244 @@
+"""Worker processes: requests go out in turn, results come back in order, through shared memory.
+
+    requests ─▶ worker 0, 1, 2, 0, 1, ... (prefetch_factor each) ─▶ results in the order of the requests
+
+``run`` starts the processes and sends the first requests at once. A worker that
+dies is named at once. An error of ``fetch`` is raised in the place of its
+result; the next call returns the next result.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
+from typing import Any, TypeVar
+
+from lading.errors import LoaderError, WorkerError
+from lading.loader.workers import wire
+from lading.loader.workers.child import CANCEL, FAILURE, FINISH, REQUEST
+from lading.loader.workers.pool import Pool, Settings
+from lading.loader.workers.slots import Place
+from lading.loader.workers.worker_process import WorkerProcess
+
+R = TypeVar("R")
+
+
+class Workers:
+    """Processes that fetch ahead and return results in order.
+
+    Args:
+        fetch: Makes a result of a request; runs in the workers, is pickled unless they are forked.
+        num_workers: Number of processes.
+        seed: Seeds the global generators of each worker, together with its number.
+        context: Start method or multiprocessing context; None: fork, or forkserver where JAX is loaded.
+        prefetch_factor: Requests that each worker has at a time.
+        timeout: Seconds to wait for a result; 0: no limit.
+        worker_init_fn: Called with the worker's number in each worker before its first request.
+        persistent: Whether the processes are kept for the next ``run``.
+        dataset: What ``torch.utils.data.get_worker_info().dataset`` is in the workers.
+    """
+
+    def __init__(
+        self,
+        fetch: Callable[[Any], Any],
+        *,
+        num_workers: int,
+        seed: int,
+        context: Any = None,
+        prefetch_factor: int = 2,
+        timeout: float = 0.0,
+        worker_init_fn: Callable[[int], None] | None = None,
+        persistent: bool = False,
+        dataset: Any = None,
+    ) -> None:
+        check_numbers(num_workers, prefetch_factor, timeout)
+        self._settings = Settings(fetch, num_workers, seed, context, prefetch_factor, timeout, worker_init_fn, dataset)
+        self._persistent = persistent
+        self._pool: Pool | None = None
+        self._runs: weakref.WeakSet[Run[Any]] = weakref.WeakSet()
+
+    def run(self, requests: Iterator[R]) -> Generator[tuple[R, Any], None, None]:
+        """Start fetching now; iterate over (request, result) in order.
+
+        Args:
+            requests: Read ahead by at most ``num_workers * prefetch_factor``.
+        """
+        if not self._persistent:
+            run = Run(Pool(self._settings), requests, keeps_pool=False)
+        else:
+            if self._pool is None or not self._pool.is_usable():
+                self.close()
+                self._pool = Pool(self._settings)
+            run = Run(self._pool, requests, keeps_pool=True)
+        self._runs.add(run)
+        return run
+
+    def close(self) -> None:
+        """End all processes and iterations."""
+        for run in list(self._runs):
+            run.close()
+        if self._pool is not None:
+            self._pool.end()
+            self._pool = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_settings": self._settings, "_persistent": self._persistent}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._pool, self._runs = None, weakref.WeakSet()
+
+
+def check_numbers(num_workers: int, prefetch_factor: int, timeout: float) -> None:
+    """Refuse numbers that make no sense.
+
+    Raises:
+        LoaderError: Naming all three.
+    """
+    if num_workers < 1 or prefetch_factor < 1 or timeout < 0:
+        raise LoaderError(
+            f"found num_workers={num_workers}, prefetch_factor={prefetch_factor}, timeout={timeout}: expected at least "
+            "1 worker, at least 1 batch each, and a timeout of 0 (no limit) or more seconds."
+        )
+
+
+class Run(Generator[tuple[R, Any], None, None]):
+    """One iteration over requests; ends its workers unless they are kept.
+
+    Unlike a generator function's, the iteration survives an error of ``fetch``.
+    """
+
+    def __init__(self, pool: Pool, requests: Iterator[R], *, keeps_pool: bool) -> None:
+        pool.generation += 1
+        self._pool: Pool | None = pool
+        self._generation, self._keeps_pool = pool.generation, keeps_pool
+        self._requests: Iterator[R] | None = requests
+        self._sent: deque[R] = deque()
+        self._num_sent = self._num_received = 0
+        self._error: BaseException | None = None
+        self._death = ""
+        for _ in range(pool.settings.num_workers * pool.settings.prefetch_factor):
+            self._request_next()
+
+    def __next__(self) -> tuple[R, Any]:
+        pool = self._pool
+        if pool is None or not self._sent:
+            self._finish()
+            raise StopIteration
+        self._check(pool)
+        worker = pool.workers[self._num_received % len(pool.workers)]
+        kind, place = self._receive(pool, worker)
+        self._num_received += 1
+        request = self._sent.popleft()
+        self._request_next()
+        result = worker.slots.read(place)
+        if kind == FAILURE:
+            raise result.error()
+        return request, result
+
+    def send(self, value: Any) -> tuple[R, Any]:
+        """Return the next pair; an iteration takes no values."""
+        return next(self)
+
+    def throw(self, *error: Any) -> Any:
+        """End the iteration and raise an error."""
+        self.close()
+        raise error[0]
+
+    def close(self) -> None:
+        """End the iteration; its workers too, unless they are kept."""
+        pool, self._pool, self._requests = self._pool, None, None
+        self._sent.clear()
+        if pool is None or not pool.is_ours:
+            return
+        if not self._keeps_pool:
+            pool.end()
+        elif pool.generation == self._generation:
+            for worker in pool.workers:
+                worker.send(CANCEL)
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):
+            self.close()
+
+    def _check(self, pool: Pool) -> None:
+        if not pool.is_ours:
+            raise LoaderError(
+                "this iteration was started in another process, which has its workers. Iterate there, or start "
+                "an iteration of your own in this process."
+            )
+        if pool.generation != self._generation:
+            raise LoaderError(
+                "a newer iteration has taken over the persistent workers of this one. Finish one iteration before "
+                "the next begins, or pass persistent_workers=False, so that each has workers of its own."
+            )
+
+    def _finish(self) -> None:
+        """End the iteration after the last result; raise the error that ended it, if there is one."""
+        error, self._error = self._error, None
+        self.close()
+        if self._death:
+            raise WorkerError(self._death)
+        if error is not None:
+            raise error
+
+    def _break(self, dead: WorkerProcess) -> WorkerError:
+        """End the iteration because of a dead worker; every further call raises the same error."""
+        self._death = (
+            f"{dead.how_it_died()} before its batch was fetched. What it wrote to the console says more; "
+            "num_workers=0 runs the same work in this process, where a debugger sees it."
+        )
+        pool = self._pool
+        self.close()
+        if pool is not None:
+            pool.end()
+        return WorkerError(self._death)
+
+    def _receive(self, pool: Pool, worker: WorkerProcess) -> tuple[int, Place]:
+        """Wait for the next result."""
+        timeout = pool.settings.timeout
+        deadline = time.monotonic() + timeout if timeout else float("inf")
+        dead: WorkerProcess | None = None
+        while True:
+            try:
+                message = worker.receive()
+            except EOFError:
+                raise self._break(worker) from None
+            if message is not None:
+                kind, generation, number, place = message
+                if (generation, number) == (self._generation, self._num_received):
+                    return kind, place
+                worker.slots.drop(place)  # of an iteration that was broken off
+                continue
+            if dead is not None:  # and what it sent before it died has been read
+                raise self._break(dead)
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise WorkerError(
+                    f"worker {worker.number} (process {worker.pid}) did not fetch its batch within "
+                    f"timeout={timeout:g} seconds. Raise the timeout, or look for what the dataset waits for."
+                )
+            dead = pool.wait(worker, left)
+
+    def _request_next(self) -> None:
+        """Send the next request to the worker whose turn it is."""
+        pool = self._pool
+        if self._requests is None or pool is None:
+            return
+        try:
+            request = next(self._requests)
+            packed = wire.pack_whole(request)
+        except Exception as error:
+            if not isinstance(error, StopIteration):
+                self._error = error  # raised in its place: after the results of the requests before it
+            self._requests = None
+            if not self._keeps_pool:
+                for worker in pool.workers:
+                    worker.send(FINISH)
+            return
+        pool.workers[self._num_sent % len(pool.workers)].send(REQUEST, self._generation, self._num_sent, packed)
+        self._sent.append(request)
+        self._num_sent += 1

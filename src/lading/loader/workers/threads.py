@@ -1,0 +1,218 @@
+"""Worker threads: the same interface and order as worker processes, without processes.
+
+For sources that release the interpreter's lock while they read or decode:
+nothing is pickled or copied. A fork waits until no thread is in the middle of a
+fetch (``runtime.threads``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import Future, TimeoutError as FutureTimeoutError
+from typing import Any, TypeVar
+
+from lading.errors import LadingError, WorkerError
+from lading.loader.workers.failure import also
+from lading.loader.workers.processes import check_numbers
+from lading.runtime.threads import Busy
+
+R = TypeVar("R")
+THREAD_NAME = "lading-worker"
+
+
+class ThreadWorkers:
+    """Threads that fetch ahead and return results in order.
+
+    Global random generators belong to all threads together: ``fetch`` must not draw from them.
+
+    Args:
+        fetch: Makes a result of a request; called in several threads at once.
+        num_workers: Number of threads.
+        seed: Not used: threads have no generators of their own.
+        context: Not used: there are no processes.
+        prefetch_factor: Requests that each thread has at a time.
+        timeout: Seconds to wait for a result; 0: no limit.
+        worker_init_fn: Called with the worker's number in each thread before its first request.
+        persistent: Not used: threads start in microseconds.
+        dataset: Not used: ``get_worker_info`` is a process's.
+    """
+
+    def __init__(
+        self,
+        fetch: Callable[[Any], Any],
+        *,
+        num_workers: int,
+        seed: int = 0,
+        context: Any = None,
+        prefetch_factor: int = 2,
+        timeout: float = 0.0,
+        worker_init_fn: Callable[[int], None] | None = None,
+        persistent: bool = False,
+        dataset: Any = None,
+    ) -> None:
+        check_numbers(num_workers, prefetch_factor, timeout)
+        self._fetch, self._num_workers, self._init = fetch, num_workers, worker_init_fn
+        self._depth, self._timeout = num_workers * prefetch_factor, timeout
+        self._runs: weakref.WeakSet[ThreadRun[Any]] = weakref.WeakSet()
+
+    def run(self, requests: Iterator[R]) -> Generator[tuple[R, Any], None, None]:
+        """Start fetching now; iterate over (request, result) in order."""
+        run = ThreadRun(requests, self._start(), self._depth, self._timeout)
+        self._runs.add(run)
+        return run
+
+    def close(self) -> None:
+        """End all threads and iterations."""
+        for run in list(self._runs):
+            run.close()
+
+    def _start(self) -> _Threads:
+        return _Threads(self._fetch, self._init, self._num_workers)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_runs"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._runs = weakref.WeakSet()
+
+
+class _Threads:
+    """Running threads and the jobs they take."""
+
+    def __init__(self, fetch: Callable[[Any], Any], init: Callable[[int], None] | None, count: int) -> None:
+        self._jobs: queue.SimpleQueue[tuple[Future[Any], Any] | None] = queue.SimpleQueue()
+        self._threads = [
+            threading.Thread(target=_work, args=(self._jobs, fetch, init, k), name=f"{THREAD_NAME}-{k}", daemon=True)
+            for k in range(count)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def submit(self, request: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        self._jobs.put((future, request))
+        return future
+
+    def end(self) -> None:
+        """End the threads after the fetches under way."""
+        for _ in self._threads:
+            self._jobs.put(None)
+        for thread in self._threads:
+            thread.join()
+
+
+def _work(
+    jobs: queue.SimpleQueue[tuple[Future[Any], Any] | None],
+    fetch: Callable[[Any], Any],
+    init: Callable[[int], None] | None,
+    number: int,
+) -> None:
+    busy, broken = Busy(), None
+    try:
+        if init is not None:
+            with busy:
+                init(number)
+    except Exception as error:
+        broken = error
+    while (job := jobs.get()) is not None:
+        future, request = job
+        if not future.set_running_or_notify_cancel():
+            continue
+        try:
+            if broken is not None:
+                raise broken
+            with busy:
+                result = fetch(request)
+        except BaseException as error:
+            future.set_exception(error)
+        else:
+            future.set_result(result)
+            del result
+        del job, future, request  # nothing may be held longer than by its user
+
+
+class ThreadRun(Generator[tuple[R, Any], None, None]):
+    """One iteration over requests; ends its threads."""
+
+    def __init__(self, requests: Iterator[R], threads: _Threads, depth: int, timeout: float) -> None:
+        self._threads: _Threads | None = threads
+        self._requests: Iterator[R] | None = requests
+        self._timeout = timeout or None
+        self._sent: deque[tuple[R, Future[Any]]] = deque()
+        self._error: BaseException | None = None
+        for _ in range(depth):
+            self._request_next()
+
+    def __next__(self) -> tuple[R, Any]:
+        if self._threads is None or not self._sent:
+            self._finish()
+            raise StopIteration
+        request, future = self._sent[0]
+        error = self._wait(future)
+        self._sent.popleft()
+        self._request_next()
+        if error is not None:
+            raise _as_lading(error) from (None if isinstance(error, LadingError) else error)
+        return request, future.result()
+
+    def send(self, value: Any) -> tuple[R, Any]:
+        """Return the next pair; an iteration takes no values."""
+        return next(self)
+
+    def throw(self, *error: Any) -> Any:
+        """End the iteration and raise an error."""
+        self.close()
+        raise error[0]
+
+    def close(self) -> None:
+        """End the iteration and its threads."""
+        threads, self._threads, self._requests = self._threads, None, None
+        for _, future in self._sent:
+            future.cancel()
+        self._sent.clear()
+        if threads is not None:
+            threads.end()
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):
+            self.close()
+
+    def _wait(self, future: Future[Any]) -> BaseException | None:
+        try:
+            return future.exception(self._timeout)
+        except FutureTimeoutError:
+            raise WorkerError(
+                f"a worker thread did not fetch its batch within timeout={self._timeout:g} seconds. Raise the "
+                "timeout, or look for what the dataset waits for."
+            ) from None
+
+    def _finish(self) -> None:
+        error, self._error = self._error, None
+        self.close()
+        if error is not None:
+            raise error
+
+    def _request_next(self) -> None:
+        if self._requests is None or self._threads is None:
+            return
+        try:
+            request = next(self._requests)
+        except Exception as error:
+            self._requests = None
+            if not isinstance(error, StopIteration):
+                self._error = error  # raised in its place: after the results of the requests before it
+            return
+        self._sent.append((request, self._threads.submit(request)))
+
+
+def _as_lading(error: BaseException) -> BaseException:
+    if isinstance(error, LadingError):
+        return error
+    summary = f"{type(error).__name__}: {error}".rstrip(": ")
+    return also(WorkerError(f"a worker thread could not fetch: {summary}"), error)
