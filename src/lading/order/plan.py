@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from lading.errors import PlanError
 from lading.identity import Bill, Deviation, Place, World, fingerprint, rank_of
-from lading.identity.hashing import key64, text64
+from lading.identity.hashing import fold_int, key64, text64
 from lading.order import plan_json
 from lading.order.batch_schedule import planned_sizes
 from lading.order.clock import MAX_POSITION, Batching, Clock, Location
@@ -133,30 +133,33 @@ class Plan:
             pad: Whether missing rows of a short last batch become padding. None: only where there is more than one
                 rank, so that every rank delivers its full share at every step.
         """
-        location = self.clock.locate(step)
-        sources, rows = self.order.step_samples(location.position, location.size)
-        datasets, indices = self.parts.of_rows(sources, rows)
+        _, epoch, _, chunk, _, position, size, _ = self.clock.locate(step)
+        sources, rows = self.order.step_samples(position, size)
+        parts = self.parts
+        datasets, indices = parts.of_rows(sources, rows)
         deviations: tuple[Deviation, ...] = ()
         if self._blocklist is not None:
             indices, rows, deviations = self._unblocked(step, datasets, indices, rows)
-        whole = Bill(
-            batch_id=self.batch_id(location.epoch, step),
+        whole = Bill.__new__(Bill)
+        vars(whole).update(  # a frozen class sets its fields one by one, which takes as long as all the rest
+            batch_id=self.batch_id(epoch, step),
             step=step,
-            epoch=location.epoch,
-            chunk=location.chunk,
-            position=location.position,
-            slots=np.arange(location.size, dtype=np.int64),
+            epoch=epoch,
+            chunk=chunk,
+            position=position,
+            slots=np.arange(size, dtype=np.int64),
             dataset_idx=datasets,
             idx=indices,
-            is_padding=np.zeros(location.size, dtype=bool),
-            global_size=location.size,
-            names=self.names,
+            is_padding=np.zeros(size, dtype=bool),
+            global_size=size,
+            names=parts.names,
             deviations=deviations,
-            source_rows=None if self.parts.is_plain else (sources, rows),
+            source_rows=None if parts.is_plain else (sources, rows),
         )
-        world = world or World()
-        if world.world_size == 1 and not pad:
-            return whole
+        if world is None or world.world_size == 1:
+            if not pad:
+                return whole
+            world = World()
         return whole.share(world, full_size=None if pad is False else self.clock.batch_at(step))
 
     def _unblocked(
@@ -178,7 +181,7 @@ class Plan:
 
     def batch_id(self, epoch: int, step: int) -> str:
         """Return the id of a step's batch: the same on every rank and in every attempt."""
-        return f"e{epoch}-s{step}-{key64(self._id_key, step) >> 32:08x}"
+        return f"e{epoch}-s{step}-{fold_int(self._id_key, step) >> 32:08x}"
 
     def where(
         self, dataset: str | int, index: int, start: int = 0, stop: int | None = None, *, world_size: int | None = None
@@ -342,7 +345,7 @@ class Plan:
 
     @functools.cached_property
     def _id_key(self) -> int:
-        return text64(self.fingerprint)
+        return key64(text64(self.fingerprint))
 
     @functools.cached_property
     def order(self) -> Order:

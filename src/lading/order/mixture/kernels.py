@@ -1,21 +1,26 @@
 """Compiled twins of ``tree`` and ``rounds``, bit for bit the same.
 
 A tree is one int64 table, a row per node: weight, left weight, phase, left
-child, right child, parent; and the parent of each dataset's leaf. Positions
-are cut as x = q·n + r, so that no product leaves 64 bits: |a·r + φ| stays
-below 2**63 for weights that sum to 2**31. The passes of a stage are one uint64
+child, right child, parent, and the phase cut by the weight into a whole part
+and a rest of 0 or more, so that every division is one of unsigned integers;
+and the parent of each dataset's leaf. Positions are cut as x = q·n + r, so that
+no product leaves 64 bits: |a·r + φ| stays below 2**63 for weights that sum to
+2**31. The passes of a stage are one uint64
 table, a row per dataset: draws before the stage, length, side and key.
 """
 
 from __future__ import annotations
 
+import numba
 import numpy as np
 
 from lading.identity import hashing
-from lading.identity.kernels import fold, kernel, mix64
+from lading.identity.kernels import fold, mix64
 from lading.order.kernels import permute_one
 
-WEIGHT, LEFT_WEIGHT, PHASE, LEFT, RIGHT, PARENT = range(6)
+kernel = numba.njit(cache=True, nogil=True, error_model="numpy")  # no weight is 0, so no division is checked
+
+WEIGHT, LEFT_WEIGHT, PHASE, LEFT, RIGHT, PARENT, WHOLE, REST = range(8)
 NO_PARENT = -1
 DEPTH = 64  # a Huffman tree over weights that sum to 2**31 is at most 45 deep
 
@@ -38,7 +43,7 @@ def build(weights, residuals, by_weight):  # type: ignore[no-untyped-def]
     Joined nodes come out in the order of (weight, least dataset), so two queues replace the heap.
     """
     leaves = by_weight.shape[0]
-    nodes = np.empty((max(leaves - 1, 0), 6), dtype=np.int64)
+    nodes = np.empty((max(leaves - 1, 0), 8), dtype=np.int64)
     owed, least = np.empty(leaves, dtype=np.int64), np.empty(leaves, dtype=np.int64)
     leaf_parent = np.full(weights.shape[0], NO_PARENT, dtype=np.int64)
     next_leaf, next_node = 0, 0
@@ -65,7 +70,9 @@ def build(weights, residuals, by_weight):  # type: ignore[no-untyped-def]
         # floor((b * owed_left - a * owed_right) / 2**31), each owed cut into high and low bits
         carry = b * (owed_left >> _SHIFT) - a * (owed_right >> _SHIFT)
         carry += (b * (owed_left & _HALF) - a * (owed_right & _HALF)) >> _SHIFT
-        nodes[made, WEIGHT], nodes[made, LEFT_WEIGHT], nodes[made, PHASE] = n, a, n // 2 + carry
+        phase = n // 2 + carry
+        nodes[made, WEIGHT], nodes[made, LEFT_WEIGHT], nodes[made, PHASE] = n, a, phase
+        nodes[made, WHOLE], nodes[made, REST] = phase // n, phase % n
         nodes[made, LEFT], nodes[made, RIGHT], nodes[made, PARENT] = pair[1], pair[0], NO_PARENT
         owed[made], least[made] = owed_left + owed_right, min(pair_least[0], pair_least[1])
     root = leaves - 2 if leaves > 1 else ~by_weight[0]
@@ -73,16 +80,22 @@ def build(weights, residuals, by_weight):  # type: ignore[no-untyped-def]
 
 
 @kernel
+def over(x, n):  # type: ignore[no-untyped-def]
+    """Return x // n for integers of 0 or more."""
+    return np.int64(np.uint64(x) // np.uint64(n))
+
+
+@kernel
 def split(row, lo, m):  # type: ignore[no-untyped-def]
     """Return F(lo) and F(lo + m) of a node; m is at most a round, or lo is 0."""
-    n, a, phi = row[WEIGHT], row[LEFT_WEIGHT], row[PHASE]
-    q = lo // n
-    top = a * (lo - q * n) + phi
-    first = top // n
-    rest = top - first * n + a * m
-    last = first + (rest // n if rest >= n else 0)
-    before = min(max(q * a + first, 0), lo)
-    after = min(max(q * a + last, 0), lo + m)
+    n, a = row[WEIGHT], row[LEFT_WEIGHT]
+    q = over(lo, n)
+    reach = a * (lo - q * n) + row[REST]
+    first = over(reach, n)
+    rest = reach - first * n + a * m
+    whole = q * a + row[WHOLE] + first
+    before = min(max(whole, 0), lo)
+    after = min(max(whole + (over(rest, n) if rest >= n else 0), 0), lo + m)
     return before, after
 
 
@@ -117,12 +130,12 @@ def every_label(nodes, root, leaves, lo, m, work, labels, upcoming):  # type: ig
     for node in range(count - 1, -1, -1):
         n, a = nodes[node, WEIGHT], nodes[node, LEFT_WEIGHT]
         x, k = start[node], size[node]
-        q = np.int64(np.uint64(x) // np.uint64(n))
-        reach = a * (x - q * n) + nodes[node, PHASE]
-        first = reach // n
-        last = first + np.int64(np.uint64(reach - first * n + a * k) // np.uint64(n))
-        before = min(max(q * a + first, 0), x)
-        taken = min(max(q * a + last, 0), x + k) - before
+        q = over(x, n)
+        reach = a * (x - q * n) + nodes[node, REST]
+        first = over(reach, n)
+        whole = q * a + nodes[node, WHOLE] + first
+        before = min(max(whole, 0), x)
+        taken = min(max(whole + over(reach - first * n + a * k, n), 0), x + k) - before
         left, right = nodes[node, LEFT], nodes[node, RIGHT]
         left, right = left if left >= 0 else count + ~left, right if right >= 0 else count + ~right
         start[left], size[left], slot[left] = before, taken, slot[node]
@@ -310,10 +323,10 @@ def in_order(nodes, root, lo, m):  # type: ignore[no-untyped-def]
 def _part(row, lo, places, parted):  # type: ignore[no-untyped-def]
     """Put the places that go left before those that go right; return F(lo) and the number that go left."""
     n, a = row[WEIGHT], row[LEFT_WEIGHT]
-    q = lo // n
-    top = a * (lo - q * n) + row[PHASE]
-    whole = top // n
-    rest, whole = top - whole * n, q * a + whole
+    q = over(lo, n)
+    reach = a * (lo - q * n) + row[REST]
+    first = over(reach, n)
+    rest, whole = reach - first * n, q * a + row[WHOLE] + first
     before = now = min(max(whole, 0), lo)
     left, right = 0, 0
     for k in range(places.shape[0]):
@@ -342,8 +355,8 @@ def counts(nodes, root, position, drawn):  # type: ignore[no-untyped-def]
     reach[root] = position
     for node in range(nodes.shape[0] - 1, -1, -1):  # a parent has a higher number than its children
         x, n, a = reach[node], nodes[node, WEIGHT], nodes[node, LEFT_WEIGHT]
-        q = x // n
-        left = min(max(q * a + (a * (x - q * n) + nodes[node, PHASE]) // n, 0), x)
+        q = over(x, n)
+        left = min(max(q * a + nodes[node, WHOLE] + over(a * (x - q * n) + nodes[node, REST], n), 0), x)
         for child, number in ((nodes[node, LEFT], left), (nodes[node, RIGHT], x - left)):
             if child >= 0:
                 reach[child] = number
