@@ -298,7 +298,9 @@ class Clock:
         chunk = 0 if previous is None else previous + 1
         epoch, offset = place or (at.epoch, at.offset)
         position = at.position if self.gapless else epoch * self.epoch_samples + offset
-        return Pace(step, epoch, step - self.epoch_start(epoch), offset, position, batch, chunk_batches, chunk)
+        # An epoch that begins with the step may do so because a size that was planned for it did not fit the last one.
+        epoch_step = step - self.epoch_start(epoch) if offset else 0
+        return Pace(step, epoch, epoch_step, offset, position, batch, chunk_batches, chunk)
 
     def _append(self, pace: Pace) -> None:
         head, whole = (self._steps(self.epoch_samples - o, pace.batch) for o in (pace.offset, 0))

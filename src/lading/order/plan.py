@@ -413,8 +413,8 @@ class Plan:
 
 
 def _dataset(name: str, given: int | Sequence[Part]) -> PlannedDataset:
-    if not isinstance(given, Sequence):
-        return PlannedDataset(name, given)
+    if not isinstance(given, Sequence) or isinstance(given, str):
+        return PlannedDataset(name, given)  # refused there if it is no integer
     parts = tuple(dataclasses.replace(part, name=f"{name}{part.name}") for part in given)
     return PlannedDataset(name, sum(part.rows for part in parts), parts=parts)
 

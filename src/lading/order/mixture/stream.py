@@ -92,4 +92,22 @@ class StagedStream:
         return np.searchsorted(drawn, draws, side="right") - 1
 
     def _plant(self, s: int) -> MixtureTree:
-        return self._make_tree(self.stages[s].weights, self.stages[s].residuals)
+        stage = self.stages[s]
+        return self._make_tree(stage.weights, balanced(stage.weights, stage.residuals))
+
+
+def balanced(weights: I64, residuals: I64) -> I64:
+    """Return the residuals of the datasets in a stage with an equal part of their sum taken from each.
+
+    What left datasets are owed cannot be made up without them: the others together stay off by as much. Taken from
+    each alike, nobody is far off; shared out by weight, a heavy one would pay for all.
+
+    >>> balanced(np.array([1, 2, 0, 4]), np.array([7, -1, -5, 0]))
+    array([ 5, -3, -5, -2])
+    """
+    live = np.flatnonzero(weights)
+    whole, rest = divmod(int(residuals[live].sum()), len(live))
+    found = residuals.copy()
+    found[live] -= whole
+    found[live[:rest]] -= 1
+    return found
