@@ -33,7 +33,7 @@ def size_at(points, step: int) -> int:
 
 @given(ramps, st.integers(31, 90), st.booleans(), st.sampled_from([None, 1, 4]), st.sampled_from(["all", "mixed"]))
 def test_every_step_has_its_planned_size_and_epochs_stay_whole(gaps, length, drop_last, chunk_batches, kind):
-    """Steps are full but the last of an epoch; an epoch without weights shows every sample once; chunks have no gaps."""
+    """Steps are full but the last of an epoch; without weights every sample comes once; chunks have no gaps."""
     points = schedule_of(gaps)
     mixture = None if kind == "all" else Mixture(weights=[2, 1])
     fields = {"drop_last": drop_last, "chunk_batches": chunk_batches, "mixture": mixture}
