@@ -51,9 +51,12 @@ if TYPE_CHECKING:  # the same names for type checkers; a test compares the two l
     )
     from lading.ledger import BatchTracker as BatchTracker, Ledger as Ledger
     from lading.loader import (
+        BadSamplePolicy as BadSamplePolicy,
         ChunkedDataLoader as ChunkedDataLoader,
         JaxLoader as JaxLoader,
         Loader as Loader,
+        NumpyLoader as NumpyLoader,
+        Resume as Resume,
         StatefulDistributedSampler as StatefulDistributedSampler,
         create_loader as create_loader,
         set_epoch as set_epoch,
@@ -170,7 +173,10 @@ _HOMES = {
     "to_torch": "lading.batch",
     # loader
     "ChunkedDataLoader": "lading.loader",
+    "BadSamplePolicy": "lading.loader",
     "Loader": "lading.loader",
+    "NumpyLoader": "lading.loader",
+    "Resume": "lading.loader",
     "StatefulDistributedSampler": "lading.loader",
     "audit": "lading.observe",
     "create_loader": "lading.loader",

@@ -103,9 +103,14 @@ class EngineLoader:
         """Move to a step of the plan without loading a state: nothing that was trained on is undone."""
         self.engine.move_to(step)
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return where the loader is: the same on every rank, JSON-able, at any time."""
-        return self.engine.state()
+    def state_dict(self, before: Bill | None = None) -> dict[str, Any]:
+        """Return where the loader is: the same on every rank, JSON-able, at any time.
+
+        Args:
+            before: A bill yielded since the last resume. The state is then that before its batch: for a checkpoint
+                inside a gradient accumulation, whose pending batches are to be repeated.
+        """
+        return self.engine.state(before)
 
     def load_state_dict(self, state: Mapping[str, Any], on_resume: Resume | None = None) -> None:
         """Resume where a state was taken, on any number of ranks and workers.

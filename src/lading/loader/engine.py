@@ -35,6 +35,7 @@ from lading.loader.state import Resume, loaded_mark, make_state, restored_plan
 from lading.loader.trackers import Trackers
 from lading.order import Block, Event, Plan, Reweight
 from lading.order.agreement import agree_on_plan
+from lading.order.mixture.spec import LOOKAHEAD_STEPS
 from lading.order.mixture.weights import Weights
 from lading.runtime.random_state import isolated_rng
 from lading.source.reader import Reader
@@ -148,6 +149,7 @@ class Engine:
         self._has_agreed = False  # with the other ranks, on the plan
         self._workers: Workers | None = None
         self._newest: weakref.ref[Iteration] | None = None  # weak: dropping the iterator ends its workers
+        self._requested: list[tuple[int, Event]] = []  # events of this process, and the next step when they were made
         self._loaded: dict[str, Any] | None = None  # the state loaded last, until its first batch is yielded
 
     def __getstate__(self) -> dict[str, Any]:
@@ -280,11 +282,14 @@ class Engine:
         if self.request.chunk_batches is None and epoch != self.plan.locate(self.step).epoch:
             self.cursor.move_to(self.plan.epoch_start(epoch))
 
-    def state(self) -> dict[str, Any]:
-        """Return where the loader is: the same on every rank, JSON-able, at any time."""
+    def state(self, before: Bill | None = None) -> dict[str, Any]:
+        """Return where the loader is, or was before a batch: the same on every rank, JSON-able, at any time."""
         self._trackers.flush()
-        mark = self._trackers.mark(self.step) or self._loaded
-        return make_state(self.plan, self.step, self._policy.state(), mark)
+        step, plan = self.step, self.plan
+        if before is not None:
+            step, plan = self._step_of(before), self._plan_before(before.step)
+        mark = self._trackers.mark(step) or self._loaded
+        return make_state(plan, step, self._policy.state(step), mark)
 
     def load(self, state: Mapping[str, Any], allowed: Resume) -> None:
         """Resume where a state was taken, on any number of ranks and workers."""
@@ -293,6 +298,7 @@ class Engine:
         mark = loaded_mark(state)
         self._policy.load(state.get("policy", ""))
         self._plan, self._loaded, self._has_agreed = plan, mark, False
+        self._requested.clear()
         self.move_to(step)
 
     @contextlib.contextmanager
@@ -315,6 +321,7 @@ class Engine:
                 f"{self.step}. Events act from the next step on."
             )
         self._plan = self.plan.with_event(event)
+        self._requested.append((self.step, event))
         self._trackers.event(event)
 
     def reweight(self, weights: Weights, reason: str = "") -> Reweight | None:
@@ -327,7 +334,26 @@ class Engine:
     def block(self, dataset: str | int, indices: Sequence[int], reason: str = "") -> None:
         """Replace samples by substitutes, from the first step that cannot have been prefetched."""
         number = self.plan.number_of(dataset)
-        self.add_event(Block(self.step, number, tuple(map(int, indices)), reason))
+        ahead = self._most_ahead() if self.cursor.is_iterating else 0
+        self.add_event(Block(self.step + ahead, number, tuple(map(int, indices)), reason))
+
+    def _most_ahead(self) -> int:
+        """Return the steps after the next one that may have been fetched already."""
+        held = max(self.request.workers.batches, self.request.prefetch or 0) + 1
+        return max(reweighting.lookahead_steps(self.plan) or LOOKAHEAD_STEPS, held)
+
+    def _step_of(self, bill: Bill) -> int:
+        if bill.step >= self.step or bill.batch_id != self.plan.batch_id(bill.epoch, bill.step):
+            raise LoaderError(
+                f"before={bill!r} is no batch that this loader yielded: it is at step {self.step}. Pass a bill of this "
+                "run that was yielded since the last resume."
+            )
+        return bill.step
+
+    def _plan_before(self, step: int) -> Plan:
+        """Return the plan without the events that were requested after a step was yielded: they come again."""
+        later = [event for asked, event in self._requested if asked > step]
+        return self.plan.with_events([e for e in self.plan.events if e not in later]) if later else self.plan
 
     def _stream(self, requests: Iterator[FetchRequest]) -> Generator[Delivered, None, None]:
         if self.request.workers.num_workers == 0:

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
-from lading.errors import LadingError, MixtureError, ResumeError, WorldError
+from lading.errors import LadingError, LoaderError, MixtureError, ResumeError, WorldError
 from lading.identity import World
 from lading.identity.agreement import agree
 from lading.loader.prefetch import PREFETCH
@@ -173,6 +173,7 @@ class PolicyRunner:
     policy: Policy | None
     last_step: int = -1
     is_paused: bool = field(default=False, repr=False)
+    _earlier: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, policy: Any) -> PolicyRunner:
@@ -193,13 +194,21 @@ class PolicyRunner:
     def choose(self, plan: Plan, step: int) -> Weights | None:
         """Ask the policy."""
         assert self.policy is not None
+        self._earlier = self.state(step)
         self.last_step = step
         return self.policy(mix_at(plan, step))
 
-    def state(self) -> dict[str, Any]:
-        """Return what the loader's state keeps of the policy."""
+    def state(self, step: int) -> dict[str, Any]:
+        """Return what the loader's state keeps of the policy, before a step."""
         if self.policy is None:
             return {}
+        if self.last_step > step:
+            if not self._earlier or self._earlier["last_step"] > step:
+                raise LoaderError(
+                    f"the policy has chosen weights twice since step {step} (every_steps={self.policy.every_steps}), "
+                    "and only what it remembered before the last time is known. Take the state earlier."
+                )
+            return self._earlier
         return {"kind": type(self.policy).__name__, "last_step": self.last_step, "state": self.policy.state_dict()}
 
     def load(self, text: str) -> None:

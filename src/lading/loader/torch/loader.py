@@ -17,7 +17,7 @@ import torch
 from torch.utils.data import ConcatDataset, DataLoader
 from torch.utils.data._utils.pin_memory import pin_memory as pinned
 
-from lading.errors import MixtureError
+from lading.errors import LoaderError, MixtureError
 from lading.identity import Bill, World
 from lading.loader.bad_samples import BadSamplePolicy
 from lading.loader.base import EngineLoader
@@ -98,7 +98,8 @@ class Loader(EngineLoader, DataLoader[Any]):  # type: ignore[misc]
         prefetch: Batches to gather ahead in a thread, without workers; None: where batches are large and used slowly.
         on_resume: What may differ between a saved run and this loader when its state is loaded.
         num_workers, pin_memory, timeout, worker_init_fn, multiprocessing_context, prefetch_factor,
-            persistent_workers, generator: As in torch.
+            persistent_workers: As in torch.
+        generator: Refused: the order comes from ``seed``.
 
     Example:
         >>> import numpy as np
@@ -156,6 +157,11 @@ class Loader(EngineLoader, DataLoader[Any]):  # type: ignore[misc]
         if sampler is not None or batch_sampler is not None:
             asked = (batch_size, shuffle, drop_last)
             batch_size, shuffle, drop_last = samplers.meaning(sampler, batch_sampler, asked)
+        if generator is not None:
+            raise LoaderError(
+                "generator= was given: the order of a Lading loader and the seeds of its workers come from seed=, so a "
+                "generator would change nothing. Pass seed=generator.initial_seed() instead."
+            )
         self.sources, self.global_batch_size, self.seed = sources, global_batch_size, seed
         self.shuffle, self.window_samples = shuffle, window_samples
         self.weights, self.mixture, self.chunk_batches, self.pad = weights, mixture, chunk_batches, pad
@@ -206,7 +212,6 @@ class Loader(EngineLoader, DataLoader[Any]):  # type: ignore[misc]
             timeout=timeout,
             worker_init_fn=worker_init_fn,
             multiprocessing_context=multiprocessing_context,
-            generator=generator,
             prefetch_factor=prefetch_factor,
             persistent_workers=persistent_workers,
         )
