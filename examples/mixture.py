@@ -9,6 +9,7 @@ import sys
 
 import numpy as np
 
+from lading import Mixture
 from lading.loader import Loader
 from lading.order.simulation import changes
 from lading.report.render.plotly import MixturePicture
@@ -45,7 +46,9 @@ def run(loader: Loader) -> np.ndarray:
 
 def main(path: str) -> None:
     """Run, print what was planned and delivered, and draw it."""
-    loader = Loader(SOURCES, BATCH, seed=1, schedule=SCHEDULE, epoch_samples=BATCH * STEPS, lookahead_steps=8)
+    loader = Loader(
+        SOURCES, BATCH, seed=1, mixture=Mixture(schedule=SCHEDULE, epoch_samples=BATCH * STEPS, lookahead_steps=8)
+    )
     delivered = run(loader)
 
     plan = loader.plan

@@ -14,10 +14,9 @@ import numpy as np
 import pytest
 from tests.loader.named_sources import SOURCES, by_dataset, carried, named
 
-from lading import BadSamplePolicy, BatchTracker, Columns, Ledger, Resume, open_run
+from lading import BadSamplePolicy, BatchTracker, Columns, Ledger, Mixture, Resume, open_run
 from lading.errors import BadSampleError, LoaderError, ResumeError, SourceError
-from lading.ledger.content import content_hashes
-from lading.order.mixture.request import MixtureRequest as Mixture
+from lading.identity.content import content_hashes
 from lading.report.block import block
 from lading.testing import assert_resumable
 from lading.testing.resumable import same

@@ -77,8 +77,8 @@ def test_ids_survive_a_restart(stop):
 
 def test_two_ranks_share_ids_and_divide_the_samples():
     """The same id on both ranks, the halves of one global batch in them, every sample once an epoch."""
-    ranks = [[bill for _, bill in loader(rank=rank, world_size=2).with_bills()] for rank in range(2)]
-    plan = loader(rank=0, world_size=2).plan
+    ranks = [[bill for _, bill in loader(world=World(rank, 2)).with_bills()] for rank in range(2)]
+    plan = loader(world=World(0, 2)).plan
 
     for step, (first, second) in enumerate(zip(*ranks, strict=True)):
         assert first.batch_id == second.batch_id == plan.bill(step).batch_id

@@ -5,14 +5,11 @@ from __future__ import annotations
 import pytest
 from tests.loader.face_cases import *  # noqa: F403
 
-from lading import BadSamplePolicy, Loader, NumpyLoader
+from lading import Loader, NumpyLoader
 
 
 def torch_face(sources, batch, **options):
     """Make a torch loader."""
-    if "on_bad_sample" in options:
-        policy = BadSamplePolicy.of(options.pop("on_bad_sample"))
-        options |= {"on_error": policy.action, "max_bad": policy.limit}
     return Loader(sources, batch, **options)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from tests.launching import read_jsonl, torchrun
 
+from lading.identity import World
 from lading.loader.torch.loader import Loader
 
 pytestmark = pytest.mark.launch
@@ -35,7 +36,7 @@ def test_two_ranks_killed_and_three_finish(tmp_path):
                 ids.setdefault(number, set()).add(batch_id)
     alone = {
         bill.step: (bill.batch_id, [s.index for s in bill.samples])
-        for _, bill in Loader({"squares": Squares()}, 12, seed=9, rank=0, world_size=1).with_bills()
+        for _, bill in Loader({"squares": Squares()}, 12, seed=9, world=World(0, 1)).with_bills()
     }
     assert {k: ({v}, steps[k]) for k, (v, _) in alone.items()} == {k: (ids[k], alone[k][1]) for k in alone}
     assert sorted(i for indices in steps.values() for i in indices) == list(range(101))

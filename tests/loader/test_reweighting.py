@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import runpy
 from pathlib import Path
@@ -13,13 +14,15 @@ from hypothesis import given, settings, strategies as st
 from tests.launching import read_jsonl, torchrun
 
 from lading.errors import LoaderError, MixtureError, ResumeError
+from lading.identity import World
 from lading.ledger import BatchTracker, Ledger
+from lading.loader.prefetch import capped_prefetch, capped_prefetch_factor
 from lading.loader.request import WorkerRequest
-from lading.loader.reweighting import capped_prefetch, capped_prefetch_factor
 from lading.loader.state import Resume
 from lading.loader.torch.loader import Loader
 from lading.order.mixture.request import Mixture
 from lading.order.mixture.weights import integer_weights
+from lading.report import open_run
 from lading.source.columns import Columns
 from lading.train.policy import FollowLosses, SteerToShares
 
@@ -34,7 +37,8 @@ def sources() -> dict[str, Columns]:
 def make(**options) -> Loader:
     """Make a loader of 128 samples a step that mixes the two 7:3."""
     given = {"weights": {"code": 0.7, "prose": 0.3}, "lookahead_steps": 4, "epoch_samples": 128 * 50, **options}
-    return Loader(sources(), 128, seed=3, **given)
+    mixture = Mixture(**{name: given.pop(name) for name in list(given) if name in Mixture.__dataclass_fields__})
+    return Loader(sources(), 128, seed=3, mixture=mixture, **given)
 
 
 def names(loader: Loader, steps: int | None = None) -> list[list[tuple[int, int]]]:
@@ -102,8 +106,9 @@ def test_prefetching_is_capped_by_the_lookahead():
     assert capped_prefetch(make(lookahead_steps=1).plan, None) == 0
     with pytest.raises(MixtureError, match=r"8 workers prefetch at least 8 batches, lookahead_steps=4 allows fewer"):
         capped_prefetch_factor(plan, WorkerRequest(8))
-    unweighted = Loader(sources(), 8).plan
-    assert capped_prefetch_factor(unweighted, WorkerRequest(8, 50)) == capped_prefetch(unweighted, 50) == 50
+    assert Loader(sources(), 8).plan.lookahead_steps == 32
+    assert Loader(sources(), 8, num_workers=2, prefetch_factor=50).plan.lookahead_steps == 100, "workers raise it"
+    assert Loader(sources(), 8, prefetch=50).plan.lookahead_steps == 51
 
 
 @given(st.integers(0, 40), st.integers(0, 9))
@@ -166,7 +171,7 @@ def test_a_policy_on_losses_is_fed_by_the_loop_and_remembered():
 
 def test_a_policy_without_weights_begins_with_the_lengths():
     """There is a mixture to steer, proportional at first."""
-    loader = Loader(sources(), 64, policy=SteerToShares({"code": 1, "prose": 1}))
+    loader = Loader(sources(), 64, mixture=Mixture(policy=SteerToShares({"code": 1, "prose": 1})))
 
     assert loader.plan.mixture.stages[0][1] == integer_weights([5000, 100])
 
@@ -201,9 +206,8 @@ def test_the_ledger_and_the_tracker_hear_of_a_change(tmp_path):
                 loader.reweight([0, 1], reason="no more code")
         ledger.flush()
 
-    events = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
-    (found,) = [e["plan_event"] for e in events if "plan_event" in e]
-    assert found["kind"] == "reweight" and found["reason"] == "no more code" and found["step"] == 10
+    (found,) = open_run(tmp_path / "run").plan.events
+    assert found.kind == "reweight" and found.reason == "no more code" and found.step == 10
     assert sum(tracker.n_samples_per_dataset.values()) == 6400
     assert tracker.n_samples_per_dataset[1] > 4000
 
@@ -238,13 +242,13 @@ def test_what_cannot_be_reweighted_is_refused():
     with pytest.raises(MixtureError, match="this run has no weights that could change"):
         Loader(sources(), 8).reweight([1, 1])
     with pytest.raises(MixtureError, match="a reweighting cannot be used with stopping='first_exhausted'"):
-        Loader(sources(), 8, weights=[1, 1], stopping="first_exhausted").reweight([1, 1])
+        Loader(sources(), 8, mixture=Mixture([1, 1], stopping="first_exhausted")).reweight([1, 1])
     with pytest.raises(MixtureError, match="are about weights, and there are none"):
-        Loader(sources(), 8, stopping="first_exhausted").plan  # noqa: B018
-    with pytest.raises(MixtureError, match="expected one of them"):
+        Loader(sources(), 8, mixture=Mixture(stopping="first_exhausted")).plan  # noqa: B018
+    with pytest.raises(MixtureError, match="weights= and mixture= were both given: expected one"):
         Loader(sources(), 8, weights=[1, 1], mixture=Mixture(weights=[1, 1])).plan  # noqa: B018
     with pytest.raises(MixtureError, match="expected a callable with every_steps"):
-        Loader(sources(), 8, weights=[1, 1], policy="greedy")
+        Loader(sources(), 8, mixture=Mixture([1, 1], policy="greedy"))
     loader = make()
     event = loader.reweight([1, 1])
     names(loader, 6)
@@ -269,7 +273,7 @@ def test_a_resume_with_another_mixture_or_policy_is_refused():
 
 def test_epochs_end_by_themselves():
     """``first_exhausted``: the epoch ends before anything repeats; every epoch differs."""
-    loader = Loader(sources(), 16, weights=[1, 1], stopping="first_exhausted")
+    loader = Loader(sources(), 16, mixture=Mixture([1, 1], stopping="first_exhausted"))
 
     first, second = names(loader), names(loader)
 
@@ -283,7 +287,7 @@ def test_schedules_and_token_weights_reach_the_plan():
     loader = make(
         weights=None,
         schedule=[(0, [1, 1]), ("20ba", [9, 1])],
-        weight_unit="tokens",
+        unit="tokens",
         mean_tokens={"code": 10.0, "prose": 30.0},
     )
 
@@ -311,10 +315,8 @@ def test_documents_of_unequal_length_are_mixed_by_tokens():
     loader = Loader(
         {"short": Documents(3000, 60), "long": Documents(300, 600)},
         64,
-        weights={"short": 1, "long": 1},
-        weight_unit="tokens",
+        mixture=Mixture({"short": 1, "long": 1}, unit="tokens", epoch_samples=10**5),
         collate_fn=list,
-        epoch_samples=10**5,
     )
     tokens = np.zeros(2)
 
@@ -331,7 +333,12 @@ def test_a_rebatched_run_keeps_its_schedule():
     schedule = {"weights": None, "schedule": [(0, [1, 1]), ("20ba", [9, 1])]}
     loader = make(**schedule)
     names(loader, 4)
-    other = Loader(sources(), 64, seed=3, lookahead_steps=4, epoch_samples=6400, schedule=schedule["schedule"])
+    other = Loader(
+        sources(),
+        64,
+        seed=3,
+        mixture=Mixture(lookahead_steps=4, epoch_samples=6400, schedule=schedule["schedule"]),
+    )
 
     other.load_state_dict(loader.state_dict(), Resume(rebatch=True))
 
@@ -365,15 +372,16 @@ def test_two_ranks_killed_and_one_goes_on(tmp_path):
             if ranks == 1 or number < 33:
                 steps.setdefault(number, []).extend(map(tuple, samples))
     script = runpy.run_path(str(SCRIPTS / "steered.py"), run_name="script")
-    alone = {bill.step: bill.samples for _, bill in script["steered_loader"](rank=0, world_size=1).with_bills()}
+    alone = {bill.step: bill.samples for _, bill in script["steered_loader"](world=World(0, 1)).with_bills()}
     assert steps == alone and len(alone) == script["STEPS"]
 
 
 def test_torch_sees_a_dataloader_with_its_arguments():
-    """Frameworks that rebuild a loader read every argument back from an attribute."""
+    """Frameworks that rebuild a loader read every argument back from an attribute; 16 of them are our own."""
     loader = make(policy=FollowLosses(), mean_tokens={"code": 2.0, "prose": 3.0})
+    names = set(inspect.signature(Loader).parameters)
+    torchs = {*inspect.signature(torch.utils.data.DataLoader).parameters, "dataset"}
 
     assert isinstance(loader, torch.utils.data.DataLoader)
-    for name in ("weights", "schedule", "temperature", "stopping", "epoch_samples", "lookahead_steps", "policy"):
-        assert hasattr(loader, name)
-    assert loader.weight_unit == "samples" and loader.mean_tokens == {"code": 2.0, "prose": 3.0}
+    assert [name for name in names if not hasattr(loader, name)] == []
+    assert len(names - torchs) <= 16 and torchs <= names

@@ -12,6 +12,7 @@ from lading.errors import MixtureError
 from lading.ledger import BatchTracker
 from lading.loader.reweighting import Mix, Policy
 from lading.loader.torch.loader import Loader
+from lading.order.mixture.request import Mixture
 from lading.order.mixture.weights import integer_weights
 from lading.source.columns import Columns
 from lading.source.tagged import TaggedDataset
@@ -115,7 +116,7 @@ def scheduled(steps: int, *, reset_every: int = 0, resume_at: int | None = None)
     def parts():
         data = {"code": Columns(x=np.arange(900)), "prose": Columns(x=np.arange(90))}
         tracker = BatchTracker()
-        loader = Loader(data, 64, weights=[9, 1], tracker=tracker, lookahead_steps=2, epoch_samples=64 * steps)
+        loader = Loader(data, 64, mixture=Mixture([9, 1], lookahead_steps=2, epoch_samples=64 * steps), tracker=tracker)
         return loader, tracker, MixtureScheduler(loader, tracker, SteerToShares({"code": 1, "prose": 1}, every_steps=5))
 
     loader, tracker, scheduler = parts()
@@ -165,7 +166,7 @@ def test_tracked_datasets_count_for_their_source():
     first = WeightedConcatDataset([[{"x": 1}] * 30, [{"x": 2}] * 10], [1, 3])
     data = {"both": first, "one": TaggedDataset([{"x": 3}] * 40, dataset_idx=7)}
     tracker = BatchTracker()
-    loader = Loader(data, 8, weights=[3, 1], tracker=tracker, epoch_samples=160)
+    loader = Loader(data, 8, mixture=Mixture([3, 1], epoch_samples=160), tracker=tracker)
     scheduler = MixtureScheduler(loader, tracker, SteerToShares({"both": 1, "one": 1}, every_steps=50))
 
     for _ in loader:

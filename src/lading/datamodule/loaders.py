@@ -17,6 +17,7 @@ from lading.errors import SourceError
 from lading.identity import World
 from lading.loader.state import Resume
 from lading.loader.torch.loader import Loader
+from lading.order.mixture.request import Mixture
 
 # Arguments that only Lading's loader understands; any of them asks for it.
 LADING_ARGUMENTS = (
@@ -26,9 +27,13 @@ LADING_ARGUMENTS = (
     "temperature",
     "policy",
     "tracker",
-    "on_error",
+    "on_bad_sample",
     "allow_rebatch",
 )
+
+
+# Arguments of configuration files that describe a mixture beside its weights.
+_MIXTURE = ("temperature", "policy")
 
 
 def standard_loader(dataset: Any, *, accounted: bool = False, **arguments: Any) -> DataLoader[Any]:
@@ -62,8 +67,11 @@ def lading_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_resume(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments with ``allow_rebatch`` of a configuration file as ``on_resume``."""
+    """Return arguments with the words of a configuration file as objects: ``allow_rebatch``, ``temperature`` ...."""
     kept = dict(arguments)
+    mixed = {name: kept.pop(name) for name in _MIXTURE if kept.get(name) is not None}
+    if mixed:
+        kept["mixture"] = Mixture(kept.pop("weights", None), **mixed)
     if kept.pop("allow_rebatch", None):
         kept.setdefault("on_resume", Resume(rebatch=True))
     return kept
@@ -87,4 +95,4 @@ def global_batch(arguments: Mapping[str, Any]) -> int | None:
     size = arguments.get("batch_size")
     if size is None:
         return None
-    return int(size) * World.current(arguments.get("rank"), arguments.get("world_size")).world_size
+    return int(size) * (arguments.get("world") or World.current()).world_size

@@ -12,6 +12,8 @@ from lading.loader.state import Resume
 from lading.order import Event, Plan, Reweight
 from lading.order.mixture.weights import Weights
 
+_SHOWN = 4
+
 
 class EngineLoader:
     """The methods of a loader. A face makes the engine and adds its framework's manners.
@@ -34,6 +36,13 @@ class EngineLoader:
     def __len__(self) -> int:
         """Return the batches of the whole epoch or chunk that the next iteration covers, also after a resume."""
         return len(self.engine.iteration_steps())
+
+    def __repr__(self) -> str:
+        engine = self.engine
+        size = {name: len(reader.source) for name, reader in zip(engine.request.sources, engine.readers, strict=True)}
+        shown = dict(list(size.items())[:_SHOWN])
+        more = f" and {len(size) - _SHOWN} more" if len(size) > _SHOWN else ""
+        return f"{type(self).__name__}({shown}{more}, {engine.request.described()}, at {engine.described()})"
 
     @property
     def plan(self) -> Plan:
@@ -78,6 +87,11 @@ class EngineLoader:
     def chunk(self) -> int | None:
         """The chunk of the next step, where there are chunks."""
         return self.plan.locate(self.step).chunk
+
+    @property
+    def policy(self) -> Any:
+        """What chooses weights during the run, or None."""
+        return self.engine.request.policy
 
     def iteration_steps(self) -> range:
         """Return the steps of the epoch or chunk that the next iteration covers."""

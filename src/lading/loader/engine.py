@@ -18,7 +18,7 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from lading.errors import LoaderError, WorldError
 from lading.identity import Bill, World
@@ -29,19 +29,16 @@ from lading.loader.cursor import Cursor
 from lading.loader.fetch import Delivery, Fetcher, FetchRequest
 from lading.loader.gather import Arrays
 from lading.loader.names import column_keys
-from lading.loader.prefetch import Delivered, in_this_process, placed
+from lading.loader.prefetch import Delivered, capped_prefetch, capped_prefetch_factor, in_this_process, placed
 from lading.loader.request import LoaderRequest
 from lading.loader.state import Resume, loaded_mark, make_state, restored_plan
 from lading.loader.trackers import Trackers
+from lading.loader.workers import Workers
 from lading.order import Block, Event, Plan, Reweight
 from lading.order.agreement import agree_on_plan
-from lading.order.mixture.spec import LOOKAHEAD_STEPS
 from lading.order.mixture.weights import Weights
 from lading.runtime.random_state import isolated_rng
 from lading.source.reader import Reader
-
-if TYPE_CHECKING:
-    from lading.loader.workers import Workers
 
 _NOTHING: Mapping[int, frozenset[int]] = {}
 
@@ -131,6 +128,7 @@ class Engine:
 
     Attributes:
         last_bill: The bill of the batch yielded last.
+        dataset: What worker processes see as their dataset (``get_worker_info().dataset``).
         on_yield: Called with the bill of each batch of the newest iteration, before its user gets it.
     """
 
@@ -142,6 +140,7 @@ class Engine:
         self.cursor = Cursor()
         self.bad_samples = BadSamples(request.on_bad_sample.limit)
         self.last_bill: Bill | None = None
+        self.dataset: Any = None
         self.on_yield: Callable[[Bill], None] | None = None
         self._policy = reweighting.PolicyRunner.of(request.policy)
         self._plan: Plan | None = None
@@ -180,13 +179,21 @@ class Engine:
     def plan(self) -> Plan:
         """The order of the run, events included; made at first use."""
         if self._plan is None:
-            self._plan = planning.make_plan(self.request, self.readers, self.world)
+            self._plan = self._fresh_plan()
         return self._plan
 
     @property
     def step(self) -> int:
         """The next step to yield."""
         return self.cursor.next_step
+
+    def described(self) -> str:
+        """Return where the loader is, in a few words; nothing is looked up for it."""
+        if self._plan is None:
+            return f"step {self.step}"
+        at, steps = self._plan.locate(self.step), self.iteration_steps()
+        of = f"chunk {at.chunk}" if at.chunk is not None else f"epoch {at.epoch}"
+        return f"step {self.step}, {self.step - steps.start} of {len(steps)} in {of}"
 
     def iteration_steps(self) -> range:
         """Return the steps of the epoch or chunk that the next iteration covers."""
@@ -293,7 +300,7 @@ class Engine:
 
     def load(self, state: Mapping[str, Any], allowed: Resume) -> None:
         """Resume where a state was taken, on any number of ranks and workers."""
-        fresh = planning.make_plan(self.request, self.readers, self.world, planning.first_batch(state))
+        fresh = self._fresh_plan(planning.first_batch(state))
         plan, step = restored_plan(state, fresh, allowed)
         mark = loaded_mark(state)
         self._policy.load(state.get("policy", ""))
@@ -334,13 +341,16 @@ class Engine:
     def block(self, dataset: str | int, indices: Sequence[int], reason: str = "") -> None:
         """Replace samples by substitutes, from the first step that cannot have been prefetched."""
         number = self.plan.number_of(dataset)
-        ahead = self._most_ahead() if self.cursor.is_iterating else 0
+        ahead = self.plan.lookahead_steps if self.cursor.is_iterating else 0
         self.add_event(Block(self.step + ahead, number, tuple(map(int, indices)), reason))
 
-    def _most_ahead(self) -> int:
-        """Return the steps after the next one that may have been fetched already."""
-        held = max(self.request.workers.batches, self.request.prefetch or 0) + 1
-        return max(reweighting.lookahead_steps(self.plan) or LOOKAHEAD_STEPS, held)
+    def _fresh_plan(self, first_batch: int | None = None) -> Plan:
+        in_flight = self.request.in_flight(self._depth())
+        return planning.make_plan(self.request, self.readers, self.world, in_flight, first_batch)
+
+    def _depth(self) -> int:
+        """Return the placed batches that may wait behind the workers."""
+        return self.face.depth if self.face.places and self.face.places_freely else 0
 
     def _step_of(self, bill: Bill) -> int:
         if bill.step >= self.step or bill.batch_id != self.plan.batch_id(bill.epoch, bill.step):
@@ -357,18 +367,17 @@ class Engine:
 
     def _stream(self, requests: Iterator[FetchRequest]) -> Generator[Delivered, None, None]:
         if self.request.workers.num_workers == 0:
-            prefetch = reweighting.capped_prefetch(self.plan, self.request.prefetch)
+            prefetch = capped_prefetch(self.plan, self.request.prefetch)
             may_run_ahead = self.fetcher.random_free and (self.face.places_freely or not self.face.places)
             fetch = self._fetch_and_place if self.face.places else self.fetcher
             return in_this_process(fetch, requests, prefetch, self.face.arrays.nbytes if may_run_ahead else None)
         stream = self._worker_processes().run(requests)
         if not self.face.places:
             return stream
-        return placed(stream, self._placed, self.face.depth if self.face.places_freely else 0)
+        left = self.plan.lookahead_steps - self.request.workers.batches - 1
+        return placed(stream, self._placed, max(min(self._depth(), left), 0))
 
     def _worker_processes(self) -> Workers:
-        from lading.loader.workers import Workers  # opens torch
-
         asked = self.request.workers
         stays = asked.persistent and not self._policy.is_paused  # batches that are only looked at disturb no others
         if self._workers is None or not stays:
@@ -377,10 +386,11 @@ class Engine:
                 num_workers=asked.num_workers,
                 seed=self.request.seed,
                 context=asked.context,
-                prefetch_factor=reweighting.capped_prefetch_factor(self.plan, asked),
+                prefetch_factor=capped_prefetch_factor(self.plan, asked),
                 timeout=asked.timeout,
                 worker_init_fn=asked.worker_init_fn,
                 persistent=stays,
+                dataset=self.dataset,
             )
             if not stays:
                 return made

@@ -7,7 +7,7 @@ for batch, bill in NumpyLoader({"code": code, "prose": prose}, batch_size=32).wi
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,10 +17,11 @@ from lading.identity import Bill, World
 from lading.loader.bad_samples import BadSamplePolicy
 from lading.loader.base import EngineLoader
 from lading.loader.engine import Engine
-from lading.loader.request import LoaderRequest, WorkerRequest, named_sources
+from lading.loader.request import LoaderRequest, WorkerRequest, asked_mixture, named_sources
 from lading.loader.state import Resume
 from lading.order import Plan
 from lading.order.mixture.request import Mixture
+from lading.order.mixture.spec import MixtureSpec
 from lading.order.mixture.weights import Weights
 from lading.runtime.arrays import host
 
@@ -128,8 +129,9 @@ class NumpyLoader(EngineLoader):
         shuffle: True, False, or ``"window"`` (windows of ``window_samples`` neighbours, for locality on disk).
         window_samples: Samples of a window.
         weights: Shares of the datasets, by name or in order; an epoch is then the sum of their lengths.
-        mixture: Weights with a schedule, a temperature and so on; instead of ``weights``.
+        mixture: A ``Mixture`` (schedule, temperature, token weights, policy ...); instead of ``weights``.
         chunk_batches: Batches of a chunk. Each iteration then yields one chunk.
+        batch_schedule: Global batch sizes that change as planned, ``[(0, 32), ("1000ba", 64)]``; instead of a size.
         drop_last: Whether an incomplete global batch at the end of an epoch is dropped.
         pad: Whether the last, incomplete batch is filled up with marked rows. None: only with several ranks.
         names: Keys of the name columns in dict batches (``{"idx": "sample_idx"}``), or False for none.
@@ -160,8 +162,9 @@ class NumpyLoader(EngineLoader):
         shuffle: bool | str = True,
         window_samples: int = 4096,
         weights: Weights | None = None,
-        mixture: Any = None,
+        mixture: Mixture | MixtureSpec | Weights | None = None,
         chunk_batches: int | None = None,
+        batch_schedule: Sequence[tuple[Any, int]] | None = None,
         drop_last: bool = False,
         pad: bool | None = None,
         names: Mapping[str, str] | bool | None = None,
@@ -180,6 +183,14 @@ class NumpyLoader(EngineLoader):
         persistent_workers: bool = False,
     ) -> None:
         self.on_resume = on_resume or Resume()
+        self.sources, self.batch_size, self.global_batch_size = sources, batch_size, global_batch_size
+        self.seed, self.shuffle, self.window_samples, self.drop_last = seed, shuffle, window_samples, drop_last
+        self.weights, self.mixture, self.batch_schedule = weights, mixture, batch_schedule
+        self.chunk_batches, self.pad, self.names, self.collate_fn = chunk_batches, pad, names, collate_fn
+        self.on_bad_sample, self.fingerprint, self.prefetch = on_bad_sample, fingerprint, prefetch
+        self.num_workers, self.prefetch_factor, self.timeout = num_workers, prefetch_factor, timeout
+        self.worker_init_fn, self.persistent_workers = worker_init_fn, persistent_workers
+        self.multiprocessing_context = multiprocessing_context
         request = LoaderRequest(
             sources=named_sources(sources),
             batch_size=batch_size,
@@ -187,8 +198,9 @@ class NumpyLoader(EngineLoader):
             seed=seed,
             shuffle=shuffle,
             window_samples=window_samples,
-            mixture=mixture or Mixture(weights),
+            mixture=asked_mixture(weights, mixture),
             chunk_batches=chunk_batches,
+            batch_schedule=batch_schedule,
             drop_last=drop_last,
             pad=pad,
             names=names,

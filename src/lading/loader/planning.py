@@ -27,6 +27,7 @@ from lading.order.dataset import PlannedDataset
 from lading.order.mixture.request import Mixture
 from lading.order.mixture.spec import MixtureSpec
 from lading.order.plan import Plan
+from lading.order.plan_json import LOOKAHEAD_STEPS
 from lading.source.parts import parts_called
 from lading.source.protocol import Located
 from lading.source.reader import Reader
@@ -76,13 +77,16 @@ def _samples(reader: Reader, chosen: NDArray[np.int64]) -> Iterator[list[Any]]:
         yield reader.samples(indices, 0, np.zeros(len(indices), dtype=np.uint64))
 
 
-def make_plan(request: LoaderRequest, readers: Sequence[Reader], world: World, first_batch: int | None = None) -> Plan:
+def make_plan(
+    request: LoaderRequest, readers: Sequence[Reader], world: World, in_flight: int, first_batch: int | None = None
+) -> Plan:
     """Return the plan that a request describes.
 
     Args:
         request: What the user asked for.
         readers: How its sources are read.
         world: This rank among how many.
+        in_flight: Most steps on their way; the plan's lookahead is at least that, unless the user gave it.
         first_batch: Global batch size a resumed run began with: its schedule counts in those steps.
     """
     batch = request.global_batch_size or (request.batch_size or 0) * world.world_size
@@ -90,18 +94,21 @@ def make_plan(request: LoaderRequest, readers: Sequence[Reader], world: World, f
         check_plan(request.plan, batch, len(readers))
         return request.plan
     check_sequence(request)
-    given = request.fingerprint, request.mean_tokens
-    datasets = tuple(planned_dataset(name, r, *given) for name, r in zip(request.sources, readers, strict=True))
-    return Plan(
-        datasets=datasets,
-        global_batch_size=batch,
+    mean_tokens = request.mixture.mean_tokens if isinstance(request.mixture, Mixture) else None
+    named = zip(request.sources, readers, strict=True)
+    datasets = [planned_dataset(name, reader, request.fingerprint, mean_tokens) for name, reader in named]
+    lookahead = request.lookahead_steps
+    return Plan.make(
+        datasets,
+        batch or None,
+        batch_schedule=request.batch_schedule,
+        mixture=planned_mixture(datasets, request, first_batch),
         seed=request.seed,
         shuffle=request.plan_shuffle,
         window_samples=request.window_samples,
-        lookahead_steps=request.lookahead_steps,
+        lookahead_steps=max(LOOKAHEAD_STEPS, in_flight) if lookahead is None else lookahead,
         drop_last=request.drop_last,
         chunk_batches=request.chunk_batches,
-        mixture=planned_mixture(datasets, request, first_batch or batch),
     )
 
 
@@ -137,25 +144,28 @@ def planned_dataset(
     )
 
 
-def planned_mixture(datasets: Sequence[PlannedDataset], request: LoaderRequest, batch: int) -> MixtureSpec | None:
+def planned_mixture(
+    datasets: Sequence[PlannedDataset], request: LoaderRequest, first_batch: int | None
+) -> Mixture | MixtureSpec | None:
     """Return the mixture of a loader's plan, or None where every sample comes once an epoch.
 
     Args:
         datasets: The datasets of the plan.
         request: What the user asked for; with a policy and no weights to begin with, the lengths are the weights.
-        batch: Samples of a global batch.
+        first_batch: Global batch size a resumed run began with: its schedule counts in those steps.
     """
-    if isinstance(request.mixture, MixtureSpec):
-        return request.mixture
-    asked = request.mixture or Mixture()
-    if not asked.is_mixture and request.policy is not None:
+    asked = request.mixture
+    if isinstance(asked, MixtureSpec):
+        return asked
+    if not asked.is_mixture and asked.policy is not None:
         asked = replace(asked, temperature=1.0)
     if asked.is_mixture:
-        return asked.planned(datasets, batch, request.drop_last)
-    if asked != Mixture():
+        is_resized = first_batch is not None and not request.batch_schedule
+        return asked.planned(datasets, first_batch or 0, request.drop_last) if is_resized else asked
+    if asked.needs_weights:
         raise MixtureError(
-            "stopping, epoch_samples and weight_unit are about weights, and there are none: every sample comes once an "
-            "epoch. Pass weights=, schedule= or temperature=, or leave them out."
+            "stopping, epoch_samples and unit are about weights, and there are none: every sample comes once an "
+            "epoch. Pass Mixture(weights, ...), a schedule or a temperature, or leave them out."
         )
     return None
 

@@ -14,12 +14,14 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
+from lading.errors import MixtureError
 from lading.loader.fetch import Delivery, FetchRequest
+from lading.loader.request import PREFETCH, PREFETCH_FACTOR, WorkerRequest
+from lading.order.plan import Plan
 from lading.runtime.threads import ahead
 
 Delivered = tuple[FetchRequest, Delivery]
 Fetch = Callable[[FetchRequest], Delivery]
-PREFETCH = 2
 PREFETCH_BYTES = 1 << 20  # below this a batch is quicker to gather than to pass between threads
 
 
@@ -58,3 +60,24 @@ def placed(
         yield from ahead(((request, place(delivery, request)) for request, delivery in deliveries), depth)
     finally:
         deliveries.close()
+
+
+def capped_prefetch_factor(plan: Plan, workers: WorkerRequest) -> int:
+    """Return the batches that each worker may hold, so that all stay within the plan's lookahead."""
+    wanted = workers.prefetch_factor or PREFETCH_FACTOR
+    factor = min(wanted, plan.lookahead_steps // workers.num_workers)
+    if factor < 1:
+        raise MixtureError(
+            f"{workers.num_workers} workers prefetch at least {workers.num_workers} batches, lookahead_steps="
+            f"{plan.lookahead_steps} allows fewer: an event would come too late. Raise lookahead_steps, or use fewer "
+            "workers."
+        )
+    return factor
+
+
+def capped_prefetch(plan: Plan, prefetch: int | None) -> int | None:
+    """Return the batches that a thread may hold, so that all stay within the plan's lookahead."""
+    most = max(plan.lookahead_steps - 1, 0)  # the thread holds one batch more than its queue
+    if prefetch is None:
+        return None if most >= PREFETCH else most
+    return min(prefetch, most)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from lading.errors import LoaderError, PlanError
+from lading.errors import LoaderError, MixtureError, PlanError, SourceError
 from lading.loader.bad_samples import BadSamplePolicy
 from lading.order.mixture.request import Mixture
 from lading.order.mixture.spec import MixtureSpec
+from lading.order.mixture.weights import Weights
 from lading.order.plan import Plan
 
-PREFETCH_FACTOR = 2
+PREFETCH = 2  # batches of the prefetch thread
+PREFETCH_FACTOR = 2  # batches of each worker
 
 
 @dataclass(frozen=True)
@@ -59,11 +62,9 @@ class LoaderRequest:
     seed: int = 0
     shuffle: bool | str = True
     window_samples: int = 4096
-    mixture: MixtureSpec | Mixture | None = None
-    mean_tokens: Mapping[str, float] | None = None
-    policy: Any = None
-    lookahead_steps: int = Plan.lookahead_steps
+    mixture: MixtureSpec | Mixture = field(default_factory=Mixture)
     chunk_batches: int | None = None
+    batch_schedule: Sequence[Any] | None = None
     drop_last: bool = False
     pad: bool | None = None
     names: Mapping[str, str] | bool | None = None
@@ -76,13 +77,37 @@ class LoaderRequest:
     marks_padding: bool = False
 
     def __post_init__(self) -> None:
-        if self.batch_size is None and self.global_batch_size is None:
+        if self.batch_size is None and self.global_batch_size is None and not self.batch_schedule:
             raise PlanError("no batch size: expected batch_size= (a rank's) or global_batch_size= (all ranks').")
+        for name in ("batch_size", "global_batch_size", "chunk_batches"):
+            check_count(name, getattr(self, name))
         if self.shuffle not in _SHUFFLES:
             raise PlanError(f"shuffle is {self.shuffle!r}: expected True, False or 'window'.")
-
+        if isinstance(self.mixture, Mixture):
+            self.mixture.check_names(list(self.sources))
         if self.plan is not None and self.global_batch_size is not None:
             check_plan(self.plan, self.global_batch_size, len(self.sources))
+
+    def described(self) -> str:
+        """Return the sizes and the order in a few words."""
+        size = f"batch_size={self.batch_size}" if self.batch_size else f"global_batch_size={self.global_batch_size}"
+        return f"{size}, seed={self.seed}, shuffle={self.shuffle!r}"
+
+    @property
+    def policy(self) -> Any:
+        """What chooses weights during the run, or None."""
+        return self.mixture.policy if isinstance(self.mixture, Mixture) else None
+
+    @property
+    def lookahead_steps(self) -> int | None:
+        """Most steps on their way, as the user gave it."""
+        return self.mixture.lookahead_steps if isinstance(self.mixture, Mixture) else None
+
+    def in_flight(self, depth: int) -> int:
+        """Return the most steps on their way; ``depth``: batches that wait, placed, behind the workers."""
+        if self.workers.num_workers:
+            return self.workers.batches + (depth + 1 if depth else 0)
+        return (PREFETCH if self.prefetch is None else self.prefetch) + 1
 
     @property
     def plan_shuffle(self) -> str:
@@ -92,7 +117,45 @@ class LoaderRequest:
 
 def named_sources(sources: Any) -> dict[str, Any]:
     """Return the sources by name; one without a name is called ``data``."""
-    return dict(sources) if isinstance(sources, Mapping) else {"data": sources}
+    if isinstance(sources, Mapping):
+        return {str(name): source for name, source in sources.items()}
+    if isinstance(sources, list | tuple) and sources and all(map(_is_dataset, sources)):
+        raise SourceError(
+            f"sources is a {type(sources).__name__} of {len(sources)} datasets: expected one dataset, or several by "
+            'name. Pass {"a": ..., "b": ...}, or torch.utils.data.ConcatDataset(...) for one order over all of them.'
+        )
+    return {"data": sources}
+
+
+def _is_dataset(item: Any) -> bool:
+    """Say whether an item of a list is a dataset, not a sample: samples are arrays, containers and texts."""
+    if isinstance(item, Mapping | list | tuple | str | bytes | range) or hasattr(item, "shape"):
+        return False
+    return hasattr(item, "__len__") and hasattr(item, "__getitem__")
+
+
+def asked_mixture(weights: Weights | None, mixture: Any) -> Mixture | MixtureSpec:
+    """Return the mixture meant by ``weights=`` or ``mixture=``, which takes weights, too."""
+    if mixture is None:
+        return Mixture(weights)
+    if weights is not None:
+        raise MixtureError("weights= and mixture= were both given: expected one. Pass mixture=Mixture(weights, ...).")
+    return mixture if isinstance(mixture, Mixture | MixtureSpec) else Mixture(mixture)
+
+
+def first_size(batch_schedule: Sequence[tuple[Any, int]] | None) -> int | None:
+    """Return the batch size that a schedule begins with."""
+    return batch_schedule[0][1] if batch_schedule else None
+
+
+def check_count(name: str, value: Any) -> None:
+    """Refuse what is no number of something."""
+    try:
+        number = 0 if isinstance(value, bool) else operator.index(1 if value is None else value)
+    except TypeError:
+        number = 0
+    if number < 1:
+        raise PlanError(f"{name} is {value!r}: expected an integer of at least 1.")
 
 
 def check_plan(plan: Plan, batch: int, sources: int) -> None:

@@ -20,8 +20,6 @@ from typing import Any, Protocol, runtime_checkable
 from lading.errors import LadingError, LoaderError, MixtureError, ResumeError, WorldError
 from lading.identity import World
 from lading.identity.agreement import agree
-from lading.loader.prefetch import PREFETCH
-from lading.loader.request import PREFETCH_FACTOR, WorkerRequest
 from lading.order.event import Reweight
 from lading.order.mixture.order import Mixed
 from lading.order.mixture.request import as_integers
@@ -128,36 +126,6 @@ def mix_at(plan: Plan, step: int) -> Mix:
 def _shares_of_rows(plan: Plan, source: int) -> dict[str, float]:
     rows = plan.parts.row_counts(source)
     return {plan.names[number]: count / max(plan.lengths[source], 1) for number, count in rows.items()}
-
-
-def capped_prefetch_factor(plan: Plan, workers: WorkerRequest) -> int:
-    """Return the batches that each worker may hold, so that all stay within the plan's lookahead."""
-    wanted, lookahead = workers.prefetch_factor or PREFETCH_FACTOR, lookahead_steps(plan)
-    if lookahead is None:
-        return wanted
-    factor = min(wanted, lookahead // workers.num_workers)
-    if factor < 1:
-        raise MixtureError(
-            f"{workers.num_workers} workers prefetch at least {workers.num_workers} batches, lookahead_steps="
-            f"{lookahead} allows fewer: a reweighting would come too late. Raise lookahead_steps, or use fewer workers."
-        )
-    return factor
-
-
-def capped_prefetch(plan: Plan, prefetch: int | None) -> int | None:
-    """Return the batches that a thread may hold, so that all stay within the plan's lookahead."""
-    lookahead = lookahead_steps(plan)
-    if lookahead is None:
-        return prefetch
-    most = max(lookahead - 1, 0)  # the thread holds one batch more than its queue
-    if prefetch is None:
-        return None if most >= PREFETCH else most
-    return min(prefetch, most)
-
-
-def lookahead_steps(plan: Plan) -> int | None:
-    """Return the most steps that may be on their way; None: any number."""
-    return None if plan.mixture is None or plan.mixture.is_finite else plan.lookahead_steps
 
 
 @dataclass

@@ -62,7 +62,7 @@ def train(
     Args:
         model: The model, on its device.
         optimizer: Its optimizer.
-        loader: Any ``Loader``; made after the process group, or with ``rank=`` and ``world_size=``.
+        loader: Any ``Loader``; made after the process group, or with ``world=World(rank, world_size)``.
         losses_of: Called with the (parallel) model and a batch; returns one loss for each row.
         run_dir: Folder of the run: ledger and checkpoint.
         updates: Updates of the whole run.

@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 from lading.loader.torch.loader import Loader
+from lading.order.mixture.request import Mixture
 from lading.train.policy import SteerToShares
 
 LENGTHS = {"code": 900, "prose": 300, "web": 5000}
@@ -37,10 +38,12 @@ def steered_loader(**options) -> Loader:
         {name: Numbers(n) for name, n in LENGTHS.items()},
         global_batch_size=96,
         seed=5,
-        temperature=1.0,
-        epoch_samples=96 * STEPS,
-        lookahead_steps=4,
-        policy=SteerToShares(dict.fromkeys(LENGTHS, 1.0), every_steps=7),
+        mixture=Mixture(
+            temperature=1.0,
+            epoch_samples=96 * STEPS,
+            lookahead_steps=4,
+            policy=SteerToShares(dict.fromkeys(LENGTHS, 1.0), every_steps=7),
+        ),
         **options,
     )
 

@@ -17,9 +17,12 @@ from hypothesis import given, settings, strategies as st
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset, TensorDataset
 
 from lading.errors import BadSampleError, LoaderError, PlanError, ResumeError, SourceError, WorldError
+from lading.identity import World
 from lading.ledger import Ledger
+from lading.loader.bad_samples import BadSamplePolicy
 from lading.loader.state import Resume
 from lading.loader.torch.loader import Loader
+from lading.order.mixture.request import Mixture
 from lading.report import open_run
 from lading.source.columns import Columns
 from lading.testing import assert_resumable
@@ -97,7 +100,7 @@ def test_ranks_together_deliver_the_plan(lengths, batch, world_size, seed, drop_
     drop_last = drop_last and sum(lengths) >= batch
 
     def loader(rank, size):
-        return Loader(sources, global_batch_size=batch, seed=seed, drop_last=drop_last, rank=rank, world_size=size)
+        return Loader(sources, global_batch_size=batch, seed=seed, drop_last=drop_last, world=World(rank, size))
 
     alone = run(loader(0, 1))
     ranks = [run(loader(rank, world_size)) for rank in range(world_size)]
@@ -118,7 +121,7 @@ def test_resume_on_other_ranks_continues_as_if_nothing_had_happened(lengths, bat
     chunk = 2 if chunked else None
 
     def loader(rank, size):
-        return Loader(sources, global_batch_size=batch, rank=rank, world_size=size, chunk_batches=chunk)
+        return Loader(sources, global_batch_size=batch, world=World(rank, size), chunk_batches=chunk)
 
     straight = take(loader(0, 1), stop + 5)
     states = []
@@ -196,7 +199,7 @@ def test_epoch_and_keys_reach_persistent_workers():
     }
     assert len(set(keys.values())) == 30
     for rank in range(2):
-        for batch in Loader(Keyed(10), global_batch_size=3, rank=rank, world_size=2):
+        for batch in Loader(Keyed(10), global_batch_size=3, world=World(rank, 2)):
             assert all(keys[0, int(i)] == int(k) for i, k in zip(batch["idx"], batch["key"], strict=True))
 
 
@@ -444,7 +447,7 @@ def test_evaluation_counts_every_sample_once_on_any_number_of_ranks():
     for world_size in (2, 4):
         counted, steps = [], set()
         for rank in range(world_size):
-            batches = list(Loader(Squares(21), 3, shuffle=False, rank=rank, world_size=world_size))
+            batches = list(Loader(Squares(21), 3, shuffle=False, world=World(rank, world_size)))
             steps.add(len(batches))
             assert all("is_padding" in b and len(b["x"]) == 3 for b in batches)
             counted += [
@@ -459,7 +462,7 @@ def test_evaluation_counts_every_sample_once_on_any_number_of_ranks():
 def test_loss_weight_makes_the_mean_over_ranks_the_mean_over_samples():
     """Unequal shares and padding: DDP's mean of weighted means is the exact mean."""
     values = np.random.default_rng(0).random(21)
-    loaders = [Loader(Columns(x=values), global_batch_size=8, rank=r, world_size=3) for r in range(3)]
+    loaders = [Loader(Columns(x=values), global_batch_size=8, world=World(r, 3)) for r in range(3)]
     for step, parts in enumerate(zip(*(ld.with_bills() for ld in loaders), strict=True)):
         means = []
         for batch, bill in parts:
@@ -491,7 +494,7 @@ def test_a_corrupt_sample_is_named(workers):
 def test_bad_samples_are_skipped_or_substituted_and_reported(workers, policy):
     """The run goes on; law 4: the plan plus the recorded deviations is what was delivered."""
     bad = {3, 13}
-    loader = Loader({"web": Corrupt(20, bad)}, 4, num_workers=workers, on_error=policy)
+    loader = Loader({"web": Corrupt(20, bad)}, 4, num_workers=workers, on_bad_sample=policy)
 
     with pytest.warns(UserWarning, match="could not be read at step .* and was (skipped|substituted)"):
         delivered = list(loader.with_bills())
@@ -518,11 +521,11 @@ def test_bad_samples_have_a_limit_and_policies_are_checked():
         pytest.raises(LoaderError, match="more than 1 samples could not be read"),
         pytest.warns(UserWarning, match="skipped"),
     ):
-        list(Loader(Corrupt(20, {1, 2, 3}), 4, on_error="skip", max_bad=1))
+        list(Loader(Corrupt(20, {1, 2, 3}), 4, on_bad_sample=BadSamplePolicy("skip", limit=1)))
     with pytest.raises(SourceError, match="nor can 3 others tried"):
-        list(Loader(Corrupt(4, {0, 1, 2, 3}), 4, on_error="substitute"))
+        list(Loader(Corrupt(4, {0, 1, 2, 3}), 4, on_bad_sample="substitute"))
     with pytest.raises(LoaderError, match="on_bad_sample has 'ignore': expected one of raise, skip, substitute"):
-        Loader(Squares(4), 2, on_error="ignore")
+        Loader(Squares(4), 2, on_bad_sample="ignore")
     with pytest.raises(SourceError, match="could not be put together, although each of its samples can be read alone"):
         list(Loader([torch.ones(1), torch.ones(2)], 2))
 
@@ -598,9 +601,9 @@ def test_state_is_small_flat_json():
     assert list(state) == list(Loader(Squares(3), 2).state_dict())
 
 
-def test_blocked_samples_are_replaced_from_the_next_step_on():
+def test_blocked_samples_are_replaced_after_what_may_be_prefetched():
     """``block`` is an event: in the state, and honoured after a resume."""
-    loader = Loader({"code": Squares(20)}, 4)
+    loader = Loader({"code": Squares(20)}, 4, mixture=Mixture(lookahead_steps=1))
     head = take(loader, 2)
     index = loader.plan.bill(3).samples[1].index
     loader.block("code", [index], reason="loss spike")
@@ -624,8 +627,6 @@ def test_world_is_frozen_at_first_use(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "4")
     with pytest.raises(WorldError, match="began as rank 1 of 2 and is now rank 1 of 4"):
         iter(loader)
-    with pytest.raises(WorldError, match="expected both or neither"):
-        Loader(Squares(20), 4, rank=1).world  # noqa: B018
 
 
 @pytest.mark.parametrize(

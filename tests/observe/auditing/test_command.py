@@ -24,6 +24,7 @@ from torch.utils.data import (
 )
 
 from lading.errors import LoaderError
+from lading.identity import World
 from lading.loader.torch.distributed_sampler import StatefulDistributedSampler
 from lading.loader.torch.loader import Loader
 from lading.observe.auditing.command import audit
@@ -225,7 +226,7 @@ SOUND = {
     ],
     "divided stream on two ranks": lambda: [DataLoader(Sharded(42, rank=r, world_size=2), 4) for r in range(2)],
     "lading": lambda: Loader({"n": numbers(42)}, batch_size=4),
-    "lading on three ranks": lambda: Loader({"n": numbers(43)}, batch_size=4, rank=1, world_size=3),
+    "lading on three ranks": lambda: Loader({"n": numbers(43)}, batch_size=4, world=World(1, 3)),
     "tracked": lambda: track(DataLoader(numbers(), 4, shuffle=True)),
 }
 
@@ -320,7 +321,7 @@ MENDED = {
     "sampler of a part": lambda: DataLoader(numbers(), 4, sampler=RandomSampler(numbers())),
     "seeded in every epoch": lambda: DataLoader(numbers(), 4, shuffle=True),
     "drop_last in order": lambda: DataLoader(numbers(42), 4, drop_last=False),
-    "padding of a distributed sampler": lambda: Loader(numbers(40), 4, rank=0, world_size=3),
+    "padding of a distributed sampler": lambda: Loader(numbers(40), 4, world=World(0, 3)),
 }
 
 

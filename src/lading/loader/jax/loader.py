@@ -9,7 +9,7 @@ says so in ``is_padding``.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,10 +30,11 @@ from lading.loader.base import EngineLoader
 from lading.loader.engine import Engine
 from lading.loader.jax.placement import Placement
 from lading.loader.numpy import NumpyArrays
-from lading.loader.request import LoaderRequest, WorkerRequest, named_sources
+from lading.loader.request import LoaderRequest, WorkerRequest, asked_mixture, named_sources
 from lading.loader.state import Resume
 from lading.order import Plan
 from lading.order.mixture.request import Mixture
+from lading.order.mixture.spec import MixtureSpec
 from lading.order.mixture.weights import Weights
 
 I64 = NDArray[np.int64]
@@ -147,8 +148,9 @@ class JaxLoader(EngineLoader):
         shuffle: True, False, or ``"window"`` (windows of ``window_samples`` neighbours, for locality on disk).
         window_samples: Samples of a window.
         weights: Shares of the datasets, by name or in order.
-        mixture: Weights with a schedule, a temperature and so on; instead of ``weights``.
+        mixture: A ``Mixture`` (schedule, temperature, token weights, policy ...); instead of ``weights``.
         chunk_batches: Steps of a chunk. Each iteration then yields one chunk.
+        batch_schedule: Global batch sizes that change as planned, ``[(0, 32), ("1000ba", 64)]``; instead of a size.
         drop_last: Whether an incomplete global batch at the end of an epoch is dropped instead of padded.
         names: Keys of the name columns in dict batches (``{"idx": "sample_idx"}``), or False for none.
         collate_fn: Makes host columns of a list of samples.
@@ -165,7 +167,7 @@ class JaxLoader(EngineLoader):
     def __init__(
         self,
         sources: Any,
-        global_batch_size: int,
+        global_batch_size: int | None = None,
         *,
         mesh: Mesh | None = None,
         spec: PartitionSpec | None = None,
@@ -175,8 +177,9 @@ class JaxLoader(EngineLoader):
         shuffle: bool | str = True,
         window_samples: int = 4096,
         weights: Weights | None = None,
-        mixture: Any = None,
+        mixture: Mixture | MixtureSpec | Weights | None = None,
         chunk_batches: int | None = None,
+        batch_schedule: Sequence[tuple[Any, int]] | None = None,
         drop_last: bool = False,
         names: Mapping[str, str] | bool | None = None,
         collate_fn: Callable[[list[Any]], Any] | None = None,
@@ -194,14 +197,27 @@ class JaxLoader(EngineLoader):
     ) -> None:
         self.sources, self.on_resume = named_sources(sources), on_resume or Resume()
         self.mesh, self.spec, self.convert = mesh, spec, convert
+        self.global_batch_size, self.seed, self.shuffle, self.window_samples = (
+            global_batch_size,
+            seed,
+            shuffle,
+            window_samples,
+        )
+        self.weights, self.mixture, self.batch_schedule, self.drop_last = weights, mixture, batch_schedule, drop_last
+        self.chunk_batches, self.names, self.collate_fn = chunk_batches, names, collate_fn
+        self.on_bad_sample, self.fingerprint, self.prefetch = on_bad_sample, fingerprint, prefetch
+        self.num_workers, self.prefetch_factor, self.timeout = num_workers, prefetch_factor, timeout
+        self.worker_init_fn, self.persistent_workers = worker_init_fn, persistent_workers
+        self.multiprocessing_context = multiprocessing_context
         request = LoaderRequest(
             sources=self.sources,
             global_batch_size=global_batch_size,
             seed=seed,
             shuffle=shuffle,
             window_samples=window_samples,
-            mixture=mixture or Mixture(weights),
+            mixture=asked_mixture(weights, mixture),
             chunk_batches=chunk_batches,
+            batch_schedule=batch_schedule,
             drop_last=drop_last,
             pad=True,  # shapes are static
             marks_padding=True,

@@ -29,7 +29,7 @@ from typing import Any
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, RandomSampler, SequentialSampler
 
 from lading.errors import LoaderError, PlanError
-from lading.identity import Bill, fingerprint
+from lading.identity import Bill, World, fingerprint
 from lading.loader.torch.loader import Loader
 from lading.order import Plan
 from lading.order.chunked_sampler import ChunkedSampler
@@ -54,8 +54,8 @@ class ChunkOrder:
         if isinstance(sampler, ChunkedSampler):
             return cls(dataset, {"seed": sampler.seed, "shuffle": sampler.shuffle})
         if isinstance(sampler, DistributedSampler):
-            ranks = {"rank": sampler.rank, "world_size": sampler.num_replicas}
-            return cls(dataset, {"seed": sampler.seed, "shuffle": sampler.shuffle, **ranks})
+            world = World(sampler.rank, sampler.num_replicas)
+            return cls(dataset, {"seed": sampler.seed, "shuffle": sampler.shuffle, "world": world})
         if isinstance(sampler, SequentialSampler):
             return cls(dataset, {"seed": seed, "shuffle": False})
         if isinstance(sampler, RandomSampler) and not sampler.replacement and sampler.num_samples == len(dataset):

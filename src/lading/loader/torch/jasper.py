@@ -20,6 +20,7 @@ import torch
 from torch.utils.data import DataLoader, Subset
 
 from lading.errors import LoaderError
+from lading.identity import World
 from lading.loader.torch.first_batch import first_batch
 from lading.loader.torch.loader import Loader
 from lading.loader.torch.samplers import undistributed
@@ -84,8 +85,7 @@ def create_loader(
         drop_last=split == "train" if drop_last is None else drop_last,
         tracker=tracker,
         names=names,
-        rank=None if distributed else 0,
-        world_size=None if distributed else 1,
+        world=None if distributed else World(),
         num_workers=num_workers,
         pin_memory=pin_memory,
         persistent_workers=persistent_workers,

@@ -69,6 +69,8 @@ class PlanSampler(DistributedSampler[Any]):
 
     def __len__(self) -> int:
         steps = self.engine.iteration_steps()
+        if self.engine.plan.batch_schedule:
+            return sum(len(self.engine.share_of(step)) for step in steps)
         first, last = len(self.engine.share_of(steps[0])), len(self.engine.share_of(steps[-1]))
         return (len(steps) - 1) * first + last
 

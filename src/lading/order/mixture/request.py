@@ -8,7 +8,7 @@ Everything is evaluated and checked here, once; a plan only keeps the result.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -42,6 +42,10 @@ class Mixture:
         unit: ``samples`` or ``tokens``: what the weights are shares of.
         stopping: ``restart``, ``first_exhausted`` or ``all_exhausted``.
         epoch_samples: Samples of an epoch; the sum of the lengths by default.
+        mean_tokens: Mean tokens of a sample of each dataset, by name, where the sources do not say it themselves.
+        lookahead_steps: Most steps on their way: a loader prefetches no more, and a reweighting acts after that many.
+            None: 32, or as many as a loader's workers hold.
+        policy: Chooses weights during the run, such as ``lading.train.FollowLosses``.
     """
 
     weights: Weights | None = None
@@ -50,11 +54,24 @@ class Mixture:
     unit: str = "samples"
     stopping: str = "restart"
     epoch_samples: int | None = None
+    mean_tokens: Mapping[str, float] | None = None
+    lookahead_steps: int | None = None
+    policy: Any = None
 
     @property
     def is_mixture(self) -> bool:
         """Whether anything here asks for weights."""
         return self.weights is not None or self.schedule is not None or self.temperature is not None
+
+    @property
+    def needs_weights(self) -> bool:
+        """Whether anything here makes no sense without weights."""
+        return (self.unit, self.stopping, self.epoch_samples) != ("samples", "restart", None)
+
+    def check_names(self, names: Sequence[str]) -> None:
+        """Refuse weights that do not belong to these datasets."""
+        if self.weights is not None:
+            named_weights(self.weights, list(names))
 
     def epoch(self, datasets: Sequence[PlannedDataset]) -> int:
         """Return the samples of an epoch."""

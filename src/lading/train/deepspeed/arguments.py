@@ -50,7 +50,7 @@ class DsTrainingArguments:
         seed: Seeds order and random numbers.
         shuffle: Whether the training data are shuffled.
         weights: Shares of the datasets, by name.
-        on_error: What to do about a sample that cannot be read: ``raise``, ``skip`` or ``substitute``.
+        on_bad_sample: What to do about a sample that cannot be read: ``raise``, ``skip`` or ``substitute``.
         dataloader_num_workers: Worker processes of each loader.
         logging_steps: Updates between two log lines.
         eval_steps: Updates between two evaluations; None: only when ``evaluate()`` is called.
@@ -84,7 +84,7 @@ class DsTrainingArguments:
     seed: int = 42
     shuffle: bool = True
     weights: dict[str, float] | None = None
-    on_error: str | dict[str, str] = "raise"
+    on_bad_sample: str | dict[str, str] = "raise"
     dataloader_num_workers: int = 0
     logging_steps: int | float = 10
     eval_steps: int | float | None = None

@@ -43,6 +43,7 @@ from lading.identity.agreement import agree
 from lading.ledger.ledger import Ledger
 from lading.loader.state import Resume
 from lading.loader.torch.loader import Loader
+from lading.order.mixture.request import Mixture
 from lading.runtime.files import sync_tree
 from lading.train.deepspeed import checkpoint as checkpoints
 from lading.train.deepspeed.arguments import DsTrainingArguments, updates_of
@@ -96,11 +97,10 @@ def training_loader(
         global_batch_size=args.global_batch_size,
         seed=args.seed,
         shuffle=args.shuffle,
-        weights=args.weights,
-        policy=policy,
+        mixture=Mixture(args.weights, policy=policy),
         drop_last=True,
         collate_fn=collate_fn,
-        on_error=args.on_error,
+        on_bad_sample=args.on_bad_sample,
         num_workers=args.dataloader_num_workers,
         on_resume=Resume(rebatch=args.allow_rebatch, changed_plan=args.allow_changed_plan),
     )
@@ -119,7 +119,7 @@ def evaluation_loader(args: DsTrainingArguments, dataset: Any, collate_fn: Calla
         args.per_device_eval_batch_size or args.per_device_train_batch_size,
         shuffle=False,
         collate_fn=collate_fn,
-        on_error=args.on_error,
+        on_bad_sample=args.on_bad_sample,
         num_workers=args.dataloader_num_workers,
     )
 

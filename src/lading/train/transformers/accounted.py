@@ -13,6 +13,7 @@ from transformers.trainer_callback import ExportableState, TrainerControl, Train
 from transformers.training_args import TrainingArguments
 
 from lading.errors import ConfigError
+from lading.identity import World
 from lading.ledger.ledger import Ledger
 from lading.loader.torch.loader import Loader
 from lading.train.transformers.books import Books, PlanOrder
@@ -65,8 +66,7 @@ class LadingTrainerMixin:
             batch_size=args.train_batch_size,
             seed=args.data_seed if args.data_seed is not None else args.seed,
             drop_last=args.dataloader_drop_last,
-            rank=args.process_index,
-            world_size=args.world_size,
+            world=World(args.process_index, args.world_size),
             tracker=ledger,
             names=False,
             **(options or {}),
