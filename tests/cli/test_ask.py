@@ -251,3 +251,14 @@ def test_the_module_is_the_command(run_dir: Path):
     done = subprocess.run([sys.executable, "-m", "lading", "--version"], capture_output=True, text=True, check=True)
 
     assert done.stdout.startswith("lading 0.")
+
+
+def test_show_counts_what_each_attempt_kept_and_lost(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """The columns are there and hold the numbers."""
+    mark = record(tmp_path, range(30))
+    record(tmp_path, range(20, 23), loaded={**mark, "step": 20})
+
+    _, shown, _ = call(capsys, "show", tmp_path)
+
+    (row,) = [line.split() for line in shown.splitlines() if "nothing" in line]
+    assert row[-3:-1] == ["20", "10"]

@@ -502,3 +502,17 @@ def test_a_bill_of_a_foreign_loader_needs_no_plan(tmp_path: Path):
             ledger.commit(bill)
 
     assert open_run(tmp_path).where(0, 9).dicts()[0]["step"] == 2
+
+
+def test_a_repeated_step_forgets_the_later_ones(tmp_path: Path):
+    """Steps fetched ahead, then an earlier one again: what was pending after it was not used, and is not open."""
+    bills = [PLAN.bill(step) for step in range(5)]
+    with Ledger(tmp_path, PLAN) as ledger:
+        for bill in (*bills[:4], bills[1]):
+            ledger.deliver(bill)
+        open_now = [ledger.is_open(bill) for bill in bills[:4]]
+        ledger.commit(bills[0], update=0)
+        ledger.commit(bills[1], update=1)
+
+    assert open_now == [True, True, False, False]
+    assert fates(tmp_path) == [(0, 0, "applied"), (1, 0, "applied")]

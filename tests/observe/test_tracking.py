@@ -712,3 +712,19 @@ def test_two_real_ranks_track_stream_and_audit(tmp_path):
     assert "in ranks 0, 1" in second["faulty"][0]["evidence"]
     assert first["sound"] == second["sound"] == []
     assert "repeated across workers or ranks" in first["own rank only"]
+
+
+def test_content_of_a_tracked_run_is_recorded(tmp_path):
+    """``run.json`` says content: the first version recorded none, and called two different runs equal."""
+    runs = []
+    for number, scale in enumerate((1.0, 2.0)):
+        data = TensorDataset(torch.arange(10.0) * scale)
+        ledger = Ledger(tmp_path / str(number), names=("data",), record="content")
+        for _ in (loader := track(DataLoader(data, batch_size=4), ledger)):
+            ledger.commit(loader.last_bill)
+        ledger.close()
+        runs.append(open_run(tmp_path / str(number)))
+
+    row = content_hash([data[9][0]])
+    assert f"{runs[1].content_of(2)[1] & (2**64 - 1):016x}" == row
+    assert runs[0].compare(runs[1]).kind == "content"

@@ -8,9 +8,12 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, TensorDataset
 
 from lading.errors import LoaderError
+from lading.identity.content import content_hash
+from lading.ledger import Ledger
 from lading.ledger.tracker.tracker import BatchTracker
 from lading.loader.torch.distributed_sampler import StatefulDistributedSampler
 from lading.loader.torch.loader import Loader
+from lading.report import open_run
 from lading.source.tagged import TaggedDataset
 from lading.train.repeating import RepeatingLoader
 
@@ -177,3 +180,17 @@ def test_batches_without_names_are_said_once():
     next(loader)
 
     assert loader.batch_tracker.n_untracked_batches == 2
+
+
+def test_content_of_repeated_batches_is_recorded(tmp_path):
+    """A ledger that records content gets the batch, not only its bill: the first version recorded none."""
+    ledger = Ledger(tmp_path / "run", record="content")
+    batches = RepeatingLoader(Loader({"numbers": np.arange(6)}, 3, shuffle=False), use_batch_tracker=ledger)
+    for _ in range(2):
+        next(batches)
+        ledger.commit(batches.loader.last_bill)
+    ledger.close()
+
+    found = open_run(tmp_path / "run").content_of(1)
+
+    assert [f"{found[slot] & (2**64 - 1):016x}" for slot in range(3)] == [content_hash(n) for n in (3, 4, 5)]

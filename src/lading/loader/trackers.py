@@ -74,7 +74,7 @@ class Trackers:
         """Whether any of them records content."""
         return any(getattr(tracker, "wants_batch", False) for tracker in self._all)
 
-    def update(self, bill: Bill, batch: Any) -> None:
+    def update(self, bill: Bill | Any, batch: Any) -> None:
         """Notify of what was yielded."""
         for tracker in self._all:
             if getattr(tracker, "wants_batch", False):

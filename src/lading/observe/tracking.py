@@ -189,8 +189,7 @@ class TrackedLoader:
         The batch handed out last counts as used: a state is taken after an update, not in the middle of it.
         """
         self._settle_last()
-        for tracker in self._trackers():
-            tracker.flush()
+        Trackers(self._trackers()).flush()
         if self._standing.batch == 0 and not self._is_resumed:
             self._note_start()
         mark = Trackers(self._trackers()).mark(self.step)
@@ -267,7 +266,7 @@ class TrackedLoader:
                 raise ResumeError(_another_order(sampler, standing.batch))
         return batches
 
-    def _hand_out(self, names: RowNames, mark: object) -> Bill:
+    def _yielded(self, names: RowNames, mark: object, batch: Any) -> Bill:
         bill = self._bills.bill(self._standing, self.world, names)
         self.last_bill, self._idle = bill, None
         self._standing.count(len(bill) * self.world.world_size)
@@ -279,8 +278,7 @@ class TrackedLoader:
             for ledger in (tracker for tracker in self._trackers() if isinstance(tracker, Ledger)):
                 ledger.begin(bill.step, world=self.world, loaded=self._loaded)
             self._loaded = None
-        for tracker in self._trackers():
-            tracker.update(bill)
+        Trackers(self._trackers()).update(bill, batch)
         return bill
 
     def _settle_last(self) -> None:
@@ -330,7 +328,7 @@ class TrackedPass:
         except StopIteration:
             self._loader._finish(self._mark)
             raise
-        bill = self._loader._hand_out(names, self._mark)
+        bill = self._loader._yielded(names, self._mark, batch)
         return (batch, bill) if self._with_bills else batch
 
 

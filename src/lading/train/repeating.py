@@ -15,6 +15,7 @@ from typing import Any
 from lading.errors import LoaderError
 from lading.identity import Bill
 from lading.ledger.tracker.tracker import BatchTracker
+from lading.loader.trackers import Trackers
 
 
 class RepeatingLoader:
@@ -81,7 +82,7 @@ class RepeatingLoader:
             return
         # A bill has the names even where the batch has none, or has them under other keys.
         bill = getattr(self.loader, "last_bill", None)
-        self.batch_tracker.update(bill if isinstance(bill, Bill) else batch)
+        Trackers(self.batch_tracker).update(bill if isinstance(bill, Bill) else batch, batch)
 
     def _is_tracked_inside(self) -> bool:
         inside = getattr(self.loader, "tracker", None)

@@ -1,0 +1,98 @@
+"""Bad samples beside blocked ones and padding: every pair of the three."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+
+import numpy as np
+import pytest
+
+from lading.identity import World
+from lading.loader.numpy import NumpyLoader
+from lading.order import Plan
+from lading.order.substitute import substitute, substitutes
+
+LENGTH, BATCH = 13, 4
+RING = list(substitutes(LENGTH, 0, 5))  # who takes the place of sample 5, best first
+
+
+class Broken:
+    """Numbers, some of which cannot be read."""
+
+    def __init__(self, bad):
+        self.bad = bad
+
+    def __len__(self):
+        return LENGTH
+
+    def __getitem__(self, index):
+        if index in self.bad:
+            raise OSError("unexpected end of file")
+        return {"x": np.int64(index)}
+
+
+def delivered(policy, bad, blocked, *, pad, world_size=1):
+    """Return (loader, bill, values) of every step of one epoch, of every rank."""
+    found = []
+    for rank in range(world_size):
+        loader = NumpyLoader(
+            {"web": Broken(bad)},
+            global_batch_size=BATCH,
+            shuffle=False,
+            on_bad_sample=policy,
+            pad=pad,
+            world=World(rank, world_size),
+        )
+        if blocked:
+            loader.block("web", sorted(blocked))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # each bad sample is warned of once
+            found += [(loader, bill, batch["x"].tolist()) for batch, bill in loader.with_bills()]
+    return found
+
+
+# Sample 12 fills the last, incomplete batch; blocked: nothing, the bad sample itself, and its first two substitutes.
+@pytest.mark.parametrize(
+    ("policy", "blocked", "world_size"),
+    list(itertools.product(["skip", "substitute"], [(), (5,), tuple(RING[:2])], [1, 3])),
+)
+def test_what_is_delivered_is_the_plan_with_its_deviations(policy, blocked, world_size):
+    """No row holds a bad or a blocked sample; real rows that differ are deviations, padding rows never are."""
+    bad = {5, 12, RING[2]}
+
+    for loader, bill, values in delivered(policy, bad, blocked, pad=True, world_size=world_size):
+        planned = loader.plan.bill(bill.step, world=loader.world, pad=True)
+        unread = [d for d in bill.deviations if "OSError" in d.reason]
+        changed = {d.slot: d for d in unread}
+        real = planned.slots[~planned.is_padding & np.isin(planned.idx, list(bad))]
+        assert sorted(d.slot for d in unread) == sorted(real.tolist())  # a padding row repeats a slot, and adds none
+        assert not set(values) & (bad | set(blocked)) and values == bill.idx.tolist()
+        for row, slot in enumerate(bill.slots.tolist()):
+            if planned.is_padding[row]:
+                assert bill.is_padding[row]
+            elif planned.idx[row] in bad:
+                expected = substitute(LENGTH, 0, int(planned.idx[row]), bad | set(blocked))
+                assert changed[slot].substitute == (expected if policy == "substitute" else None)
+                assert bool(bill.is_padding[row]) == (policy == "skip")
+            else:
+                assert values[row] == planned.idx[row]
+
+
+def test_a_bad_sample_that_is_repeated_as_padding_is_one_deviation():
+    """The first version's tests let a padding row be recorded as a deviation of its own."""
+    bills = [bill for _, bill, _ in delivered("substitute", {12}, (), pad=True)]
+
+    assert [(d.slot, d.kind, d.index) for d in bills[-1].deviations] == [(0, "substituted", 12)]
+    assert bills[-1].is_padding.tolist() == [False, True, True, True]
+
+
+def test_a_blocked_sample_is_no_substitute_of_another():
+    """Of a blocked one in the plan, and of a bad one in a batch, the next in the ring comes."""
+    plan = Plan.make({"web": LENGTH}, batch_size=BATCH, shuffle="none")
+    loader, bill, _ = delivered("substitute", {5}, RING[:2], pad=False)[1]
+
+    assert [d.substitute for d in bill.deviations if d.index == 5] == [RING[2]]
+    assert loader.plan.bill(1).idx.tolist() == [
+        substitute(LENGTH, 0, i, RING[:2]) if i in RING[:2] else i for i in plan.bill(1).idx.tolist()
+    ]
