@@ -6,10 +6,11 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip install -qq --disable-pip-version-check -c constraints.txt
 PYTEST := $(BIN)/python -m pytest -p no:cacheprovider
 
-.PHONY: help setup demo test test-unit test-launch test-all check format lint types bench bench-table docs package clean
+.PHONY: help setup demo quick test test-unit test-launch test-all check format lint types bench bench-table docs package clean
 
 help:
 	@echo "make demo       train on real text, crash, resume, and answer what was in it (about two minutes)"
+	@echo "make quick      format, lint, types, architecture and the quick tests: what to run before a commit (under 3 minutes)"
 	@echo "make test       install everything and run the whole suite"
 	@echo "make check      format, lint, types, then the tests"
 	@echo "make bench      measure beside the peers, one JSON line a case; make bench-table renders it"
@@ -42,6 +43,13 @@ setup: $(VENV)/.full
 
 demo: $(VENV)/.demo
 	@$(BIN)/lading demo
+
+# What to run before a commit: everything that is quick, few examples of each law.
+QUICK := tests/identity tests/order tests/runtime tests/batch tests/source tests/ledger tests/loader
+
+quick: lint types
+	$(PYTEST) -q tests/test_architecture.py
+	HYPOTHESIS_PROFILE=brief $(PYTEST) -q -n 2 --jax=without -m "not launch and not slow" $(QUICK)
 
 test: setup test-unit test-launch
 

@@ -1,27 +1,30 @@
 """Keep JAX out of the processes that fork.
 
 JAX runs threads, and a process with threads must not fork: torch's workers
-would inherit locks that nobody releases. So files that have to do with JAX are
-run in processes of their own (``--jax=only``), all others in processes that
-never load it (``--jax=without``). Without the option everything is collected.
+would inherit locks that no thread releases. So files that load JAX are run in
+processes of their own (``--jax=only``), all others in processes that never
+load it (``--jax=without``, which fails if one does). Without the option
+everything is collected.
+
+A file loads JAX if it says ``pytestmark = pytest.mark.jax``, or if it is named
+after JAX: ``jax.py``, ``test_x_jax.py``, or below a folder ``jax``.
 """
 
 from __future__ import annotations
 
-import re
+import ast
+import sys
 from pathlib import Path
 
 import pytest
 
 _TESTS = Path(__file__).parent / "tests"
-# These speak of JAX but start it in other processes only.
-_ELSEWHERE = {"test_docs.py", "test_examples.py", "test_demo.py"}
-_ABOUT_JAX = re.compile(r"\bjax\b|_jax\b|\bjax_|\bJaxLoader\b|\borbax\b|\bgrain\b")
+_REPORTED: list[str] = []  # the first test that found JAX loaded
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option that chooses between the two kinds of files."""
-    parser.addoption("--jax", choices=("only", "without"), help="collect only the files about JAX, or only the others")
+    parser.addoption("--jax", choices=("only", "without"), help="collect only the files that load JAX, or only others")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -33,5 +36,31 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
         return True  # --doctest-modules would import it
     if choice is None:
         return None
-    about_jax = collection_path.name not in _ELSEWHERE and bool(_ABOUT_JAX.search(collection_path.read_text()))
-    return True if about_jax == (choice == "without") else None
+    return True if loads_jax(collection_path) == (choice == "without") else None
+
+
+def loads_jax(path: Path) -> bool:
+    """Say whether a file is marked as one that loads JAX, or named after it."""
+    relative = path.relative_to(Path(__file__).parent)
+    return "jax" in relative.parts or relative.stem.split("_")[-1] == "jax" or "jax" in marks(path.read_text())
+
+
+def marks(source: str) -> set[str]:
+    """Return the markers that a module sets on all its tests, without importing it."""
+    values = [
+        node.value
+        for node in ast.parse(source).body
+        if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == "pytestmark" for t in node.targets)
+    ]
+    return {node.attr for value in values for node in ast.walk(value) if isinstance(node, ast.Attribute)} - {"mark"}
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Fail the first test that finds JAX loaded where no file says that it loads it."""
+    if item.config.getoption("--jax") == "without" and "jax" in sys.modules and not _REPORTED:
+        _REPORTED.append(item.nodeid)
+        pytest.fail(
+            "JAX is loaded under --jax=without, by this test or by a file that imports it. Mark the file: "
+            "pytestmark = pytest.mark.jax"
+        )

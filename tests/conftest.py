@@ -14,5 +14,6 @@ settings.register_profile(
     database=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
+settings.register_profile("brief", parent=settings.get_profile("quick"), max_examples=8)
 settings.register_profile("long", parent=settings.get_profile("quick"), max_examples=1000, derandomize=False)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))

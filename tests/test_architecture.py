@@ -15,6 +15,8 @@ import pytest
 
 import lading
 
+pytestmark = pytest.mark.jax
+
 ROOT = Path(lading.__file__).parent
 TESTS = Path(__file__).parent
 # Rooms of one level are strangers to each other.

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import lading
+from conftest import marks
 
 ROOT = Path(__file__).parents[1]
 # Frameworks that a bare installation does not have.
@@ -177,3 +178,17 @@ def test_wheel_in_an_empty_environment(dist, ledger_of_a_run, tmp_path):
     assert run(python, "-c", "import lading, importlib.util as u; print(u.find_spec('torch'))").stdout.strip() == "None"
     assert "pip install 'lading[torch]'" in run(python, "-c", "import lading; lading.Loader").stderr
     assert "pip install 'lading[torch]'" in run(command, "demo").stderr
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("import pytest\npytestmark = pytest.mark.jax", {"jax"}),
+        ("import pytest\npytestmark = [pytest.mark.launch, pytest.mark.jax]", {"launch", "jax"}),
+        ('"""Of jax and JaxLoader."""\nimport pytest\npytestmark = pytest.mark.launch', {"launch"}),
+        ("jax = 1", set()),
+    ],
+)
+def test_files_about_jax_are_chosen_by_their_marker(source, found):
+    """The word in a comment no longer sends a file to the processes of JAX."""
+    assert marks(source) == found

@@ -13,6 +13,8 @@ import torch
 from lading.batch import Batch, LLMBatch, LLMIndexedBatch, dataclass_kwonly
 from lading.errors import SourceError
 
+pytestmark = pytest.mark.jax
+
 KINDS = {"numpy": np.asarray, "torch": lambda x: torch.as_tensor(np.asarray(x)), "jax": jnp.asarray}
 
 

@@ -13,6 +13,8 @@ import torch
 from lading.batch import LLMIndexedBatch, pack, to_jax, to_numpy, to_torch
 from lading.errors import SourceError
 
+pytestmark = pytest.mark.jax
+
 TO = {"numpy": (to_numpy, np.ndarray), "torch": (to_torch, torch.Tensor), "jax": (to_jax, jax.Array)}
 
 

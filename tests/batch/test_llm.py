@@ -12,6 +12,8 @@ from hypothesis import given, strategies as st
 from lading.batch import LLMBatch, LLMIndexedBatch
 from lading.errors import SourceError
 
+pytestmark = pytest.mark.jax
+
 KINDS = {"numpy": np.asarray, "torch": lambda x: torch.as_tensor(np.asarray(x)), "jax": jnp.asarray}
 
 

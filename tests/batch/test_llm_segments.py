@@ -10,6 +10,8 @@ import torch
 
 from lading.batch import LLMBatch, cu_seqlens, max_seqlen, pack, segment_by_eod, to_jax, to_torch
 
+pytestmark = pytest.mark.jax
+
 E = 9
 KINDS = {"numpy": np.asarray, "torch": lambda x: torch.as_tensor(np.asarray(x)), "jax": jnp.asarray}
 

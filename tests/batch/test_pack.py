@@ -13,6 +13,8 @@ from lading.batch import pack, pad_rows
 from lading.errors import PackingError, SourceError
 from lading.order.packing.rules import ALGORITHMS, OVERFLOWS
 
+pytestmark = pytest.mark.jax
+
 E = 9
 
 

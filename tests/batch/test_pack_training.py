@@ -8,6 +8,8 @@ from tests.batch.tiny_transformer import LENGTH, VOCAB, train_jax, train_torch
 
 from lading.batch import pack, to_jax, to_torch
 
+pytestmark = pytest.mark.jax
+
 DOCUMENTS = [
     np.random.default_rng(n).integers(1, VOCAB, length) for n, length in enumerate([5, 30, 11, 20, 63, 8, 17, 40, 2])
 ]

@@ -14,6 +14,8 @@ from jax.sharding import Mesh, PartitionSpec
 
 from lading.batch import LLMBatch, LLMIndexedBatch, to_jax
 
+pytestmark = pytest.mark.jax
+
 TOKENS = np.arange(12, dtype=np.int32).reshape(2, 6)
 
 

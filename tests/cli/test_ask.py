@@ -253,8 +253,11 @@ def test_the_module_is_the_command(run_dir: Path):
     assert done.stdout.startswith("lading 0.")
 
 
-def test_show_counts_what_each_attempt_kept_and_lost(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_show_counts_what_each_attempt_kept_and_lost(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
     """The columns are there and hold the numbers."""
+    monkeypatch.setenv("COLUMNS", "200")
     mark = record(tmp_path, range(30))
     record(tmp_path, range(20, 23), loaded={**mark, "step": 20})
 

@@ -96,8 +96,8 @@ def test_limit_of_the_loop_can_be_told(capsys):
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("audited_loaders", "expected module:function, for example train:make_loader"),
-        ("no_such_module:make", "no module 'no_such_module' from here"),
+        ("audited_loaders", "LOADER 'audited_loaders': expected MODULE:NAME, for example train:make_loader"),
+        ("no_such_module:make", "no_such_module cannot be imported"),
         ("audited_loaders:missing", "audited_loaders has no 'missing'; it has"),
         ("audited_loaders:data", "found a TensorDataset: expected a torch DataLoader"),
     ],

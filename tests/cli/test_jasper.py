@@ -99,7 +99,7 @@ def test_build_takes_any_function(lading, pairs, tmp_path, monkeypatch):
     [
         (["--splits", "0.8,0.2"], "--splits is '0.8,0.2', expected 3 numbers separated by commas"),
         (["--curriculum", "a,b,c"], "--curriculum is 'a,b,c', expected 3 numbers separated by commas"),
-        (["--embed", "nowhere:nothing"], "--embed is 'nowhere:nothing', expected 'tfidf' or module:function"),
+        (["--embed", "nowhere:nothing"], "--embed 'nowhere:nothing': nowhere cannot be imported"),
         ([], "no embeddings for question, source, keyword: pass question_embs="),
     ],
 )

@@ -34,7 +34,7 @@ def test_components_nest():
     [
         ("Fraction", r"run\.yaml: model\.class_path: expected a dotted path such as package\.Class, found 'Fraction'"),
         ("fractions.Frac", r"model\.class_path: expected a class that can be imported, found 'fractions\.Frac'"),
-        ("no_such.Thing", r"expected a class that can be imported, found 'no_such\.Thing': No module named"),
+        ("no_such.Thing", r"expected a class that can be imported, found 'no_such\.Thing': no_such cannot be imported"),
         (
             {"class_path": "fractions.Fraction", "init_args": {"num": 1}},
             r"model\.init_args\.num: expected an argument of fractions\.Fraction \(numerator, denominator.*found 'num'",

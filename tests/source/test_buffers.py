@@ -11,6 +11,8 @@ import torch
 
 from lading.source.buffers import Buffers
 
+pytestmark = pytest.mark.jax
+
 
 def make():
     """A set of two columns."""

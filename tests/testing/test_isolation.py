@@ -11,6 +11,8 @@ from tests.batch.tiny_transformer import LENGTH, VOCAB, logits, weights
 from lading.batch import pack, to_jax, to_torch
 from lading.testing import assert_isolated
 
+pytestmark = pytest.mark.jax
+
 SPACES = {"jax": (jnp, to_jax), "torch": (torch, to_torch)}
 
 

@@ -15,6 +15,8 @@ from lading.errors import SourceError
 from lading.order import Plan
 from lading.train.metrics import dataset_means, per_dataset_mean, per_dataset_token_mean, token_owners
 
+pytestmark = pytest.mark.jax
+
 torch = pytest.importorskip("torch")
 
 PLAN = Plan.make({"code": 50, "prose": 30, "web": 7}, batch_size=16, seed=3)

@@ -6,10 +6,8 @@ lading audit train:make_loader --world-size 4   made once for each of 4 ranks, a
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
@@ -19,6 +17,7 @@ from rich.text import Text
 
 from lading.cli.output import Json, answer
 from lading.errors import ConfigError
+from lading.runtime.imports import imported
 
 
 def audit(
@@ -32,7 +31,7 @@ def audit(
     as_json: Json = False,
 ) -> None:
     """Watch a short run of a loader and say what is wrong with it. Exit code 1: something is."""
-    make = _found(loader)
+    make = imported(loader, "LOADER", example="train:make_loader", from_here=True)
     if world_size < 1:
         raise ConfigError(f"--world-size is {world_size}: expected at least 1.")
     from lading.observe.auditing.command import audit as watch  # torch is optional and slow to import
@@ -49,24 +48,6 @@ def _text(findings: list[Any], epochs: int) -> str:
     if not findings:
         return f"nothing wrong in {epochs} epochs"
     return "\n\n".join(map(str, findings))
-
-
-def _found(name: str) -> Any:
-    module_name, colon, attribute = name.partition(":")
-    if not colon or not module_name or not attribute:
-        raise ConfigError(f"found {name!r}: expected module:function, for example train:make_loader.")
-    # What the user runs from here can be imported from here, as with python -m.
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        raise ConfigError(f"no module {error.name!r} from here. Run lading in the folder that holds it.") from error
-    found = getattr(module, attribute, None)
-    if found is None:
-        names = [n for n in vars(module) if not n.startswith("_") and callable(vars(module)[n])]
-        raise ConfigError(f"{module_name} has no {attribute!r}; it has {', '.join(names) or 'no functions'}.")
-    return found
 
 
 def _made(make: Any, rank: int, world_size: int) -> Any:

@@ -18,6 +18,7 @@ from rich.table import Table
 
 from lading.cli.output import Json, answer
 from lading.errors import ConfigError, missing_extra
+from lading.runtime.imports import imported
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
 
@@ -156,12 +157,7 @@ def _embedding(name: str | None, texts: Mapping[str, list[str] | None], dimensio
         from lading.source.jasper.build.sklearn import TfidfEmbedding
 
         return TfidfEmbedding([text for some in texts.values() for text in some or ()], dimensions, seed)
-    module, _, function = name.partition(":")
-    sys.path.insert(0, str(Path.cwd()))  # as python -m would find it
-    try:
-        return getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(f"--embed is {name!r}, expected 'tfidf' or module:function: {error}.") from error
+    return imported(name, "--embed", example="tfidf, or embeddings:embed", from_here=True)
 
 
 def _table(values: dict[str, Any]) -> Table:

@@ -9,9 +9,7 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
-import math
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any
@@ -22,6 +20,8 @@ from rich.segment import Segment
 
 from lading.errors import ConfigError
 from lading.report.render.text import table
+from lading.runtime.imports import imported
+from lading.runtime.json import plain
 from lading.runtime.shown import shown
 
 Run = Annotated[str, typer.Argument(help="Folder of the run.", metavar="RUN", show_default=False)]
@@ -48,19 +48,6 @@ class _Gate:
         for segment in console.render(self._inner, options):
             text = segment.text if segment.control else "\n".join(map(shown, segment.text.split("\n")))
             yield Segment(text, segment.style, segment.control)
-
-
-def plain(value: Any) -> Any:
-    """Return a value that every JSON reader accepts: no NaN, no types of Python's own."""
-    if isinstance(value, dict):
-        return {str(k): plain(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(v) for v in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 
 @contextlib.contextmanager
@@ -103,14 +90,5 @@ def decoded_table(rows: list[dict[str, Any]]) -> RenderableType:
 
 
 def _sources(target: str) -> Any:
-    module, colon, name = target.partition(":")
-    if not colon or not module or not name:
-        raise ConfigError(f"--decode {target!r}: expected MODULE:NAME, for instance train:sources.")
-    sys.path.insert(0, ".")
-    try:
-        found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(f"--decode {target!r} cannot be opened: {error}. Expected MODULE:NAME.") from error
-    finally:
-        sys.path.remove(".")
+    found = imported(target, "--decode", from_here=True)
     return found() if callable(found) and not hasattr(found, "__getitem__") else found

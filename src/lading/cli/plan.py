@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields
-from typing import Annotated, Any, TypeGuard
+from typing import Annotated, Any
 
 import typer
 from rich.console import Group, RenderableType
@@ -32,6 +32,7 @@ from lading.order.mixture.request import Mixture
 from lading.order.simulation import Forecast, forecast
 from lading.report.render import text as render
 from lading.runtime.fields import Fields, Origin
+from lading.runtime.numbers import is_whole
 from lading.runtime.shown import found as brief, listed
 from lading.runtime.yaml_text import parse_yaml
 
@@ -132,16 +133,12 @@ def steps_until(plan: Plan, until: str | None) -> int:
 
 def _plan(path: str, found: dict[str, Any]) -> Plan:
     datasets, batch, ramp = _datasets(path, found["datasets"]), found.get("batch_size"), found.get("batch_schedule")
-    if ramp is None and (not _is_whole(batch) or batch < 1):
+    if ramp is None and (not is_whole(batch) or batch < 1):
         raise ConfigError(f"{path}: batch_size: expected an integer of at least 1, found {brief(batch)}.")
     request = Mixture(**{key: found[key] for key in _MIXTURE if key in found})
     simple = {key: found[key] for key in _PLAN if key in found}
     mixture = request if request.is_mixture else None
     return Plan.make(datasets, batch, batch_schedule=ramp, mixture=mixture, **simple)
-
-
-def _is_whole(value: Any) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63
 
 
 def _is_number(value: Any) -> bool:
@@ -155,7 +152,7 @@ def _datasets(path: str, found: Any) -> tuple[PlannedDataset, ...]:
     for name, value in found.items():
         about = value if isinstance(value, dict) else {"length": value}
         length, tokens = about.get("length"), about.get("mean_tokens")
-        if not _is_whole(length) or not set(about) <= {"length", "mean_tokens"} or not _is_number(tokens):
+        if not is_whole(length) or not set(about) <= {"length", "mean_tokens"} or not _is_number(tokens):
             raise ConfigError(
                 f"{path}: datasets.{listed([name])}: expected a number of samples, or length and mean_tokens, found "
                 f"{brief(value)}."

@@ -20,13 +20,13 @@ Apart from ``config``, which knows sections: this knows classes.
 from __future__ import annotations
 
 import difflib
-import importlib
 import inspect
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from lading.errors import ConfigError, LadingError
+from lading.runtime.imports import member
 from lading.runtime.shown import found as brief, listed
 
 # Names of s4's registry that we have a class for.
@@ -94,12 +94,7 @@ class Component:
         module, _, name = self.class_path.rpartition(".")
         if not module:
             raise ConfigError(f"{where}: expected a dotted path such as package.Class, found {brief(self.class_path)}.")
-        try:
-            return getattr(importlib.import_module(module), name)
-        except (ImportError, AttributeError, TypeError, ValueError) as error:  # the last two: names that are none
-            raise ConfigError(
-                f"{where}: expected a class that can be imported, found {brief(self.class_path)}: {error}."
-            ) from error
+        return member(module, name, f"{where}: expected a class that can be imported, found {brief(self.class_path)}")
 
     def takes(self, name: str) -> bool:
         """Say whether the class has an argument of this name."""

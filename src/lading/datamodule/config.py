@@ -25,6 +25,7 @@ from typing import Any
 from lading.datamodule.component import Component, misspelt
 from lading.datamodule.sizes import ChunkSizes, chunk_sizes
 from lading.errors import ConfigError
+from lading.runtime.numbers import is_whole
 from lading.runtime.shown import found as brief, listed
 from lading.runtime.yaml_text import parse_yaml, read_yaml
 
@@ -54,7 +55,7 @@ Check = tuple[str, Callable[[Any], bool]]
 
 
 def _whole(least: int) -> Check:
-    return f"a whole number from {least} up", lambda v: isinstance(v, int) and not isinstance(v, bool) and v >= least
+    return f"a whole number from {least} up", lambda v: is_whole(v, least)
 
 
 def _limit(value: Any) -> bool:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lading.errors import ConfigError
+from lading.runtime.numbers import is_whole
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ def chunk_sizes(
 
 def checked_size(name: str, value: Any) -> None:
     """Refuse a chunk size that is no whole number from 1 up (None is fine)."""
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+    if value is not None and not is_whole(value, 1):
         raise ConfigError(
             f"{name}={value!r}: expected a whole number of batches from 1 up, or nothing. Leave it out to take the "
             "whole partition as one chunk."

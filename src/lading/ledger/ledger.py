@@ -39,6 +39,7 @@ from lading.ledger.schema import APPLIED, SKIPPED
 from lading.ledger.writer import Writer
 from lading.order.event import Event, event_from_dict, event_to_dict
 from lading.order.plan import Plan
+from lading.runtime.numbers import is_whole
 
 
 class Ledger:
@@ -390,7 +391,7 @@ def _check_choices(record: str | None, on_error: str) -> None:
 
 
 def _sync_every(flush_every: int | str) -> tuple[int | None, float | None]:
-    if isinstance(flush_every, int) and not isinstance(flush_every, bool) and flush_every > 0:
+    if is_whole(flush_every, 1):
         return flush_every, None
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*s", flush_every) if isinstance(flush_every, str) else None
     if match is None:

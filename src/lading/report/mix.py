@@ -18,6 +18,7 @@ from lading.report.evidence import Evidence
 from lading.report.planned import counts_of_steps, planned_counts, seen_flags
 from lading.report.table import Table
 from lading.report.views import Views
+from lading.runtime.numbers import is_whole
 
 I64 = NDArray[np.int64]
 
@@ -101,7 +102,7 @@ def passes(evidence: Evidence, views: Views) -> Table:
 
 
 def _labels(applied: dict[str, I64], by: str | int) -> I64:
-    if isinstance(by, int) and not isinstance(by, bool) and by > 0:
+    if is_whole(by, 1):
         return applied["step"] // by
     if by == "run":
         return np.zeros(len(applied["step"]), dtype=np.int64)

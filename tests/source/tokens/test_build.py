@@ -142,7 +142,7 @@ def test_tokenizers_by_name(tmp_path, monkeypatch):
     assert all(load_tokenizer(f"mine:{name}").encode("") == [1] for name in ("Words", "ready", "make"))
     for name, message in {
         "bpe": "tokenizer 'bpe' is unknown",
-        "mine:missing": "cannot be imported",
+        "mine:missing": "mine has no 'missing'; it has Words, ready, make, number",
         "nowhere:x": "cannot be imported",
         "mine:number": "is a int without encode",
     }.items():

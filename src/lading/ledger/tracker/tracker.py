@@ -13,7 +13,6 @@ for a whole epoch. What must survive the process belongs in a ``Ledger``.
 from __future__ import annotations
 
 import json
-import math
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,6 +23,7 @@ from numpy.typing import NDArray
 
 from lading.ledger.tracker.log import SampleLog
 from lading.ledger.tracker.names import names_in
+from lading.runtime.json import plain
 
 
 class BatchTracker:
@@ -109,7 +109,7 @@ class BatchTracker:
                 finite is written as null, as JSON has no word for it.
         """
         counts = {str(dataset): count for dataset, count in self.n_samples_per_dataset.items()}
-        line = json.dumps(_plain({**fields, "n_samples_per_dataset": counts}), allow_nan=False)
+        line = json.dumps(plain({**fields, "n_samples_per_dataset": counts}), allow_nan=False)
         with Path(path).open("a", encoding="utf-8") as file:
             file.write(line + "\n")
 
@@ -140,16 +140,3 @@ class BatchTracker:
 
 def _kind(batch: Any) -> str:
     return f"it is a {type(batch).__name__}, not a dict"
-
-
-def _plain(value: Any) -> Any:
-    """Return a value as JSON knows it."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if hasattr(value, "tolist"):
-        return _plain(value.tolist())
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value

@@ -33,6 +33,7 @@ from lading.identity import Bill, World, fingerprint
 from lading.loader.torch.loader import Loader
 from lading.order import Plan
 from lading.order.chunked_sampler import ChunkedSampler
+from lading.runtime.numbers import is_whole
 
 DEFAULT_SEED = 42
 
@@ -134,7 +135,7 @@ class ChunkedDataLoader:
             order = {"shuffle": None if shuffle is None else bool(shuffle), "sampler": sampler, "generator": generator}
             self.standard_dataloader = DataLoader(dataset, batch_size=batch_size, **order, **dataloader_kwargs)
             return
-        if isinstance(chunk_size, bool) or not isinstance(chunk_size, int) or chunk_size < 1:
+        if not is_whole(chunk_size, 1):
             raise PlanError(f"chunk_size={chunk_size!r}: expected a whole number of batches from 1 up, or None.")
         meant = ChunkOrder.of(dataset, seed=seed, shuffle=shuffle, sampler=sampler, generator=generator)
         arguments = {**meant.arguments, **_lading_only(dataloader_kwargs)}

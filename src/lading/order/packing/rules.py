@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lading.errors import PackingError
+from lading.runtime.numbers import is_whole
 
 ALGORITHMS = ("first_fit", "best_fit", "concat_then_split")
 OVERFLOWS = ("error", "split", "truncate")
@@ -60,5 +61,5 @@ def _choice(name: str, value: str, choices: tuple[str, ...]) -> None:
 
 
 def _whole(name: str, value: int, least: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least or value >= 1 << 31:
+    if not is_whole(value, least) or value >= 1 << 31:
         raise PackingError(f"{name}={value!r}: expected a whole number from {least} to 2**31 - 1.")

@@ -19,6 +19,7 @@ from lading.report.run import Run
 from lading.report.summary import Summary, summarise
 from lading.report.verify.verdict import Progress, silent
 from lading.runtime.files import clean_up, write_aside
+from lading.runtime.json import plain
 from lading.runtime.shown import shown_html
 
 _MOST_STEPS = 20_000
@@ -76,7 +77,7 @@ def _document(summary: Summary, sections: list[str], data: dict[str, Any]) -> st
     home = importlib.resources.files("lading.report.render")
     style, script = (home.joinpath(name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
     # Inside a script element only "<" can end it: as \u003c it is the same JSON.
-    payload = json.dumps(_finite(data), separators=(",", ":")).replace("<", "\\u003c")
+    payload = json.dumps(plain(data), separators=(",", ":")).replace("<", "\\u003c")
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n<link rel="icon" href="data:,">\n'
@@ -85,15 +86,6 @@ def _document(summary: Summary, sections: list[str], data: dict[str, Any]) -> st
         f'<script type="application/json" id="page-data">{payload}</script>\n'
         f"<script>{library()}</script>\n<script>{script}</script></body></html>\n"
     )
-
-
-def _finite(value: Any) -> Any:
-    """Return a value without NaN and infinities, which JSON does not know."""
-    if isinstance(value, dict):
-        return {k: _finite(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(v) for v in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _section(title: str, note: str, content: str) -> str:

@@ -19,6 +19,7 @@ from torch.nn.utils.rnn import pad_sequence
 from lading.errors import SourceError
 from lading.order.chunked_sampler import ChunkedSampler
 from lading.order.permutation import Permutation
+from lading.runtime.numbers import is_whole
 from lading.source.audio.quantize import QUANTIZATIONS, q_zero
 from lading.source.audio.soundfile import Clip, ClipReader, audio_files, probe
 
@@ -181,7 +182,7 @@ class QuantizedAudioDataset(torch.utils.data.Dataset[Any]):
                 raise SourceError(f"{name}={getattr(self, name)!r}: expected one of {', '.join(map(repr, allowed))}.")
         for name, least in {"sample_len": 1, "target_sr": 1, "context_len": 0, "pad_len": 0}.items():
             value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
+            if value is not None and not is_whole(value, least):
                 raise SourceError(f"{name}={value!r}: expected a whole number from {least} up, or None.")
         if not 0 <= self.ratio_min <= self.ratio_max <= 1:
             raise SourceError(
@@ -260,7 +261,7 @@ class WindowsInOrder(torch.utils.data.Sampler[list[int]]):
     def __init__(
         self, dataset: QuantizedAudioDataset, batch_size: int, *, shuffle: bool = False, seed: int = 42
     ) -> None:
-        if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+        if not is_whole(batch_size, 1):
             raise SourceError(f"batch_size={batch_size!r}: expected a number of files from 1 up.")
         self.dataset, self.batch_size, self.shuffle, self.seed = dataset, batch_size, shuffle, seed
         self.epoch = 0

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from lading.errors import SourceError
+from lading.runtime.numbers import is_whole
 
 CONFIG_FILE = "config.json"
 HDF5_FILE = "dataset.h5"
@@ -109,6 +110,6 @@ def config_size(config: dict[str, Any], key: str, path: Path) -> int:
             f"Config file {path} has no key {key!r}; it has {', '.join(map(repr, config)) or 'no keys'}. Add it."
         )
     value = config[key]
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+    if not is_whole(value, 1):
         raise SourceError(f"Config file {path} has {key!r} = {value!r}, expected a whole number above 0.")
     return value

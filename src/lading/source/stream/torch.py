@@ -21,6 +21,7 @@ from torch.utils.data import IterableDataset, default_collate, get_worker_info
 from lading.errors import SourceError
 from lading.identity import World
 from lading.identity.sample import DATASET_IDX, ID, IDX, IS_PADDING
+from lading.runtime.numbers import is_whole
 from lading.source.stream.sharding import Hand, Seat, deal_shard, deal_whole
 from lading.source.tagged import name_keys, named
 
@@ -194,7 +195,7 @@ def _check(source: Any, batch_size: int | None, items: str) -> None:
         raise SourceError(
             f"the source is {_kind(source)}: expected a re-iterable or a function that returns an iterator."
         )
-    if batch_size is not None and (isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1):
+    if batch_size is not None and not is_whole(batch_size, 1):
         raise SourceError(f"batch_size is {batch_size!r}: expected a whole number of at least 1, or None for samples.")
     if items not in ITEMS:
         raise SourceError(f"items is {items!r}: expected 'samples', or 'pairs' for a source that yields (id, sample).")

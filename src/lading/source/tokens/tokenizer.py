@@ -6,13 +6,13 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from lading.errors import ConfigError
+from lading.runtime.imports import imported
 
 
 @runtime_checkable
@@ -50,15 +50,11 @@ def load_tokenizer(name: str) -> Tokenizer:
     """Return the tokenizer of a name: ``byte``, or ``package.module:object``."""
     if name == "byte":
         return ByteTokenizer()
-    module, _, attribute = name.partition(":")
-    if not attribute:
+    if ":" not in name:
         raise ConfigError(
             f"tokenizer {name!r} is unknown: expected 'byte', or 'package.module:object' for one of your own."
         )
-    try:
-        found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(f"tokenizer {name!r} cannot be imported ({error}). Check the name and PYTHONPATH.") from error
+    found = imported(name, "tokenizer", example="package.module:object")
     made = found() if isinstance(found, type) or not hasattr(found, "encode") else found
     if not isinstance(made, Tokenizer):
         raise ConfigError(

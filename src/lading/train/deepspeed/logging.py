@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -27,6 +26,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from lading.identity import World
 from lading.ledger.tracker.tracker import BatchTracker
 from lading.runtime.files import write_aside
+from lading.runtime.json import plain
 from lading.train.deepspeed.callback import Update
 from lading.train.deepspeed.update import ALL
 
@@ -53,7 +53,7 @@ class Records:
         """Append everything that waits."""
         if not self._waiting:
             return
-        lines = "".join(json.dumps(_plain(record), allow_nan=False) + "\n" for record in self._waiting)
+        lines = "".join(json.dumps(plain(record), allow_nan=False) + "\n" for record in self._waiting)
         with self.path.open("a", encoding="utf-8") as file:
             file.write(lines)
         self._waiting.clear()
@@ -83,17 +83,6 @@ def _update_of(line: str) -> int:
         return int(json.loads(line)[STEP])
     except (ValueError, KeyError, TypeError):
         return -1
-
-
-def _plain(value: Any) -> Any:
-    """Return a value as JSON knows it; what is not finite becomes null."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(inner) for key, inner in value.items()}
-    if hasattr(value, "item"):
-        value = value.item()
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
 
 
 LOG = "log.jsonl"
