@@ -668,6 +668,36 @@ def test_nothing_is_left_behind(persistent, end):
     assert counts() == before
 
 
+def memory_mb(process):
+    """Return the memory of a process that is its own or shared, in MB."""
+    lines = dict(line.split(":", 1) for line in Path(f"/proc/{process}/status").read_text().splitlines())
+    return sum(int(lines[name].split()[0]) for name in ("RssAnon", "RssShmem")) / 1024
+
+
+def sized_and_owner(n):
+    """Return an array of a size, and the worker's process."""
+    return sized(n), os.getpid()
+
+
+@pytest.mark.parametrize("batches", [2_000, pytest.param(200_000, marks=pytest.mark.slow)])
+def test_a_long_run_keeps_its_memory(batches):
+    """Batches of changing sizes, some kept for a while: parent and workers stay where they were after a tenth."""
+    sizes = (200_000 + 997 * (k % 300) for k in range(batches))
+    run = Workers(sized_and_owner, num_workers=2, seed=0).run(sizes)
+    kept, workers = [], set()
+
+    for k, (size, (batch, worker)) in enumerate(run):
+        assert len(batch) == size and batch[-1] == size % 251
+        workers.add(worker)
+        kept = [*kept[-20:], batch] if k % 100 < 30 else []
+        if k == batches // 10:
+            before = [memory_mb(p) for p in (os.getpid(), *workers)]
+        if k == batches - 50:
+            after = [memory_mb(p) for p in (os.getpid(), *workers)]
+
+    assert all(b - a < 20 for a, b in zip(before, after, strict=True)), (before, after)
+
+
 def test_results_outlive_their_workers():
     """What was read stays valid after processes and iteration are gone; its memory goes with it."""
     results(Workers(arrays, num_workers=1, seed=0), range(2))
