@@ -46,7 +46,6 @@ ALLOWED = {
     "testing": {"torch", "jax"},
     "train/lightning": {"torch"},
     "train/deepspeed": {"torch"},
-    "train/accelerate": {"torch"},
     "train/transformers": {"torch", "trl"},
     "kernels": {"numba"},
     "hdf5": {"h5py"},

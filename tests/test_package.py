@@ -134,7 +134,6 @@ def test_without_frameworks_plans_and_ledgers_work(code, said, ledger_of_a_run, 
         ("import lading; lading.DsTrainer", "pip install 'lading[deepspeed]'"),
         ("import lading.loader.jax.loader", "pip install 'lading[jax]'"),
         ("import lading.train.lightning", "pip install 'lading[lightning]'"),
-        ("import lading.train.accelerate", "pip install 'lading[accelerate]'"),
     ],
 )
 def test_a_missing_framework_is_one_line_with_the_command(code, hint, tmp_path):

@@ -19,10 +19,8 @@ def gathered_by_accelerate(data: Columns) -> list[float]:
     """Return what Accelerate's metrics see of a prepared loader."""
     from accelerate import Accelerator  # slow to import; one world size is enough
 
-    from lading.train.accelerate import accelerated
-
     accelerator = Accelerator(cpu=True)
-    prepared = accelerator.prepare(accelerated(Loader(data, 3, shuffle=False)))
+    prepared = accelerator.prepare(Loader(data, 3, shuffle=False))
     return torch.cat([accelerator.gather_for_metrics(batch["x"]) for batch in prepared]).tolist()
 
 

@@ -96,7 +96,7 @@ def test_it_is_a_dataloader_with_the_attributes_of_the_original(directory):
 
     assert isinstance(loader, DataLoader)
     assert isinstance(loader, Loader)
-    assert loader.dataset is loader.dataset_obj
+    assert loader.dataset.source is loader.dataset_obj
     assert (loader.batch_size, loader.num_workers, loader.pin_memory) == (8, 2, True)
     assert (len(loader.dataset), len(loader)) == (70, 8)
     assert create_loader(directory, "train", 8, pin_memory=False).pin_memory is False

@@ -243,10 +243,10 @@ def test_is_a_dataloader_with_its_arguments_as_attributes():
     data = Squares(10)
     loader = Loader(data, 4, num_workers=2, pin_memory=True, drop_last=True, prefetch_factor=3)
 
-    assert isinstance(loader, DataLoader) and loader.dataset is data and len(loader) == 2
+    assert isinstance(loader, DataLoader) and loader.dataset.source is data and len(loader) == 2
     assert (loader.batch_size, loader.num_workers, loader.pin_memory) == (4, 2, True)
     assert (loader.drop_last, loader.prefetch_factor, loader.seed, loader.shuffle) == (True, 3, 0, True)
-    assert isinstance(Loader({"a": data, "b": data}, 4).dataset, ConcatDataset)
+    assert len(Loader({"a": data, "b": data}, 4).dataset) == 20
     assert isinstance(loader.sampler, torch.utils.data.DistributedSampler)
     whole = Loader(data, 4)
     flat, length = list(whole.sampler), len(whole.sampler)

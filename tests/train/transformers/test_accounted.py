@@ -30,9 +30,7 @@ def holds(run: Path):
 
 def names(opened, step):
     """Return what a step held, as (dataset, index)."""
-    return sorted(
-        (row["dataset"], row["idx"] if "idx" in row else row["index"]) for row in opened.step(step).samples.dicts()
-    )
+    return sorted((row["name"], row["index"]) for row in opened.step(step).samples.dicts())
 
 
 def test_one_line_keeps_the_books_of_an_epoch(tmp_path):

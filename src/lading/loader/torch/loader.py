@@ -14,18 +14,19 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.utils.data import ConcatDataset, DataLoader
+from torch.utils.data import DataLoader
 from torch.utils.data._utils.pin_memory import pin_memory as pinned
 
 from lading.errors import LoaderError
 from lading.identity import Bill, World
 from lading.loader.bad_samples import BadSamplePolicy
-from lading.loader.base import EngineLoader
 from lading.loader.engine import Engine
 from lading.loader.request import LoaderRequest, WorkerRequest, asked_mixture, first_size, named_sources
 from lading.loader.state import Resume
 from lading.loader.torch import samplers
 from lading.loader.torch.collate import TorchArrays
+from lading.loader.torch.prepared import PreparedLoader
+from lading.loader.torch.rebuilt import PlannedCollate, SourceView
 from lading.loader.torch.samplers import PlanSampler
 from lading.order import Plan
 from lading.order.mixture.request import Mixture
@@ -68,7 +69,7 @@ class TorchFace:
         return batch, bill, batch
 
 
-class Loader(EngineLoader, DataLoader[Any]):  # type: ignore[misc]
+class Loader(PreparedLoader, DataLoader[Any]):  # type: ignore[misc]
     """Load batches that can be accounted for.
 
     Args:
@@ -148,6 +149,8 @@ class Loader(EngineLoader, DataLoader[Any]):  # type: ignore[misc]
             asked = (batch_size, shuffle, drop_last)
             batch_size, shuffle, drop_last = samplers.meaning(sampler, batch_sampler, asked)
         _refuse(generator=generator, in_order=in_order, pin_memory_device=pin_memory_device)
+        sources = sources.source if isinstance(sources, SourceView) else sources
+        collate_fn = collate_fn.given if isinstance(collate_fn, PlannedCollate) else collate_fn
         self.sources, self.global_batch_size, self.seed = sources, global_batch_size, seed
         self.shuffle, self.window_samples, self.chunk_batches = shuffle, window_samples, chunk_batches
         self.weights, self.mixture, self.batch_schedule = weights, mixture, batch_schedule
@@ -176,9 +179,8 @@ class Loader(EngineLoader, DataLoader[Any]):  # type: ignore[misc]
         )
         face = TorchFace(pin_memory=pin_memory, world=world, pad=pad)
         self.engine = Engine(request, face, tracker)
-        readers = self.engine.readers
-        view = readers[0].source if len(readers) == 1 else ConcatDataset([r.source for r in readers])
-        self.engine.dataset = view
+        view = self.view()
+        self.engine.dataset = view if len(self.engine.readers) > 1 else view.source
         super().__init__(
             view,
             batch_size=batch_size or global_batch_size or first_size(batch_schedule),
@@ -193,6 +195,7 @@ class Loader(EngineLoader, DataLoader[Any]):  # type: ignore[misc]
             prefetch_factor=prefetch_factor,
             persistent_workers=persistent_workers,
         )
+        self.dress(batch_size or global_batch_size or first_size(batch_schedule), collate_fn)
         if batch_sampler is not None:
             self.engine.on_yield = samplers.index_log(batch_sampler)
             object.__setattr__(self, "batch_sampler", batch_sampler)  # torch allows no change after __init__

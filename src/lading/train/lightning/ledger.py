@@ -59,9 +59,14 @@ class LedgerCallback(Callback):
             self._bills, self._updates = [], trainer.global_step
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        """Write down what was recorded before the run dies."""
-        if self.ledger is not None:
+        """Write down what was recorded before the run dies; a ledger opened here is closed as interrupted."""
+        if self.ledger is None:
+            return
+        if self._run_dir is None:
             self.ledger.flush()
+        else:
+            self.ledger.close(interrupted=True)
+            self.ledger = None
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Close the ledger if it was opened here."""

@@ -59,7 +59,6 @@ class LadingTrainerMixin:
                 "train_dataset is a stream, whose order nobody can plan. Record it with lading.track around the "
                 "trainer's DataLoader, or give the trainer a dataset with a length."
             )
-        ledger = run if isinstance(run, Ledger) else Ledger(run)
         args = trainer.args
         loader = Loader(
             data,
@@ -67,11 +66,10 @@ class LadingTrainerMixin:
             seed=args.data_seed if args.data_seed is not None else args.seed,
             drop_last=args.dataloader_drop_last,
             world=World(args.process_index, args.world_size),
-            tracker=ledger,
             names=False,
             **(options or {}),
         )
-        self._books = Books(loader, ledger, args.gradient_accumulation_steps)
+        self._books = Books(loader, run, args.gradient_accumulation_steps)
         trainer.train_dataset = self._books.data
         trainer.remove_callback(LadingCallback)
         trainer.add_callback(LadingCallback(self))
@@ -82,6 +80,18 @@ class LadingTrainerMixin:
         if self._books is None:
             raise ConfigError("this trainer keeps no books yet. Call account(trainer, run) before train().")
         return self._books
+
+    def train(self, *args: Any, **options: Any) -> Any:
+        """Train as ever; afterwards the books are closed, as interrupted if training was."""
+        parent: Any = super()
+        try:
+            found = parent.train(*args, **options)
+        except BaseException:
+            if self._books is not None:
+                self._books.close(interrupted=True)
+            raise
+        self.books.close()
+        return found
 
     def _prepare_dataset(self, *args: Any, **options: Any) -> Any:
         """TRL only: pack as it does, and keep whose tokens a row holds."""
@@ -164,11 +174,6 @@ class LadingCallback(TrainerCallback, ExportableState):
         trainer: Any = self.trainer
         skipped = bool(trainer.accelerator.optimizer_step_was_skipped)
         trainer.books.commit(state.global_step - 1, was_skipped=skipped)
-
-    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Write everything down."""
-        assert self.trainer is not None
-        self.trainer.books.ledger.flush()
 
 
 def _check(args: Any) -> None:

@@ -11,6 +11,7 @@ step k // R. Rows that Accelerate repeats to fill the last step are padding.
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -30,18 +31,34 @@ class Books:
     """Plan, ledger and position of a trainer's run.
 
     Args:
-        loader: The loader whose plan is followed; its tracker is the ledger.
-        ledger: The ledger.
+        loader: The loader whose plan is followed.
+        run: The ledger, or the folder in which each training opens one.
         accumulation: Batches of an update.
     """
 
-    def __init__(self, loader: Loader, ledger: Ledger, accumulation: int) -> None:
-        self.loader, self.ledger, self.accumulation = loader, ledger, accumulation
+    def __init__(self, loader: Loader, run: Ledger | str | os.PathLike[str], accumulation: int) -> None:
+        self.loader, self.accumulation = loader, accumulation
+        self._run, self._ledger = run, run if isinstance(run, Ledger) else None
         self.data = Numbered(tuple(loader.engine.request.sources.values()))
         self._steps = range(0)
         self._fetched: deque[Bill] = deque()
         self._losses: list[Any] = []
         self.grad_norm: Any = None
+
+    @property
+    def ledger(self) -> Ledger:
+        """The ledger of the training under way."""
+        if self._ledger is None:
+            self._ledger = Ledger(self._run)  # type: ignore[arg-type]
+        return self._ledger
+
+    def close(self, *, interrupted: bool = False) -> None:
+        """End the training: close a ledger that was opened here, and let the next training open another."""
+        if self._ledger is not None and self._ledger is not self._run:
+            self._ledger.close(interrupted=interrupted)
+            self._ledger = None
+        elif self._ledger is not None:
+            self._ledger.flush()
 
     @property
     def updates_of_epoch(self) -> int:
@@ -75,6 +92,7 @@ class Books:
                 )
         self._fetched.clear()
         self._losses.clear()
+        self.loader.tracker = self.ledger
         self._steps = self.loader.engine.begin()
 
     def order(self, update: int) -> Iterator[int]:

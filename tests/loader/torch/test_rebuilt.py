@@ -1,0 +1,207 @@
+"""Whatever a framework does to a loader: the batches are the plan's and recorded, or an error says what happened."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.launching import torchrun
+from torch.utils.data import BatchSampler, DataLoader
+
+from lading import BatchTracker, Columns, Ledger, Loader, open_run
+from lading.errors import LoaderError
+
+SCRIPT = Path(__file__).parent / "scripts" / "rebuild.py"
+
+
+def make(tracker=None, **options):
+    """Return a loader over two sources, 100 samples in batches of 7."""
+    sources = {"a": Columns(x=np.arange(60)), "b": Columns(x=np.arange(100, 140))}
+    return Loader(sources, batch_size=7, seed=3, tracker=tracker, **options)
+
+
+def rebuilt(loader, **options):
+    """Build a plain DataLoader from the parts of a loader."""
+    return DataLoader(loader.dataset, batch_sampler=loader.batch_sampler, collate_fn=loader.collate_fn, **options)
+
+
+def values(batches):
+    """Return what batches hold, as lists."""
+    return [{key: value.tolist() for key, value in batch.items()} for batch in batches]
+
+
+def test_a_plain_dataloader_of_our_parts_yields_the_plan_and_keeps_the_books(tmp_path):
+    """Same samples, same order, names beside them; ledger and state as if the loader itself had been used."""
+    ledger = Ledger(tmp_path / "run")
+    loader = make(ledger)
+
+    found = []
+    for batch in rebuilt(loader):
+        found.append(batch)
+        ledger.commit(loader.last_bill)
+    state = loader.state_dict()
+    ledger.close()
+
+    assert values(found) == values(make())
+    assert open_run(tmp_path / "run").verify().holds
+    assert state["step"] == 15
+
+
+def test_with_workers_deliveries_are_reported(tmp_path):
+    """Until one is, where the run is cannot be said."""
+    ledger = Ledger(tmp_path / "run")
+    loader = make(ledger)
+
+    found = []
+    for batch in rebuilt(loader, num_workers=2):
+        if not found:
+            with pytest.raises(LoaderError, match=r"loader\.delivered"):
+                loader.state_dict()
+        found.append(batch)
+        ledger.commit(loader.delivered())
+    ledger.close()
+
+    assert values(found) == values(make())
+    assert open_run(tmp_path / "run").verify().holds
+
+
+def test_sharded_a_second_time_is_refused():
+    """Every second batch of a rank: noticed at the second one."""
+    loader = make()
+    every_second = list(range(0, 15, 2))
+
+    class Shard(BatchSampler):
+        def __init__(self):
+            pass
+
+        def __iter__(self):
+            return (batch for k, batch in enumerate(loader.batch_sampler) if k in every_second)
+
+        def __len__(self):
+            return len(every_second)
+
+    again = DataLoader(loader.dataset, batch_sampler=Shard(), collate_fn=loader.collate_fn)
+
+    with pytest.raises(LoaderError, match="a second time"):
+        list(again)
+
+
+def test_a_cut_or_completed_batch_is_refused():
+    """A plain list of numbers is no batch of the plan."""
+    loader = make()
+    cut = DataLoader(loader.dataset, batch_sampler=[list(b)[:3] for b in loader.batch_sampler])
+
+    with pytest.raises(LoaderError, match=r"cut, completed .* loader\.dataset\.source"):
+        next(iter(cut))
+
+
+def test_skipping_a_head_moves_the_loader():
+    """``skip_first_batches`` drops pulls: what follows is the rest, and the state says so."""
+    accelerate = pytest.importorskip("accelerate")
+    accelerate.Accelerator(cpu=True)
+    tracker = BatchTracker()
+    loader = make(tracker)
+
+    found = list(accelerate.skip_first_batches(loader, 10))
+
+    assert values(found) == values(make())[10:]
+    assert sum(tracker.n_samples_per_dataset.values()) == 30
+    assert loader.step == 15
+
+
+def test_the_view_is_the_users_dataset():
+    """Length, items and attributes; ``source`` is the object itself."""
+    source = Columns(x=np.arange(10))
+    loader = Loader(source, batch_size=3)
+
+    assert loader.dataset.source is source
+    assert len(loader.dataset) == 10
+    assert loader.dataset[-1] == source[9]
+    assert loader.dataset.fingerprint() == source.fingerprint()
+
+
+def test_accelerate_leaves_the_loader_as_it_is(tmp_path):
+    """``prepare`` returns it; the end of an epoch is known, so that odd batches are synced."""
+    accelerate = pytest.importorskip("accelerate")
+    accelerator = accelerate.Accelerator(cpu=True, gradient_accumulation_steps=2)
+    ledger = Ledger(tmp_path / "run")
+    loader = make(ledger)
+
+    prepared = accelerator.prepare(loader)
+    ends = []
+    for _, bill in prepared.with_bills():
+        ends.append(accelerator.gradient_state.end_of_dataloader)
+        ledger.commit(bill)
+    ledger.close()
+
+    assert prepared is loader
+    assert ends == [False] * 14 + [True]
+    assert not accelerator.gradient_state.in_dataloader
+    assert open_run(tmp_path / "run").verify().holds
+
+
+def test_accelerate_saves_and_loads_its_state(tmp_path):
+    """``save_state`` and ``load_state`` keep the loader's place."""
+    accelerate = pytest.importorskip("accelerate")
+    accelerator = accelerate.Accelerator(cpu=True)
+    loader = accelerator.prepare(make())
+    batches = iter(loader)
+    for _ in range(4):
+        next(batches)
+    accelerator.save_state(str(tmp_path / "state"))
+    rest = values(batches)
+
+    accelerator.load_state(str(tmp_path / "state"))
+
+    assert values(loader) == rest
+
+
+@pytest.mark.parametrize("option", ["split_batches", "dispatch_batches"])
+def test_options_without_effect_are_said(option):
+    """Asked for explicitly, one line says so; the batches are the plan's all the same."""
+    accelerate = pytest.importorskip("accelerate")
+    config = accelerate.utils.DataLoaderConfiguration(**{option: True})
+    accelerator = accelerate.Accelerator(cpu=True, dataloader_config=config)
+
+    with pytest.warns(UserWarning, match=f"{option} has no effect"):
+        loader = accelerator.prepare(make())
+
+    assert values(loader) == values(make())
+
+
+@pytest.mark.parametrize("how", [copy.copy, copy.deepcopy, lambda loader: pickle.loads(pickle.dumps(loader))])
+def test_a_copy_yields_the_same(how):
+    """Copied or pickled, also after it has iterated."""
+    loader, other = make(), make()
+    next(iter(loader)), next(iter(other))
+
+    assert values(how(loader)) == values(make())
+    assert values(rebuilt(how(other))) == values(make())
+
+
+def test_fabric_leaves_the_order_alone():
+    """Lightning Fabric wraps; the batches are the plan's."""
+    fabric_module = pytest.importorskip("lightning.fabric")
+    fabric = fabric_module.Fabric(accelerator="cpu", devices=1)
+
+    assert values(fabric.setup_dataloaders(make())) == values(make())
+
+
+@pytest.mark.launch
+def test_two_processes_see_every_sample_once_or_are_refused(tmp_path):
+    """All rows of the table on two processes, in one launch: 100 samples, 100 seen, or a named error."""
+    torchrun(SCRIPT, 2, tmp_path, timeout=200)
+
+    rows = {path.name.split(".")[0] for path in tmp_path.glob("*.0.txt")}
+    assert len(rows) >= 8
+    for row in rows:
+        seen = [(tmp_path / f"{row}.{rank}.txt").read_text() for rank in range(2)]
+        if seen[0].startswith("refused"):
+            assert seen[1].startswith("refused"), row
+            continue
+        counted = sorted(int(number) for text in seen for number in text.split())
+        assert counted == list(range(100)), row
+        assert open_run(tmp_path / row).verify().holds, row
