@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 
 from lading.errors import SourceError
 from lading.ledger.tracker.tracker import BatchTracker
-from lading.source.stream.sharding import Seat, deal_shard, deal_whole
+from lading.source.stream.sharding import ReaderSlot, share_shard, share_whole
 from lading.source.stream.torch import TaggedIterableDataset
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
@@ -129,41 +129,41 @@ def test_drop_last_drops_a_short_end_on_all_ranks():
     assert [b for _, b in read(TaggedIterableDataset(pairs(23), 5, "pairs", drop_last=True))] == [0, 1, 2, 3]
 
 
-seats = st.tuples(st.integers(0, 40), st.integers(1, 6), st.integers(1, 4), st.integers(1, 3), st.booleans())
+slots = st.tuples(st.integers(0, 40), st.integers(1, 6), st.integers(1, 4), st.integers(1, 3), st.booleans())
 
 
-def deal(size, batch_size, seat, drop_last, is_sharded):
-    """Deal a stream of numbers to a seat."""
+def share(size, batch_size, slot, drop_last, is_sharded):
+    """Return a slot's batches of a stream of numbers."""
     if is_sharded:
-        shard = range(seat.shard, size, seat.num_shards)
-        return list(deal_shard(shard, batch_size, seat, length=size, drop_last=drop_last))
-    return list(deal_whole(range(size), batch_size, seat, drop_last=drop_last))
+        shard = range(slot.shard, size, slot.num_shards)
+        return list(share_shard(shard, batch_size, slot, length=size, drop_last=drop_last))
+    return list(share_whole(range(size), batch_size, slot, drop_last=drop_last))
 
 
-@given(seats, st.booleans())
+@given(slots, st.booleans())
 def test_every_sample_is_dealt_exactly_once(case, is_sharded):
     """Over all ranks and workers each sample comes once, in batches of unique number; only a short end is dropped."""
     size, batch_size, ranks, workers, drop_last = case
     if is_sharded and size < ranks * workers:
         return
-    hands = [
-        hand
+    batches = [
+        batch
         for r, w in itertools.product(range(ranks), range(workers))
-        for hand in deal(size, batch_size, Seat(r, ranks, w, workers), drop_last, is_sharded)
+        for batch in share(size, batch_size, ReaderSlot(r, ranks, w, workers), drop_last, is_sharded)
     ]
 
-    real = [p for hand in hands for p in hand.positions[: len(hand.items) - hand.num_padding]]
-    assert len({hand.number for hand in hands}) == len(hands)
-    assert all(hand.positions == hand.items for hand in hands)
+    real = [p for batch in batches for p in batch.positions[: len(batch.items) - batch.num_padding]]
+    assert len({batch.number for batch in batches}) == len(batches)
+    assert all(batch.positions == batch.items for batch in batches)
     assert len(set(real)) == len(real)
     if drop_last:
-        assert all(hand.num_padding == 0 and len(hand.items) == batch_size for hand in hands)
+        assert all(batch.num_padding == 0 and len(batch.items) == batch_size for batch in batches)
         assert size - len(real) < batch_size * ranks * (workers if is_sharded else 1)
     else:
         assert sorted(real) == list(range(size))
 
 
-@given(seats, st.booleans())
+@given(slots, st.booleans())
 def test_ranks_get_equal_counts_in_every_round(case, is_sharded):
     """Nobody hangs: the same worker of each rank has as many batches, with as many rows."""
     size, batch_size, ranks, workers, drop_last = case
@@ -171,23 +171,23 @@ def test_ranks_get_equal_counts_in_every_round(case, is_sharded):
         return
     for w in range(workers):
         shapes = [
-            [len(h.items) for h in deal(size, batch_size, Seat(r, ranks, w, workers), drop_last, is_sharded)]
+            [len(h.items) for h in share(size, batch_size, ReaderSlot(r, ranks, w, workers), drop_last, is_sharded)]
             for r in range(ranks)
         ]
         assert all(shape == shapes[0] for shape in shapes)
 
 
-@given(seats, st.integers(0, 12))
+@given(slots, st.integers(0, 12))
 def test_resume_deals_the_rest_and_worker_zero_comes_first(case, round_):
     """Starting later deals exactly what is left, and a loader that asks worker 0 first gets it in order."""
     size, batch_size, ranks, workers, drop_last = case
     for rank in range(ranks):
-        whole = deal(size, batch_size, Seat(rank, ranks), drop_last, False)
-        dealt = [
-            deal(size, batch_size, Seat(rank, ranks, w, workers, round_ * ranks), drop_last, False)
+        whole = share(size, batch_size, ReaderSlot(rank, ranks), drop_last, False)
+        shared = [
+            share(size, batch_size, ReaderSlot(rank, ranks, w, workers, round_ * ranks), drop_last, False)
             for w in range(workers)
         ]
-        in_turn = [hand for turn in itertools.zip_longest(*dealt) for hand in turn if hand is not None]
+        in_turn = [batch for turn in itertools.zip_longest(*shared) for batch in turn if batch is not None]
         assert in_turn == whole[round_:]
 
 
@@ -224,7 +224,7 @@ def test_sharded_source_without_length_cannot_serve_ranks():
 
 
 def test_tiny_sharded_source_still_serves_every_rank():
-    """With fewer samples than seats, padding comes from the whole stream."""
+    """With fewer samples than slots, padding comes from the whole stream."""
     ranks = [list(TaggedIterableDataset(Sharded(1), 2, rank=r, world_size=2)) for r in range(2)]
 
     assert [ids for _, ids, _ in ranks[0]] == [[0]]

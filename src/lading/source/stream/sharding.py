@@ -1,4 +1,4 @@
-"""Deal the batches of a stream to ranks and workers, so that no two repeat each other's samples.
+"""Share the batches of a stream among ranks and workers, so that no two repeat each other's samples.
 
     batch    0   1 | 2   3 | 4   5 | 6  (7)      of 2 ranks with 2 workers each
     rank     0   1 | 0   1 | 0   1 | 0   1
@@ -18,8 +18,8 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 
-class Hand(NamedTuple):
-    """One batch as it is dealt: its number, its samples and their places in the stream; padding comes last."""
+class StreamBatch(NamedTuple):
+    """One batch of a reader: its number, its samples and their places in the stream; padding comes last."""
 
     number: int
     positions: list[int]
@@ -28,8 +28,8 @@ class Hand(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Seat:
-    """Who is dealt to: a worker of a rank.
+class ReaderSlot:
+    """Who reads: a worker of a rank.
 
     Attributes:
         rank: The rank.
@@ -51,96 +51,102 @@ class Seat:
 
     @property
     def num_shards(self) -> int:
-        """Number of seats at the table."""
+        """Number of slots."""
         return self.world_size * self.num_workers
 
     @property
     def shard(self) -> int:
-        """Number of this seat: the batches it gets are congruent to it."""
+        """Number of this slot: the batches it gets are congruent to it."""
         turn = (self.worker + self.first // self.world_size) % self.num_workers
         return self.rank + self.world_size * turn
 
 
-def deal_whole(stream: Iterable[Any], batch_size: int, seat: Seat, *, drop_last: bool = False) -> Iterator[Hand]:
-    """Deal from a stream that this seat reads as a whole."""
+def share_whole(
+    stream: Iterable[Any], batch_size: int, slot: ReaderSlot, *, drop_last: bool = False
+) -> Iterator[StreamBatch]:
+    """Yield a slot's batches of a stream that it reads as a whole."""
     batches = _batches(stream, batch_size)
     round_ = 0
-    while table := list(islice(batches, seat.world_size)):
-        complete = len(table) == seat.world_size and len(table[-1].items) == batch_size
-        if seat.holds(round_) and (complete or not drop_last):
-            mine = table[seat.rank] if seat.rank < len(table) else _empty(round_ * seat.world_size + seat.rank)
-            if mine.number >= seat.first:
-                yield _filled(mine, table[0])
+    while round_batches := list(islice(batches, slot.world_size)):
+        complete = len(round_batches) == slot.world_size and len(round_batches[-1].items) == batch_size
+        if slot.holds(round_) and (complete or not drop_last):
+            mine = (
+                round_batches[slot.rank]
+                if slot.rank < len(round_batches)
+                else _empty(round_ * slot.world_size + slot.rank)
+            )
+            if mine.number >= slot.first:
+                yield _filled(mine, round_batches[0])
         round_ += 1
 
 
-def deal_shard(
-    shard: Iterable[Any], batch_size: int, seat: Seat, *, length: int | None, drop_last: bool = False
-) -> Iterator[Hand]:
-    """Deal from a shard: samples ``seat.shard``, ``seat.shard + num_shards``, ... of the stream.
+def share_shard(
+    shard: Iterable[Any], batch_size: int, slot: ReaderSlot, *, length: int | None, drop_last: bool = False
+) -> Iterator[StreamBatch]:
+    """Yield a slot's batches of its shard: samples ``slot.shard``, ``slot.shard + num_shards``, ... of the stream.
 
     Args:
-        shard: The samples of this seat.
+        shard: The samples of this slot.
         batch_size: Samples of a batch.
-        seat: Who is dealt to.
+        slot: Who reads.
         length: Samples in the whole stream; needed where ranks must agree on their number of batches.
         drop_last: Drop what is short, instead of filling it up.
     """
-    leader = seat.shard - seat.rank  # the seat of rank 0 has the most samples of its round
+    leader = slot.shard - slot.rank  # the slot of rank 0 has the most samples of its round
     latest = None
     for batch in _batches(shard, batch_size):
-        number = batch.number * seat.num_shards + seat.shard
-        positions = [p * seat.num_shards + seat.shard for p in batch.positions]
-        latest = Hand(number, positions, batch.items)
-        is_whole = not drop_last or _is_full(batch.number, batch_size, seat, leader, length, latest)
-        if is_whole and number >= seat.first:
-            yield _filled_to(latest, _rows(batch.number, batch_size, seat, leader, length), latest)
+        number = batch.number * slot.num_shards + slot.shard
+        positions = [p * slot.num_shards + slot.shard for p in batch.positions]
+        latest = StreamBatch(number, positions, batch.items)
+        is_whole = not drop_last or _is_full(batch.number, batch_size, slot, leader, length, latest)
+        if is_whole and number >= slot.first:
+            yield _filled_to(latest, _rows(batch.number, batch_size, slot, leader, length), latest)
     if latest is not None and not drop_last and length is not None:
-        turn = latest.number // seat.num_shards + 1
-        rows = _rows(turn, batch_size, seat, leader, length)
+        turn = latest.number // slot.num_shards + 1
+        rows = _rows(turn, batch_size, slot, leader, length)
         if rows:
-            yield _filled_to(_empty(turn * seat.num_shards + seat.shard), rows, latest)
+            yield _filled_to(_empty(turn * slot.num_shards + slot.shard), rows, latest)
 
 
-def _batches(stream: Iterable[Any], batch_size: int) -> Iterator[Hand]:
+def _batches(stream: Iterable[Any], batch_size: int) -> Iterator[StreamBatch]:
     iterator, number = iter(stream), 0
     while items := list(islice(iterator, batch_size)):
         start = number * batch_size
-        yield Hand(number, list(range(start, start + len(items))), items)
+        yield StreamBatch(number, list(range(start, start + len(items))), items)
         number += 1
 
 
-def _rows(turn: int, batch_size: int, seat: Seat, shard: int, length: int | None) -> int | None:
-    """Return the rows of a shard's batch; None where only one rank plays and nothing has to agree."""
-    if length is None or seat.world_size == 1:
+def _rows(turn: int, batch_size: int, slot: ReaderSlot, shard: int, length: int | None) -> int | None:
+    """Return the rows of a shard's batch; None where there is one rank and nothing has to agree."""
+    if length is None or slot.world_size == 1:
         return None
-    samples = max(0, -(-(length - shard) // seat.num_shards))
+    samples = max(0, -(-(length - shard) // slot.num_shards))
     return min(max(samples - turn * batch_size, 0), batch_size)
 
 
-def _is_full(turn: int, batch_size: int, seat: Seat, leader: int, length: int | None, mine: Hand) -> bool:
+def _is_full(turn: int, batch_size: int, slot: ReaderSlot, leader: int, length: int | None, mine: StreamBatch) -> bool:
     if len(mine.items) < batch_size:
         return False
-    return _rows(turn, batch_size, seat, leader + seat.world_size - 1, length) in (None, batch_size)
+    return _rows(turn, batch_size, slot, leader + slot.world_size - 1, length) in (None, batch_size)
 
 
-def _empty(number: int) -> Hand:
-    return Hand(number, [], [])
+def _empty(number: int) -> StreamBatch:
+    return StreamBatch(number, [], [])
 
 
-def _filled(hand: Hand, example: Hand) -> Hand:
-    """Return a hand with as many rows as the first of its round."""
-    return _filled_to(hand, len(example.items), hand if hand.items else example)
+def _filled(batch: StreamBatch, example: StreamBatch) -> StreamBatch:
+    """Return a batch with as many rows as the first of its round."""
+    return _filled_to(batch, len(example.items), batch if batch.items else example)
 
 
-def _filled_to(hand: Hand, rows: int | None, example: Hand) -> Hand:
-    missing = 0 if rows is None else rows - len(hand.items)
+def _filled_to(batch: StreamBatch, rows: int | None, example: StreamBatch) -> StreamBatch:
+    missing = 0 if rows is None else rows - len(batch.items)
     if missing <= 0:
-        return hand
+        return batch
     copies = [i % len(example.items) for i in range(missing)]
-    return Hand(
-        hand.number,
-        hand.positions + [example.positions[i] for i in copies],
-        hand.items + [example.items[i] for i in copies],
+    return StreamBatch(
+        batch.number,
+        batch.positions + [example.positions[i] for i in copies],
+        batch.items + [example.items[i] for i in copies],
         missing,
     )

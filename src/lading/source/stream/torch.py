@@ -22,7 +22,7 @@ from lading.errors import SourceError
 from lading.identity import World
 from lading.identity.sample import DATASET_IDX, ID, IDX, IS_PADDING
 from lading.runtime.numbers import is_whole
-from lading.source.stream.sharding import Hand, Seat, deal_shard, deal_whole
+from lading.source.stream.sharding import ReaderSlot, StreamBatch, share_shard, share_whole
 from lading.source.tagged import name_keys, named
 
 ITEMS = ("samples", "pairs")
@@ -101,10 +101,10 @@ class TaggedIterableDataset(IterableDataset[Any]):
         return {**self.__dict__, "_world": self.world}
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield what this worker of this rank is dealt."""
+        """Yield this rank's and worker's share."""
         emit = self._sample if self.batch_size is None else self._batch
-        for hand in self._hands():
-            yield emit(hand)
+        for batch in self._batches_of_reader():
+            yield emit(batch)
 
     def __len__(self) -> int:
         """Return this rank's batches in an epoch, where the source has a length that all workers share."""
@@ -117,48 +117,48 @@ class TaggedIterableDataset(IterableDataset[Any]):
             return max(0, full // ranks - first)
         return max(0, -(-(full + (rest > 0)) // ranks) - first)
 
-    def _hands(self) -> Iterator[Hand]:
+    def _batches_of_reader(self) -> Iterator[StreamBatch]:
         info, world, size = get_worker_info(), self.world, self.batch_size or 1
         worker, num_workers = (0, 1) if info is None else (info.id, info.num_workers)
-        seat = Seat(world.rank, world.world_size, worker, num_workers, self.first)
+        slot = ReaderSlot(world.rank, world.world_size, worker, num_workers, self.first)
         shard = _shard_of(self.source)
         length = len(self.source) if hasattr(self.source, "__len__") else None
-        # A stream with fewer samples than seats would leave some seats nothing to fill up with.
-        if shard is None or (length is not None and length < seat.num_shards):
+        # A stream with fewer samples than slots would leave some slots nothing to fill up with.
+        if shard is None or (length is not None and length < slot.num_shards):
             stream = self.source() if not isinstance(self.source, Iterable) and callable(self.source) else self.source
-            return deal_whole(stream, size, seat, drop_last=self.drop_last)
+            return share_whole(stream, size, slot, drop_last=self.drop_last)
         if length is None and world.world_size > 1:
             raise SourceError(
                 f"{_kind(self.source)} has shard(i, n) but no length, so {world.world_size} ranks cannot agree on "
                 "their number of batches. Give it __len__, or leave shard out."
             )
-        return deal_shard(shard(seat.shard, seat.num_shards), size, seat, length=length, drop_last=self.drop_last)
+        return share_shard(shard(slot.shard, slot.num_shards), size, slot, length=length, drop_last=self.drop_last)
 
-    def _sample(self, hand: Hand) -> Any:
-        (position,), (id_, sample) = hand.positions, self._pair(hand.positions[0], hand.items[0])
+    def _sample(self, batch: StreamBatch) -> Any:
+        (position,), (id_, sample) = batch.positions, self._pair(batch.positions[0], batch.items[0])
         if not isinstance(sample, Mapping):
-            return sample, _padding_id(id_) if hand.num_padding else id_
+            return sample, _padding_id(id_) if batch.num_padding else id_
         added = {self._keys[IDX]: position, self._keys[DATASET_IDX]: self.dataset_idx}
         if self.items == "pairs":
             added[self._keys[ID]] = id_
         if self.world.world_size > 1:
-            added[IS_PADDING] = hand.num_padding > 0
+            added[IS_PADDING] = batch.num_padding > 0
         return named(sample, added, replaces=False)
 
-    def _batch(self, hand: Hand) -> tuple[Any, list[Any], int]:
-        pairs = [self._pair(p, item) for p, item in zip(hand.positions, hand.items, strict=True)]
-        num_real = len(pairs) - hand.num_padding
+    def _batch(self, batch: StreamBatch) -> tuple[Any, list[Any], int]:
+        pairs = [self._pair(p, item) for p, item in zip(batch.positions, batch.items, strict=True)]
+        num_real = len(pairs) - batch.num_padding
         ids = [id_ if row < num_real else _padding_id(id_) for row, (id_, _) in enumerate(pairs)]
         data = (self.collate_fn or default_collate)([sample for _, sample in pairs])
         if isinstance(data, Mapping):
             added: dict[str, Any] = {
-                self._keys[IDX]: torch.tensor(hand.positions),
+                self._keys[IDX]: torch.tensor(batch.positions),
                 self._keys[DATASET_IDX]: torch.full((len(ids),), self.dataset_idx, dtype=torch.int64),
             }
             if self.world.world_size > 1:
                 added[IS_PADDING] = torch.arange(len(ids)) >= num_real
             data = named(data, added, replaces=False)
-        return data, ids, hand.number
+        return data, ids, batch.number
 
     def _pair(self, position: int, item: Any) -> tuple[Any, Any]:
         if self.items == "samples":
