@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import multiprocessing
+import pickle
 import subprocess
 import sys
 import time
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from lading.errors import ResumeError
+from lading.errors import PlanError, ResumeError
 from lading.order.chunked_sampler import ChunkedSampler
 
 sizes = st.integers(1, 200)
@@ -198,3 +199,34 @@ def test_copies_travel():
         far = pool.apply(list, (sampler,))
 
     assert list(copy.deepcopy(sampler)) == list(copy.copy(sampler)) == far == list(sampler)
+
+
+@given(sizes, chunk_sizes, seeds)
+def test_chunks_shuffled_within_hold_their_own_samples(size, chunk_size, seed):
+    """Chunk k is samples kc..(k+1)c-1 in another order; with wrap chunks are full and none repeats early."""
+    sampler = ChunkedSampler(size, chunk_size, seed, shuffle="within")
+
+    for chunk in range(sampler.total_chunks * 2):
+        place = chunk % sampler.total_chunks
+        expected = range(place * chunk_size, min((place + 1) * chunk_size, size))
+        sampler.set_chunk(chunk)
+        assert sorted(sampler.get_chunk_indices(chunk).tolist()) == list(expected)
+        assert list(sampler) == sampler.get_chunk_indices(chunk).tolist() and len(sampler) == len(expected)
+    wrapped = ChunkedSampler(size, chunk_size, seed, shuffle="within", wrap=True)
+    chunks = [wrapped.get_chunk_indices(chunk) for chunk in range(sampler.total_chunks)]
+    assert all(len(chunk) == chunk_size for chunk in chunks)
+    assert sorted(np.concatenate(chunks)[:size].tolist()) == list(range(size))
+
+
+def test_shuffling_within_differs_from_pass_to_pass_and_travels():
+    """The same seed gives the same chunks; a state of another shuffle is refused; other words are refused."""
+    sampler = ChunkedSampler(100, 50, seed=1, shuffle="within")
+
+    assert sampler.get_chunk_indices(0).tolist() != sampler.get_chunk_indices(2).tolist()
+    assert sampler.get_chunk_indices(0).tolist() != list(range(50))
+    again = pickle.loads(pickle.dumps(sampler))
+    assert again.get_chunk_indices(3).tolist() == sampler.get_chunk_indices(3).tolist()
+    with pytest.raises(ResumeError, match="shuffle 'within' -> True"):
+        ChunkedSampler(100, 50, seed=1).load_state_dict(sampler.state_dict())
+    with pytest.raises(PlanError, match="shuffle='chunks': expected True, False or 'within'"):
+        ChunkedSampler(100, 50, shuffle="chunks")

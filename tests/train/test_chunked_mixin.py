@@ -72,7 +72,10 @@ def test_each_epoch_trains_a_chunk_validates_a_chunk_and_tells_progress():
     assert (results[0]["train_loss"], results[0]["val_loss"]) == (2.0, 1.0)
     assert loop.validated == [*range(12), *range(8)]
     assert results[0]["line"] == "pass 0, chunk 1/3, 40 % of the data"
-    assert (loop.progress["pass"], loop.current_train_chunk, loop.current_val_chunk) == (1, 3, 3)
+    assert results[2]["line"] == "pass 0, chunk 3/3, 100 % of the data"
+    assert (loop.progress["pass"], loop.progress["current_chunk"], loop.progress["share"]) == (0, 2, 1.0)
+    assert (loop.current_train_chunk, loop.current_val_chunk) == (3, 3)
+    assert loop.train_epoch_with_chunking()["line"] == "pass 1, chunk 1/3, 40 % of the data"
 
 
 def test_without_sizes_a_standard_epoch_with_limits():

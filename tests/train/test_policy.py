@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, strategies as st
 
 from lading.errors import MixtureError
@@ -191,3 +192,11 @@ def test_the_scheduler_tells_the_probabilities():
     next(it)
     chosen = scheduler.step({"code": 1.0, "prose": 2.0})
     assert chosen["prose"] > 0.4 and scheduler.probabilities == pytest.approx(chosen, abs=1e-8)
+
+
+def test_a_plain_dataloader_has_no_mixture_to_adjust():
+    """A sentence that says what to make instead."""
+    loader = torch.utils.data.DataLoader(torch.arange(8), batch_size=2)
+
+    with pytest.raises(MixtureError, match=r"found a DataLoader, whose order is its sampler's\. Make .*Loader"):
+        MixtureScheduler(loader, BatchTracker(), SteerToShares({"a": 1}))

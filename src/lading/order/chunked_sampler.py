@@ -38,7 +38,8 @@ class ChunkedSampler:
         dataset_size: Samples in the dataset.
         chunk_size: Samples in a chunk. The last chunk of a pass may be shorter; above the data it is one chunk.
         seed: Same seed, same order, on every machine; the order of a ``Loader`` with this seed.
-        shuffle: Shuffle each pass differently, or go in order.
+        shuffle: Shuffle each pass differently (True), go in order (False), or ``"within"``: chunk k is samples kc to
+            (k + 1)c - 1, shuffled inside, differently in each pass.
         wrap: Let chunks run on into the next pass, so that all of them are full.
 
     Example:
@@ -52,12 +53,14 @@ class ChunkedSampler:
     """
 
     def __init__(
-        self, dataset_size: int, chunk_size: int, seed: int = 42, shuffle: bool = True, wrap: bool = False
+        self, dataset_size: int, chunk_size: int, seed: int = 42, shuffle: bool | str = True, wrap: bool = False
     ) -> None:
         self.dataset_size = _whole("dataset_size", dataset_size, minimum=1)
         self.chunk_size = _whole("chunk_size", chunk_size, minimum=1)
         self.seed = _whole("seed", seed, minimum=None)
-        self.shuffle = bool(shuffle)
+        if isinstance(shuffle, str) and shuffle != "within":
+            raise PlanError(f"shuffle={shuffle!r}: expected True, False or 'within'.")
+        self.shuffle = shuffle if isinstance(shuffle, str) else bool(shuffle)
         self.wrap = bool(wrap)
         self.current_chunk = 0
 
@@ -150,12 +153,23 @@ class ChunkedSampler:
             of_pass, place = divmod(start, self.dataset_size)
             end = min(stop, (of_pass + 1) * self.dataset_size)
             positions = np.arange(place, place + end - start, dtype=np.int64)
-            parts.append(self._pass(of_pass)(positions) if self.shuffle else positions)
+            parts.append(self._shuffled(of_pass, positions))
             start = end
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
-    def _pass(self, number: int) -> Permutation:
-        return Permutation(self.dataset_size, key=(self.seed, number))
+    def _shuffled(self, of_pass: int, places: I64) -> I64:
+        """Return the samples at places of a pass."""
+        if not self.shuffle:
+            return places
+        if self.shuffle is True:
+            return Permutation(self.dataset_size, key=(self.seed, of_pass))(places)
+        found = np.empty_like(places)
+        for chunk in range(int(places[0]) // self.chunk_size, int(places[-1]) // self.chunk_size + 1):
+            first = chunk * self.chunk_size
+            size = min(self.chunk_size, self.dataset_size - first)
+            inside = (places >= first) & (places < first + size)
+            found[inside] = first + Permutation(size, key=(self.seed, of_pass, chunk))(places[inside] - first)
+        return found
 
 
 def _whole(name: str, value: Any, *, minimum: int | None) -> int:

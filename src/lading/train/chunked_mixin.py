@@ -17,7 +17,7 @@ from lading.datamodule.chunked import ChunkedSequenceDataset
 from lading.datamodule.sequence import SequenceDataset
 from lading.datamodule.sizes import chunk_sizes
 from lading.errors import ConfigError
-from lading.loader.torch.chunked import progress_line
+from lading.loader.torch.chunked import progress_line, seen_info
 
 
 class ChunkedTrainingMixin:
@@ -34,7 +34,7 @@ class ChunkedTrainingMixin:
         chunked_training_enabled: Whether either chunk size was given.
         train_chunk_size: Batches of a training chunk; None as long as they have to be worked out.
         val_chunk_size: Batches of a validation chunk.
-        progress: Where the data stand after the last epoch.
+        progress: The chunk trained on last, its pass, and the share of the data reached: 1.0 at the end of a pass.
     """
 
     dataset: SequenceDataset
@@ -87,8 +87,9 @@ class ChunkedTrainingMixin:
         loader = self._chunked.train_dataloader()
         trained = _run(self.training_step, loader)  # type: ignore[attr-defined]
         validated = _run(self._validation, self._chunked.val_dataloader())
-        info = loader.get_chunk_info()
-        self.progress = {**info, "line": progress_line(info)}
+        info = seen_info(loader.chunks)
+        done = {**info, "pass_chunk": info["pass_chunk"] + 1}  # chunks of the pass that are behind us
+        self.progress = {**info, "line": progress_line(done)}
         return {**_named("train", trained), **_named("val", validated), **self.progress}
 
     def standard_training_epoch(self) -> dict[str, Any]:

@@ -202,6 +202,11 @@ class MixtureScheduler:
     """
 
     def __init__(self, loader: Reweightable, tracker: Tracker, policy: Policy) -> None:
+        if not hasattr(loader, "reweight"):
+            raise MixtureError(
+                f"MixtureScheduler changes the weights of a Lading loader, found a {type(loader).__name__}, whose "
+                "order is its sampler's. Make the loader with lading.Loader(sources, batch_size, weights=...)."
+            )
         self.loader, self.tracker, self.policy = loader, tracker, policy
         self.counts = np.zeros(len(loader.plan.datasets), dtype=np.int64)
         self._last, self._resets = self._tracked(), self.tracker.n_resets

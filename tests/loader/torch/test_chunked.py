@@ -308,3 +308,33 @@ def anonymous_bytes() -> int:
     """Return this process's anonymous memory (Linux)."""
     with open("/proc/self/status") as status:
         return next(1024 * int(line.split()[1]) for line in status if line.startswith("RssAnon"))
+
+
+@pytest.mark.parametrize("chunk_size", [None, 3])
+def test_it_is_a_dataloader_to_those_who_ask(chunk_size):
+    """isinstance, and the attributes that frameworks look at, with chunks and without."""
+    loader = ChunkedDataLoader(range(10), 2, chunk_size, num_workers=1, drop_last=True, limit_batches=1)
+
+    assert isinstance(loader, DataLoader)
+    assert (loader.batch_size, loader.num_workers, loader.drop_last, loader.pin_memory) == (2, 1, True, False)
+    assert loader.effective_chunk_size == loader.chunk_size == chunk_size
+    assert loader.use_chunked is (chunk_size is not None)
+    assert (loader.standard_dataloader is None) is loader.use_chunked
+    assert callable(loader.collate_fn) and len(loader.dataset) == 10
+    assert len(loader.sampler) >= 6 and loader.batch_sampler is not None
+    with pytest.raises(AttributeError, match="no attribute"):
+        _ = loader.no_such_thing
+
+
+def test_a_chunk_size_cannot_be_changed_in_silence():
+    """It belongs to the plan; the sentence says what to do."""
+    for loader in (ChunkedDataLoader(range(10), 2, 3), ChunkedDataLoader(range(10), 2)):
+        with pytest.raises(LoaderError, match=r"chunk_size is (3|None) and cannot become 5: it belongs to the plan"):
+            loader.chunk_size = 5
+        assert loader.chunk_size in (3, None)
+
+
+def test_chunks_shuffled_inside_are_for_torchs_own_loader():
+    """A ChunkedSampler of that kind says no order of whole passes."""
+    with pytest.raises(LoaderError, match="shuffle='within' cannot say the order"):
+        ChunkedDataLoader(range(10), 2, 3, sampler=ChunkedSampler(10, 6, shuffle="within"))

@@ -9,7 +9,7 @@ import pytest
 from lading.errors import ConfigError
 from lading.train import DsTrainingArguments
 from lading.train.deepspeed.arguments import updates_of
-from lading.train.deepspeed.config import deepspeed_config, learning_rate_factor
+from lading.train.deepspeed.config import deepspeed_config, learning_rate_factor, scheduled
 
 
 def test_arguments_are_read_from_yaml(tmp_path):
@@ -57,6 +57,10 @@ def test_wrong_files_are_refused_with_file_and_key(tmp_path, text, words):
         ({"global_batch_size": 2.5}, "global_batch_size is 2.5: expected a whole number from 1 up, or nothing"),
         ({"zero_stage": 3}, "zero_stage is 3: expected 0, 1 or 2"),
         ({"precision": "fp8"}, "precision is 'fp8': expected one of fp32, bf16, fp16"),
+        ({"pipe_parallel_size": 2}, "pipe_parallel_size is 2: expected 1: this trainer offers no pipeline parallelism"),
+        ({"tensor_parallel_size": 4}, "tensor_parallel_size is 4: .* no tensor parallelism"),
+        ({"context_parallel_size": 2}, "context_parallel_size is 2: .* no context parallelism"),
+        ({"timeout": 0}, "timeout is 0: expected a number of seconds above 0"),
         ({"logging_steps": 0}, "logging_steps is 0: expected a whole number of updates from 1 up, or a share"),
         ({"batch_tracker_save_steps": 1.5}, "batch_tracker_save_steps is 1.5: expected a whole number of updates"),
         ({"learning_rate": float("nan")}, "learning_rate is nan: expected a number from 0 up"),
@@ -106,7 +110,7 @@ def test_a_deepspeed_file_is_put_on_top_and_auto_means_the_arguments(tmp_path):
     }
     path.write_text(json.dumps(theirs))
 
-    config = deepspeed_config(DsTrainingArguments("runs/7", zero_stage=1, deepspeed=str(path)), micro_batch_size=8)
+    config = deepspeed_config(DsTrainingArguments("runs/7", zero_stage=1, ds_config=str(path)), micro_batch_size=8)
 
     assert config["train_micro_batch_size_per_gpu"] == 8
     assert config["zero_optimization"] == {"stage": 1, "overlap_comm": True}
@@ -118,7 +122,6 @@ def test_a_deepspeed_file_is_put_on_top_and_auto_means_the_arguments(tmp_path):
     [
         ({"train_micro_batch_size_per_gpu": 4}, "is 4, the arguments say 8: .* set per_device_train_batch_size"),
         ({"gradient_accumulation_steps": 4}, "gradient_accumulation_steps is 4, the arguments say 1"),
-        ({"train_batch_size": 64}, "train_batch_size follows from the other sizes"),
         ({"zero_optimization": {"stage": 3}}, "stage is 3: expected 0, 1 or 2"),
         ("nowhere.json", "nowhere.json cannot be read: .* Pass a dict or a JSON file"),
     ],
@@ -126,4 +129,39 @@ def test_a_deepspeed_file_is_put_on_top_and_auto_means_the_arguments(tmp_path):
 def test_a_configuration_that_contradicts_the_loader_is_refused(theirs, words):
     """DeepSpeed would count samples that nobody delivered."""
     with pytest.raises(ConfigError, match=words):
-        deepspeed_config(DsTrainingArguments("runs/7", deepspeed=theirs), micro_batch_size=8)
+        deepspeed_config(DsTrainingArguments("runs/7", ds_config=theirs), micro_batch_size=8)
+
+
+@pytest.mark.parametrize(
+    ("given", "world_size", "rows", "accumulation", "precision"),
+    [
+        ({}, 2, 8, 1, "fp32"),
+        ({"train_micro_batch_size_per_gpu": 4, "train_batch_size": 32}, 2, 4, 4, "fp32"),
+        ({"train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 3}, 2, 4, 3, "fp32"),
+        ({"train_batch_size": 32, "bf16": {"enabled": True}}, 1, 8, 4, "bf16"),
+        ({"fp16": {"enabled": True, "initial_scale_power": 12}}, 1, 8, 1, "fp16"),
+    ],
+)
+def test_sizes_and_precision_may_come_from_ds_config(given, world_size, rows, accumulation, precision):
+    """As phyagi's users give them: train_batch_size is that of an update over all processes."""
+    args = DsTrainingArguments("runs/7", ds_config=given).resolved(given, world_size)
+
+    assert (args.per_device_train_batch_size, args.gradient_accumulation_steps) == (rows, accumulation)
+    assert args.precision == precision
+    config = deepspeed_config(args, rows)
+    assert "train_batch_size" not in config and config["gradient_accumulation_steps"] == accumulation
+
+
+def test_sizes_that_contradict_each_other_are_refused():
+    """The way out names what to change."""
+    given = {"train_batch_size": 30, "train_micro_batch_size_per_gpu": 4}
+    with pytest.raises(ConfigError, match="train_batch_size is 30, but 4 samples on each of 2 processes and 3"):
+        DsTrainingArguments("runs/7", ds_config=given).resolved(given, 2)
+
+
+def test_a_scheduler_learns_how_long_the_run_is():
+    """WarmupDecayLR needs the number of updates, and only that."""
+    short = {"scheduler": {"type": "WarmupDecayLR", "params": {"warmup_max_lr": 1.0}}}
+
+    assert scheduled(short, 70)["scheduler"]["params"] == {"total_num_steps": 70, "warmup_max_lr": 1.0}
+    assert scheduled({"scheduler": {"type": "WarmupLR"}}, 70) == {"scheduler": {"type": "WarmupLR"}}

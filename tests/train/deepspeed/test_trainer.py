@@ -75,8 +75,8 @@ def history(folder: Path):
 def alone(tmp_path_factory):
     """Many small runs in one process of its own; its folder and what it noted."""
     folder = tmp_path_factory.mktemp("alone")
-    run(sys.executable, ALONE, folder)
-    return folder, json.loads((folder / "results.json").read_text())
+    done = run(sys.executable, ALONE, folder)
+    return folder, {**json.loads((folder / "results.json").read_text()), "stderr": done.stderr}
 
 
 def test_forward_gets_the_names_it_accepts_and_no_others(alone):
@@ -144,6 +144,33 @@ def test_callbacks_hear_of_updates_evaluations_and_checkpoints(alone):
 
     assert diary[:5] == ["step 0 of 16", "step 1 of 16", "saved checkpoint-2", "step 2 of 16", "evaluated 11"]
     assert diary[-3:] == ["step 5 of 16", "evaluated 11", "saved checkpoint-6"]
+
+
+def test_the_arguments_and_callbacks_of_phyagi_work(alone):
+    """Sizes from ds_config, flags for the last evaluation and checkpoint, callbacks with (engine, args, state)."""
+    folder, found = alone[0] / "phyagi", alone[1]["phyagi"]
+
+    assert found["updates"] == 5 and found["sizes"] == [4, 4] and found["prefetch"] == [1, 3, True]
+    # one evaluation and one checkpoint at 2 and at 4, none at 5; a batch of 16 samples makes an update
+    assert found["seen"] == [
+        ["evaluate", 2, 1, 1], ["save", 2, 16, [2]], ["evaluate", 4, 1, 3], ["save", 4, 16, [2, 4]]
+    ]  # fmt: skip
+    assert 0 <= found["rate"] < 0.02
+    assert sorted(path.name for path in folder.glob("checkpoint-*")) == ["checkpoint-2", "checkpoint-4"]
+    records = read_jsonl(folder / "batch_tracker_rank_00.jsonl")
+    assert [record["train/step"] for record in records] == [1, 2, 3, 4, 5]
+    assert set(records[0]) == KEYS and set(records[0]["train/dataset_names"].values()) <= {"code", "prose", "maths"}
+    lines = read_jsonl(folder / "logs" / "log.jsonl")
+    assert [line["eval/samples"] for line in lines if "eval/samples" in line] == [4, 4]  # eval_max_steps=1
+    assert not (folder / "log.jsonl").exists()
+
+
+def test_losses_are_printed_where_there_is_no_terminal(alone):
+    """A pipe or a file has no progress bar, but a line at every log step, and none with progress=False."""
+    lines = [line for line in alone[1]["stderr"].splitlines() if line.startswith("update ")]
+
+    assert [line.split()[1] for line in lines] == ["2/5", "4/5", "5/5"]
+    assert all(re.search(r"loss [\d.e+-]+  lr [\d.e+-]+  [\d.e+-]+ samples/s", line) for line in lines)
 
 
 def test_going_back_to_a_checkpoint_rolls_the_later_ones_back(alone):

@@ -24,13 +24,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, RandomSampler, SequentialSampler
 
 from lading.errors import LoaderError, PlanError
 from lading.identity import Bill, World, fingerprint
 from lading.loader.torch.loader import Loader
+from lading.loader.torch.samplers import PlannedSequentialSampler, PlanSampler
 from lading.order import Plan
 from lading.order.chunked_sampler import ChunkedSampler
 from lading.runtime.numbers import is_whole
@@ -53,6 +54,11 @@ class ChunkOrder:
         if sampler is None:
             return cls(dataset, {"seed": seed, "shuffle": True if shuffle is None else shuffle})
         if isinstance(sampler, ChunkedSampler):
+            if sampler.shuffle == "within":
+                raise LoaderError(
+                    "a ChunkedSampler with shuffle='within' cannot say the order of a ChunkedDataLoader, which "
+                    "shuffles whole passes. Pass it to torch's DataLoader(dataset, sampler=...), or take shuffle=True."
+                )
             return cls(dataset, {"seed": sampler.seed, "shuffle": sampler.shuffle})
         if isinstance(sampler, DistributedSampler):
             world = World(sampler.rank, sampler.num_replicas)
@@ -85,8 +91,11 @@ class Drawn(Dataset[Any]):
         return fingerprint(self.indices)
 
 
-class ChunkedDataLoader:
+class ChunkedDataLoader(DataLoader[Any]):
     """Yield the batches of one chunk per iteration; ``chunk_size`` counts batches, not samples.
+
+    A torch ``DataLoader`` to those who ask. What it does not have itself (``num_workers``, ``sampler``,
+    ``batch_sampler``, ``collate_fn`` ...) is that of the loader underneath.
 
     Args:
         dataset: A dataset, or ``{name: dataset}``.
@@ -127,7 +136,8 @@ class ChunkedDataLoader:
     ) -> None:
         if batch_size is None and dataloader_kwargs.get("global_batch_size") is None:
             batch_size = 1
-        self.dataset, self.batch_size, self.chunk_size = dataset, batch_size, chunk_size
+        # DataLoader's own __init__ is not called: everything it would make is the inner loader's
+        self._chunk_size = chunk_size
         self.limit_batches, self.dataloader_kwargs = limit_batches, dataloader_kwargs
         self.use_chunked = chunk_size is not None
         self.standard_dataloader: DataLoader[Any] | None = None
@@ -140,6 +150,40 @@ class ChunkedDataLoader:
         meant = ChunkOrder.of(dataset, seed=seed, shuffle=shuffle, sampler=sampler, generator=generator)
         arguments = {**meant.arguments, **_lading_only(dataloader_kwargs)}
         self._loader = Loader(meant.dataset, batch_size, chunk_batches=chunk_size, **arguments)
+
+    @property
+    def chunk_size(self) -> int | None:
+        """Batches of a chunk; None without chunks."""
+        return self._chunk_size
+
+    @chunk_size.setter
+    def chunk_size(self, value: int | None) -> None:
+        raise LoaderError(
+            f"chunk_size is {self._chunk_size!r} and cannot become {value!r}: it belongs to the plan, by which chunks "
+            "are found again after a restart. Make a new ChunkedDataLoader with it."
+        )
+
+    @property
+    def effective_chunk_size(self) -> int | None:
+        """The size that holds: ``chunk_size``. A limit never switches chunking on."""
+        return self._chunk_size
+
+    @property
+    def inner(self) -> DataLoader[Any]:
+        """The loader underneath: Lading's with chunks, torch's without."""
+        return self._loader if self.standard_dataloader is None else self.standard_dataloader
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or "use_chunked" not in self.__dict__:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        if name == "sampler" and self.use_chunked and self._alone():
+            # A sampler in the plan's fixed order: frameworks replace what they take for shuffled, and chunks would end.
+            return PlannedSequentialSampler(cast(PlanSampler, self._loader.sampler))
+        return getattr(self.inner, name)
+
+    def _alone(self) -> bool:
+        asked = self.dataloader_kwargs
+        return World.current(asked.get("rank"), asked.get("world_size")).world_size == 1
 
     @property
     def chunks(self) -> Loader:
@@ -202,12 +246,12 @@ class ChunkedDataLoader:
         if self.use_chunked:
             self._loader.load_state_dict(state, **overrides)
 
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._loader if self.standard_dataloader is None else self.standard_dataloader)
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+        return iter(self.inner)
 
     def __len__(self) -> int:
         """Return the batches of the coming chunk (or the one under way), or of the standard DataLoader."""
-        return len(self._loader if self.standard_dataloader is None else self.standard_dataloader)
+        return len(self.inner)
 
 
 def pass_chunks(loader: Loader) -> int:
@@ -238,6 +282,17 @@ def chunk_info(loader: Loader) -> dict[str, Any]:
         "num_batches": plan.chunk_steps(at.chunk),
         "share": at.offset / plan.epoch_samples,
     }
+
+
+def seen_info(loader: Loader) -> dict[str, Any]:
+    """Return ``chunk_info`` of the batch yielded last: the loader itself may be at the next chunk already."""
+    info, bill = chunk_info(loader), loader.last_bill
+    if bill is None or bill.chunk is None:
+        return info
+    samples = loader.plan.epoch_samples
+    first = loader.plan.locate(loader.plan.epoch_start(bill.epoch)).chunk or 0
+    share = (bill.position + bill.global_size - bill.epoch * samples) / samples
+    return {**info, "current_chunk": bill.chunk, "pass": bill.epoch, "pass_chunk": bill.chunk - first, "share": share}
 
 
 def progress_line(info: Mapping[str, Any]) -> str:

@@ -4,8 +4,9 @@
     DsTrainingArguments.from_yaml("train.yaml")
 
 Steps in these arguments are updates (optimizer steps), as users of trainers
-expect; an interval given as a float is a share of all of them. Nothing here
-needs DeepSpeed.
+expect; an interval given as a float is a share of all of them. The names are
+phyagi's where it has one; sizes may be given here or in ``ds_config``. Nothing
+here needs DeepSpeed.
 """
 
 from __future__ import annotations
@@ -33,10 +34,12 @@ class DsTrainingArguments:
 
     Attributes:
         output_dir: Folder of the run: ledger, records, logs and checkpoints.
-        per_device_train_batch_size: Samples of a step on each process.
+        per_device_train_batch_size: Samples of a step on each process; None: what ``ds_config`` says
+            (``train_micro_batch_size_per_gpu``), else 8.
         global_batch_size: Samples of a step, all processes together, instead: it stays the same on any number of them.
         per_device_eval_batch_size: Samples of an evaluation batch on each process; None: as in training.
-        gradient_accumulation_steps: Steps whose gradients make one update.
+        gradient_accumulation_steps: Steps whose gradients make one update; None: what follows from the
+            ``train_batch_size`` of ``ds_config``, else 1.
         max_steps: Updates of the whole run; -1: as ``num_train_epochs`` says.
         num_train_epochs: Rounds over the data, where ``max_steps`` is not given.
         learning_rate: Highest learning rate.
@@ -45,17 +48,24 @@ class DsTrainingArguments:
         lr_scheduler_type: ``linear`` or ``cosine`` down to 0, or ``constant``; after the warm-up.
         warmup_steps: Updates, or share of all updates, in which the learning rate rises.
         zero_stage: 0, 1 or 2: how much of the optimizer's state each process keeps alone.
-        precision: ``fp32``, ``bf16`` or ``fp16``.
-        deepspeed: DeepSpeed configuration (a dict, or the path of a JSON file) that is put on top; ``"auto"`` in it
+        precision: ``fp32``, ``bf16`` or ``fp16``; None: what ``ds_config`` enables, else ``fp32``.
+        ds_config: DeepSpeed configuration (a dict, or the path of a JSON file) that is put on top; ``"auto"`` in it
             means what the arguments say.
         seed: Seeds order and random numbers.
-        shuffle: Whether the training data are shuffled.
+        dataloader_shuffle: Whether the training data are shuffled.
+        eval_dataloader_shuffle: Whether the evaluation data are; every sample counts once either way.
         weights: Shares of the datasets, by name.
         on_bad_sample: What to do about a sample that cannot be read: ``raise``, ``skip`` or ``substitute``.
         dataloader_num_workers: Worker processes of each loader.
+        dataloader_prefetch_factor: Batches that each worker reads ahead; None: torch's default.
+        dataloader_pin_memory: Whether batches are pinned; quietly not where there is no accelerator.
         logging_steps: Updates between two log lines.
+        do_eval: Whether to evaluate while training at all.
         eval_steps: Updates between two evaluations; None: only when ``evaluate()`` is called.
-        save_steps: Updates between two checkpoints; None: no checkpoints. The last update is saved as well.
+        eval_max_steps: Batches of an evaluation at most; None: all.
+        do_final_eval: Whether to evaluate after the last update, where ``eval_steps`` is given.
+        save_steps: Updates between two checkpoints; None: no checkpoints.
+        save_final_checkpoint: Whether the last update is saved, where ``save_steps`` is given.
         save_total_limit: Newest checkpoints to keep; None: all.
         batch_tracker: Whether each process records the samples of every update in ``batch_tracker_rank_NN.jsonl``.
         batch_tracker_save_steps: Updates between two writes of these records; None: ``logging_steps``.
@@ -64,14 +74,21 @@ class DsTrainingArguments:
         overwrite_output_dir: Whether a run may begin anew in a folder that has checkpoints; they are rolled back then.
         allow_rebatch: Whether a checkpoint with another global batch size may be resumed.
         allow_changed_plan: Whether one with other data, weights or another seed may be.
-        progress: Whether to draw a progress bar; None: where there is a terminal.
+        log_dir: Folder of ``log.jsonl``; None: ``output_dir``.
+        backend: Backend of the process group that is made; None: DeepSpeed's choice.
+        timeout: Seconds that an operation of the process group may take.
+        pipe_parallel_size: Not offered: 1.
+        tensor_parallel_size: Not offered: 1.
+        context_parallel_size: Not offered: 1.
+        progress: Whether to draw a progress bar; None: where there is a terminal, else a line at every log step. False:
+            neither.
     """
 
     output_dir: str
-    per_device_train_batch_size: int = 8
+    per_device_train_batch_size: int | None = None
     global_batch_size: int | None = None
     per_device_eval_batch_size: int | None = None
-    gradient_accumulation_steps: int = 1
+    gradient_accumulation_steps: int | None = None
     max_steps: int = -1
     num_train_epochs: float = 3.0
     learning_rate: float = 5e-5
@@ -80,16 +97,23 @@ class DsTrainingArguments:
     lr_scheduler_type: str = "linear"
     warmup_steps: int | float = 0
     zero_stage: int = 0
-    precision: str = "fp32"
-    deepspeed: dict[str, Any] | str | None = None
+    precision: str | None = None
+    ds_config: dict[str, Any] | str | None = None
     seed: int = 42
-    shuffle: bool = True
+    dataloader_shuffle: bool = True
+    eval_dataloader_shuffle: bool = False
     weights: dict[str, float] | None = None
     on_bad_sample: str | dict[str, str] = "raise"
     dataloader_num_workers: int = 0
+    dataloader_prefetch_factor: int | None = None
+    dataloader_pin_memory: bool = True
     logging_steps: int | float = 10
+    do_eval: bool = True
     eval_steps: int | float | None = None
+    eval_max_steps: int | None = None
+    do_final_eval: bool = True
     save_steps: int | float | None = 500
+    save_final_checkpoint: bool = True
     save_total_limit: int | None = None
     batch_tracker: bool = False
     batch_tracker_save_steps: int | float | None = None
@@ -98,6 +122,12 @@ class DsTrainingArguments:
     overwrite_output_dir: bool = False
     allow_rebatch: bool = False
     allow_changed_plan: bool = False
+    log_dir: str | None = None
+    backend: str | None = None
+    timeout: int | float = 1800
+    pipe_parallel_size: int = 1
+    tensor_parallel_size: int = 1
+    context_parallel_size: int = 1
     progress: bool | None = None
 
     def __post_init__(self) -> None:
@@ -142,6 +172,39 @@ class DsTrainingArguments:
         """The folder of the run."""
         return Path(self.output_dir)
 
+    @property
+    def logs(self) -> Path:
+        """The folder of ``log.jsonl``."""
+        return self.run_dir if self.log_dir is None else Path(self.log_dir)
+
+    def resolved(self, ds_config: Mapping[str, Any], world_size: int) -> DsTrainingArguments:
+        """Return the arguments with what only the DeepSpeed configuration says: sizes and precision.
+
+        Args:
+            ds_config: The configuration as it was read, without "auto".
+            world_size: Processes of the run.
+        """
+        micro = ds_config.get("train_micro_batch_size_per_gpu")
+        rows = self.per_device_train_batch_size or micro or 8
+        accumulation = self.gradient_accumulation_steps or ds_config.get("gradient_accumulation_steps")
+        if accumulation is None and "train_batch_size" in ds_config:
+            accumulation = ds_config["train_batch_size"] // max(1, self.global_batch_size or rows * world_size)
+        accumulation = accumulation or 1
+        whole = ds_config.get("train_batch_size", (self.global_batch_size or rows * world_size) * accumulation)
+        if whole != (self.global_batch_size or rows * world_size) * accumulation:
+            raise ConfigError(
+                f"ds_config: train_batch_size is {whole}, but {rows} samples on each of {world_size} processes and "
+                f"{accumulation} accumulated steps make {rows * world_size * accumulation}: expected the same. Change "
+                "train_micro_batch_size_per_gpu or gradient_accumulation_steps, or leave train_batch_size out."
+            )
+        enabled = [name for name in PRECISIONS if ds_config.get(name, {}).get("enabled") is True]
+        return dataclasses.replace(
+            self,
+            per_device_train_batch_size=rows,
+            gradient_accumulation_steps=accumulation,
+            precision=self.precision or (enabled[0] if enabled else "fp32"),
+        )
+
 
 def updates_of(interval: int | float | None, total: int) -> int | None:
     """Return an interval in updates; a float is a share of all updates.
@@ -166,11 +229,8 @@ def _or_none(is_right: Callable[[Any], bool]) -> Callable[[Any], bool]:
 
 _CHECKS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "output_dir": ("a folder", lambda v: isinstance(v, str | os.PathLike) and bool(str(v))),
-    "per_device_train_batch_size gradient_accumulation_steps": (
-        "a whole number from 1 up",
-        lambda v: is_whole(v, 1),
-    ),
-    "global_batch_size per_device_eval_batch_size save_total_limit": (
+    "per_device_train_batch_size gradient_accumulation_steps global_batch_size per_device_eval_batch_size "
+    "save_total_limit dataloader_prefetch_factor eval_max_steps": (
         "a whole number from 1 up, or nothing",
         _or_none(lambda v: is_whole(v, 1)),
     ),
@@ -186,17 +246,23 @@ _CHECKS: dict[str, tuple[str, Callable[[Any], bool]]] = {
         "0, 1 or 2. Stage 3 partitions the weights themselves, which this trainer does not do",
         lambda v: not isinstance(v, bool) and v in (0, 1, 2),
     ),
-    "precision": (f"one of {', '.join(PRECISIONS)}", lambda v: v in PRECISIONS),
+    "precision": (f"one of {', '.join(PRECISIONS)}, or nothing", lambda v: v is None or v in PRECISIONS),
     "seed dataloader_num_workers": ("a whole number from 0 up", lambda v: is_whole(v, 0)),
-    "deepspeed": ("a dict or the path of a JSON file", _or_none(lambda v: isinstance(v, dict | str | os.PathLike))),
+    "ds_config": ("a dict or the path of a JSON file", _or_none(lambda v: isinstance(v, dict | str | os.PathLike))),
     "logging_steps": ("a whole number of updates from 1 up, or a share between 0.0 and 1.0", _is_interval),
     "eval_steps save_steps batch_tracker_save_steps": (
         "a whole number of updates from 1 up, a share between 0.0 and 1.0, or nothing",
         _or_none(_is_interval),
     ),
-    "shuffle batch_tracker overwrite_output_dir allow_rebatch allow_changed_plan": (
+    "dataloader_shuffle eval_dataloader_shuffle dataloader_pin_memory do_eval do_final_eval save_final_checkpoint "
+    "batch_tracker overwrite_output_dir allow_rebatch allow_changed_plan": (
         "true or false",
         lambda v: isinstance(v, bool),
     ),
+    "log_dir backend": ("a text, or nothing", _or_none(lambda v: isinstance(v, str | os.PathLike) and bool(str(v)))),
+    "timeout": ("a number of seconds above 0", lambda v: _is_number(v) and v > 0),
+    "pipe_parallel_size": ("1: this trainer offers no pipeline parallelism", lambda v: v == 1),
+    "tensor_parallel_size": ("1: this trainer offers no tensor parallelism", lambda v: v == 1),
+    "context_parallel_size": ("1: this trainer offers no context parallelism", lambda v: v == 1),
     "pass_names progress": ("true, false or nothing", _or_none(lambda v: isinstance(v, bool))),
 }

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lading.identity import Bill
-
-if TYPE_CHECKING:
-    from lading.train.deepspeed.trainer import DsTrainer
+from lading.train.deepspeed.arguments import DsTrainingArguments
 
 
 @dataclass(frozen=True)
@@ -42,13 +39,36 @@ class Update:
 
 
 class DsCallback:
-    """A callback that does nothing; override what you need. Each is called on every process."""
+    """A callback that does nothing; override what you need. Each is called on every process.
 
-    def on_step(self, trainer: DsTrainer, update: Update) -> None:
-        """Act after an update, applied or skipped."""
+    The signatures are phyagi's: DeepSpeed's engine, the training arguments and the state of the trainer (a dict with
+    ``global_epoch``, ``train_batch_size``, ``checkpoint_history`` and ``log_history``). What else there is to know
+    comes by keyword: ``trainer`` always, and what each method names. An object that has only some of them will do.
+    """
 
-    def on_evaluate(self, trainer: DsTrainer, metrics: Mapping[str, float]) -> None:
-        """Act after an evaluation."""
+    def on_step(self, engine: Any, args: DsTrainingArguments, state: dict[str, Any], **kwargs: Any) -> None:
+        """Act after an update, applied or skipped; ``update`` is an ``Update``."""
 
-    def on_save(self, trainer: DsTrainer, path: Path) -> None:
-        """Act after a checkpoint is complete."""
+    def on_evaluate(self, engine: Any, args: DsTrainingArguments, state: dict[str, Any], **kwargs: Any) -> None:
+        """Act after an evaluation; ``metrics`` are its results."""
+
+    def on_save(self, engine: Any, args: DsTrainingArguments, state: dict[str, Any], **kwargs: Any) -> None:
+        """Act after a checkpoint is complete; ``path`` is its folder."""
+
+
+class Callbacks:
+    """Calls those callbacks that have a method of a name.
+
+    Args:
+        given: Callbacks, or classes of callbacks.
+    """
+
+    def __init__(self, given: Iterable[Any] | None) -> None:
+        self.all = [one() if isinstance(one, type) else one for one in given or ()]
+
+    def call(self, name: str, engine: Any, args: DsTrainingArguments, state: dict[str, Any], **kwargs: Any) -> None:
+        """Call the method of this name of every callback that has it."""
+        for callback in self.all:
+            method = getattr(callback, name, None)
+            if method is not None:
+                method(engine, args, state, **kwargs)

@@ -1,6 +1,6 @@
 """From training arguments to the configuration DeepSpeed reads.
 
-    what the arguments say  ◀── on top: args.deepspeed, where "auto" means "as the arguments say"
+    what the arguments say  ◀── on top: args.ds_config, where "auto" means "as the arguments say"
 
 The sizes are the loader's: a configuration that contradicts them would make
 DeepSpeed count samples that nobody delivered, so it is refused.
@@ -31,20 +31,42 @@ def deepspeed_config(args: DsTrainingArguments, micro_batch_size: int) -> dict[s
     """
     ours: dict[str, Any] = {
         "train_micro_batch_size_per_gpu": micro_batch_size,
-        "gradient_accumulation_steps": args.gradient_accumulation_steps,
+        "gradient_accumulation_steps": args.gradient_accumulation_steps or 1,
         "gradient_clipping": float(args.max_grad_norm),
         "zero_optimization": {"stage": args.zero_stage},
         "optimizer": {
             "type": "AdamW",
-            # torch's own Adam runs on every device; DeepSpeed's fused ones must be compiled for each.
-            "params": {"lr": args.learning_rate, "weight_decay": args.weight_decay, "torch_adam": True},
+            "params": {"lr": args.learning_rate, "weight_decay": args.weight_decay},
         },
     }
-    if args.precision != "fp32":
-        ours[args.precision] = {"enabled": True}
-    theirs = _without_auto(_read(args.deepspeed))
+    if args.precision not in (None, "fp32"):
+        ours[str(args.precision)] = {"enabled": True}
+    theirs = given_config(args)
+    theirs.pop("train_batch_size", None)  # checked with the arguments; DeepSpeed works it out again
     _check(theirs, ours)
-    return _merged(ours, theirs)
+    return _on_any_device(_merged(ours, theirs))
+
+
+def given_config(args: DsTrainingArguments) -> dict[str, Any]:
+    """Return the configuration that the user gave, without "auto"."""
+    return _without_auto(_read(args.ds_config))
+
+
+def scheduled(config: dict[str, Any], updates: int) -> dict[str, Any]:
+    """Return a configuration whose scheduler knows how long the run is, where it needs to and does not say."""
+    scheduler = config.get("scheduler")
+    if not isinstance(scheduler, Mapping) or scheduler.get("type") != "WarmupDecayLR":
+        return config
+    params = {"total_num_steps": updates, **scheduler.get("params", {})}
+    return {**config, "scheduler": {**scheduler, "params": params}}
+
+
+def _on_any_device(config: dict[str, Any]) -> dict[str, Any]:
+    """Let torch's own Adam be taken: DeepSpeed's fused ones must be compiled for each device."""
+    optimizer = config["optimizer"]
+    if optimizer.get("type") not in ("Adam", "AdamW"):
+        return config
+    return {**config, "optimizer": {**optimizer, "params": {"torch_adam": True, **optimizer.get("params", {})}}}
 
 
 def _read(given: Mapping[str, Any] | str | os.PathLike[str] | None) -> dict[str, Any]:
@@ -54,9 +76,9 @@ def _read(given: Mapping[str, Any] | str | os.PathLike[str] | None) -> dict[str,
         with open(given, encoding="utf-8") as file:
             values = json.load(file)
     except (OSError, ValueError) as error:
-        raise ConfigError(f"deepspeed: {given} cannot be read: {error}. Pass a dict or a JSON file.") from error
+        raise ConfigError(f"ds_config: {given} cannot be read: {error}. Pass a dict or a JSON file.") from error
     if not isinstance(values, dict):
-        raise ConfigError(f"deepspeed: {given} holds a {type(values).__name__}: expected a JSON object.")
+        raise ConfigError(f"ds_config: {given} holds a {type(values).__name__}: expected a JSON object.")
     return values
 
 
@@ -74,17 +96,12 @@ def _check(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
     for key, argument in names.items():
         if theirs.get(key, ours[key]) != ours[key]:
             raise ConfigError(
-                f"deepspeed: {key} is {theirs[key]}, the arguments say {ours[key]}: expected the same. Leave it out of "
+                f"ds_config: {key} is {theirs[key]}, the arguments say {ours[key]}: expected the same. Leave it out of "
                 f"the DeepSpeed configuration and set {argument}."
             )
-    if "train_batch_size" in theirs:
-        raise ConfigError(
-            "deepspeed: train_batch_size follows from the other sizes. Leave it out and set global_batch_size (samples "
-            "of a step, all processes together) and gradient_accumulation_steps."
-        )
     stage = theirs.get("zero_optimization", {}).get("stage", 0)
     if stage not in (0, 1, 2):
-        raise ConfigError(f"deepspeed: zero_optimization.stage is {stage!r}: expected 0, 1 or 2.")
+        raise ConfigError(f"ds_config: zero_optimization.stage is {stage!r}: expected 0, 1 or 2.")
 
 
 def _merged(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:

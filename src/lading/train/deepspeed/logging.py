@@ -93,10 +93,11 @@ def record_path(run_dir: Path, rank: int) -> Path:
     return run_dir / f"batch_tracker_rank_{rank:02d}.jsonl"
 
 
-def roll_back_logs(run_dir: Path, update: int) -> None:
+def roll_back_logs(run_dir: Path, update: int, log_dir: Path | None = None) -> None:
     """Remove what logs and records of all processes say about an update and later ones."""
-    if (run_dir / LOG).exists():
-        roll_back(run_dir / LOG, update)
+    log = (log_dir or run_dir) / LOG
+    if log.exists():
+        roll_back(log, update)
     for path in run_dir.glob("batch_tracker_rank_*.jsonl"):
         roll_back(path, update, FIRST_RECORD)
 
@@ -108,15 +109,19 @@ class TrainingLog:
         run_dir: Folder of the run.
         world: Who tells; rank 0 writes the log.
         total: Updates of the run.
-        progress: Whether to draw a bar; None: where there is a terminal.
+        progress: Whether to draw a bar; None: where there is a terminal, else a line is printed for each of the log.
+        log_dir: Folder of the log; None: that of the run.
     """
 
-    def __init__(self, run_dir: Path, world: World, total: int, progress: bool | None) -> None:
+    def __init__(
+        self, run_dir: Path, world: World, total: int, progress: bool | None, log_dir: Path | None = None
+    ) -> None:
         self._world, self._total = world, total
         self._records = Records(record_path(run_dir, world.rank))
-        self._lines = Records(run_dir / LOG)
+        self._lines = Records((log_dir or run_dir) / LOG)
         self._console = Console(stderr=True)
         self._draws = world.rank == 0 and (self._console.is_terminal if progress is None else progress)
+        self._prints = world.rank == 0 and progress is None and not self._draws
         self._bar: Progress | None = None
         self._since, self._samples, self._skipped = time.perf_counter(), 0, 0
 
@@ -186,6 +191,10 @@ class TrainingLog:
         self.note(values)
         if self._bar is not None:
             self._bar.update(self._task, description=f"training · loss {means.get(ALL, float('nan')):.4g}")
+        if self._prints:  # a file or a pipe: no bar, but the losses
+            loss, rate = means.get(ALL, float("nan")), update.learning_rate
+            text = f"update {update.number + 1}/{self._total}  loss {loss:.4g}  lr {rate:.3g}  {speed:.4g} samples/s"
+            self._console.print(text, markup=False, highlight=False, soft_wrap=True)
         return values
 
     def note(self, values: Mapping[str, Any]) -> None:

@@ -23,6 +23,7 @@ Afterwards there is a process group, and Lading's ``World`` speaks of it.
 
 from __future__ import annotations
 
+import datetime
 import functools
 import math
 import os
@@ -47,9 +48,9 @@ from lading.order.mixture.request import Mixture
 from lading.runtime.files import sync_tree
 from lading.train.deepspeed import checkpoint as checkpoints
 from lading.train.deepspeed.arguments import DsTrainingArguments, updates_of
-from lading.train.deepspeed.callback import DsCallback, Update
+from lading.train.deepspeed.callback import Callbacks, Update
 from lading.train.deepspeed.checkpoint import Checkpoint, restore_random, save_random, seed_random
-from lading.train.deepspeed.config import deepspeed_config, learning_rate_factor
+from lading.train.deepspeed.config import deepspeed_config, given_config, learning_rate_factor, scheduled
 from lading.train.deepspeed.logging import TrainingLog, roll_back_logs
 from lading.train.deepspeed.update import Arguments, Updater, evaluate
 from lading.train.repeating import RepeatingLoader
@@ -64,7 +65,7 @@ def make_engine(model: torch.nn.Module, args: DsTrainingArguments, rows: int, up
         rows: Samples of a step on one process.
         updates: Updates of the whole run, for the learning rate.
     """
-    config = deepspeed_config(args, rows)
+    config = scheduled(deepspeed_config(args, rows), updates)
     factor = learning_rate_factor(args, updates)
 
     def schedule(optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LambdaLR:
@@ -96,18 +97,27 @@ def training_loader(
         args.per_device_train_batch_size if args.global_batch_size is None else None,
         global_batch_size=args.global_batch_size,
         seed=args.seed,
-        shuffle=args.shuffle,
+        shuffle=args.dataloader_shuffle,
         mixture=Mixture(args.weights, policy=policy),
         drop_last=True,
         collate_fn=collate_fn,
         on_bad_sample=args.on_bad_sample,
-        num_workers=args.dataloader_num_workers,
+        **worker_arguments(args),
         on_resume=Resume(rebatch=args.allow_rebatch, changed_plan=args.allow_changed_plan),
     )
 
 
+def worker_arguments(args: DsTrainingArguments) -> dict[str, Any]:
+    """Return how batches are read ahead, as both loaders take it."""
+    return {
+        "num_workers": args.dataloader_num_workers,
+        "prefetch_factor": args.dataloader_prefetch_factor,
+        "pin_memory": args.dataloader_pin_memory,
+    }
+
+
 def evaluation_loader(args: DsTrainingArguments, dataset: Any, collate_fn: Callable[..., Any] | None) -> Loader:
-    """Return the loader to evaluate with: in order, every sample once.
+    """Return the loader to evaluate with: every sample once.
 
     Args:
         args: Sizes, workers.
@@ -117,20 +127,27 @@ def evaluation_loader(args: DsTrainingArguments, dataset: Any, collate_fn: Calla
     return Loader(
         dataset,
         args.per_device_eval_batch_size or args.per_device_train_batch_size,
-        shuffle=False,
+        seed=args.seed,
+        shuffle=args.eval_dataloader_shuffle,
         collate_fn=collate_fn,
         on_bad_sample=args.on_bad_sample,
-        num_workers=args.dataloader_num_workers,
+        **worker_arguments(args),
     )
 
 
-def join_processes() -> World:
-    """Join the process group, making it if need be, and return who we are in it."""
+def join_processes(backend: str | None = None, timeout: float = 1800) -> World:
+    """Join the process group, making it if need be, and return who we are in it.
+
+    Args:
+        backend: Backend of a group that is made; None: DeepSpeed's choice.
+        timeout: Seconds that an operation may take in a group that is made.
+    """
     if not torch.distributed.is_initialized() and "RANK" not in os.environ:
         # DeepSpeed looks these up itself, and would otherwise ask MPI.
         alone = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
         os.environ.update({**alone, "MASTER_PORT": str(_free_port())})
-    deepspeed.init_distributed(auto_mpi_discovery=False, verbose=False)
+    within = datetime.timedelta(seconds=timeout)
+    deepspeed.init_distributed(dist_backend=backend, auto_mpi_discovery=False, verbose=False, timeout=within)
     return World.current()
 
 
@@ -175,7 +192,7 @@ class DsTrainer:
         train_dataset: One dataset, or several by name.
         eval_dataset: What ``evaluate`` looks at; one dataset, or several by name.
         collate_fn: Makes a batch of a list of samples.
-        callbacks: Objects with ``on_step``, ``on_evaluate`` and ``on_save``; see ``DsCallback``.
+        callbacks: Objects with ``on_step``, ``on_evaluate`` or ``on_save``; see ``DsCallback``.
         policy: Chooses the mixture while the run goes on; see ``lading.train.FollowLosses``.
 
     Attributes:
@@ -193,20 +210,27 @@ class DsTrainer:
         train_dataset: Any = None,
         eval_dataset: Any = None,
         collate_fn: Callable[[list[Any]], Any] | None = None,
-        callbacks: Iterable[DsCallback] | None = None,
+        callbacks: Iterable[Any] | None = None,
         *,
         policy: Any = None,
     ) -> None:
-        self.model, self.args, self.policy = model, args, policy
+        self.model, self.policy = model, policy
         self.train_dataset, self.eval_dataset, self.collate_fn = train_dataset, eval_dataset, collate_fn
-        self.callbacks = list(callbacks or ())
-        self.world = join_processes()
+        self.callbacks = Callbacks(callbacks)
+        self.world = join_processes(args.backend, args.timeout)
+        self.args = args.resolved(given_config(args), self.world.world_size)
         self.ledger: Ledger | None = None
         self.log: TrainingLog | None = None
         self._parent: Checkpoint | None = None
         self._lineage: tuple[dict[str, Any], ...] = ()
         self._last_loss: float | None = None
         self.consumed_samples = 0
+        self.client_state: dict[str, Any] = {
+            "global_epoch": 0,
+            "train_batch_size": 0,
+            "checkpoint_history": [],
+            "log_history": [],
+        }
 
     @functools.cached_property
     def loader(self) -> Loader:
@@ -228,7 +252,7 @@ class DsTrainer:
         if self.args.max_steps > 0:
             return self.args.max_steps
         steps = math.floor(self.args.num_train_epochs * len(self.loader))
-        return max(steps // self.args.gradient_accumulation_steps, 1)
+        return max(steps // (self.args.gradient_accumulation_steps or 1), 1)
 
     @functools.cached_property
     def engine(self) -> Any:
@@ -249,12 +273,15 @@ class DsTrainer:
                 there is none. A path: from that one.
         """
         began, args = time.perf_counter(), self.args
-        if args.eval_steps is not None:
+        if args.do_eval and args.eval_steps is not None:
             _ = self.eval_loader  # what is missing is said now, not after hours of training
         args.run_dir.mkdir(parents=True, exist_ok=True)
         self._begin(checkpoints.chosen_checkpoint(resume_from_checkpoint, args.run_dir))
         self.ledger = self.loader.tracker = self._open_ledger()
-        self.log = TrainingLog(args.run_dir, self.world, self.max_steps, args.progress)
+        args.logs.mkdir(parents=True, exist_ok=True)
+        self.log = TrainingLog(args.run_dir, self.world, self.max_steps, args.progress, args.logs)
+        updates = self.loader.plan.global_batch_size * (args.gradient_accumulation_steps or 1)
+        self.client_state["train_batch_size"] = updates
         batches = RepeatingLoader(self.loader, use_batch_tracker=args.batch_tracker)
         updater = Updater(self.engine, self.loader, batches, self._arguments(), self.ledger, self.policy)
         first, skipped = self.engine.global_steps, self.engine.skipped_steps
@@ -275,10 +302,9 @@ class DsTrainer:
         """Return the mean loss over the evaluation data, every sample counted once; every process must call it."""
         model = self.engine.module if "engine" in self.__dict__ else self.model.to(self.device)
         began = time.perf_counter()
-        metrics = evaluate(model, self.eval_loader, self._arguments(), self.device)
+        metrics = evaluate(model, self.eval_loader, self._arguments(), self.device, self.args.eval_max_steps)
         metrics["eval/runtime"] = time.perf_counter() - began
-        for callback in self.callbacks:
-            callback.on_evaluate(self, metrics)
+        self._call("on_evaluate", metrics=metrics)
         return metrics
 
     def save_checkpoint(self) -> Path:
@@ -298,8 +324,9 @@ class DsTrainer:
             self._checkpoint(update, state).write(folder)
             checkpoints.remove_oldest(self.args.run_dir, self.args.save_total_limit)
         barrier()
-        for callback in self.callbacks:
-            callback.on_save(self, folder)
+        self.client_state["global_epoch"] = state["epoch"]
+        self.client_state["checkpoint_history"].append({"path": str(folder), "train/step": update})
+        self._call("on_save", path=folder)
         return folder
 
     def _checkpoint(self, update: int, state: Mapping[str, Any]) -> Checkpoint:
@@ -337,7 +364,7 @@ class DsTrainer:
                 seed_random(self.args.seed, self.world.rank)
         if self.world.rank == 0:
             start = engine.global_steps
-            roll_back_logs(self.args.run_dir, start)
+            roll_back_logs(self.args.run_dir, start, self.args.logs)
             checkpoints.roll_back_checkpoints(self.args.run_dir, start)
         barrier()
 
@@ -346,27 +373,35 @@ class DsTrainer:
         return Ledger(args.run_dir, self.loader.plan, record=args.record, allow_changed_plan=args.allow_changed_plan)
 
     def _arguments(self) -> Arguments:
-        return Arguments(self.model, self.device, _DTYPES[self.args.precision], self.args.pass_names)
+        return Arguments(self.model, self.device, _DTYPES[self.args.precision or "fp32"], self.args.pass_names)
 
     def _after(self, update: Update, updater: Updater) -> None:
         """Do what is due after an update."""
         assert self.log is not None
         args, done, total = self.args, update.number + 1, self.max_steps
         self.consumed_samples += update.num_samples
-        for callback in self.callbacks:
-            callback.on_step(self, update)
+        self.client_state["global_epoch"] = update.bills[-1].epoch
+        self._call("on_step", update=update)
         if _is_due(args.logging_steps, done, total):
             means = updater.losses.take()
-            self._last_loss = self.log.line(update, means, self.consumed_samples)["train/loss"]
+            line = self.log.line(update, means, self.consumed_samples)
+            self._last_loss = line["train/loss"]
+            self.client_state["log_history"].append(line)
         if args.batch_tracker and _is_due(args.batch_tracker_save_steps or args.logging_steps, done, total):
             self.log.flush()
-        if args.eval_steps is not None and _is_due(args.eval_steps, done, total):
-            self.log.note({"train/step": update.number, **self.evaluate()})
-        if args.save_steps is not None and _is_due(args.save_steps, done, total):
+        if args.do_eval and args.eval_steps is not None and _is_due(args.eval_steps, done, total, args.do_final_eval):
+            metrics = {"train/step": update.number, **self.evaluate()}
+            self.log.note(metrics)
+            self.client_state["log_history"].append(metrics)
+        if args.save_steps is not None and _is_due(args.save_steps, done, total, args.save_final_checkpoint):
             self.save_checkpoint()
 
+    def _call(self, name: str, **what: Any) -> None:
+        engine = self.__dict__.get("engine", self.model)
+        self.callbacks.call(name, engine, self.args, self.client_state, trainer=self, **what)
 
-def _is_due(interval: int | float, done: int, total: int) -> bool:
-    """Say whether something is due every so many updates; at the end everything is."""
+
+def _is_due(interval: int | float, done: int, total: int, at_end: bool = True) -> bool:
+    """Say whether something is due every so many updates, and at the end."""
     every = updates_of(interval, total)
-    return done == total or (every is not None and done % every == 0)
+    return (at_end and done == total) or (every is not None and done % every == 0)

@@ -32,6 +32,7 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import torch
@@ -246,7 +247,9 @@ class Updater:
 
 
 @torch.no_grad()
-def evaluate(model: torch.nn.Module, loader: Loader, arguments: Arguments, device: torch.device) -> dict[str, float]:
+def evaluate(
+    model: torch.nn.Module, loader: Loader, arguments: Arguments, device: torch.device, most: int | None = None
+) -> dict[str, float]:
     """Return the mean loss, those of the datasets where the model gives a loss a sample, and the number of samples.
 
     A loss of one number is taken for the mean over the batch.
@@ -256,13 +259,14 @@ def evaluate(model: torch.nn.Module, loader: Loader, arguments: Arguments, devic
         loader: What to evaluate on; left where it stands, so that every evaluation is the same.
         arguments: Turns batches into arguments.
         device: Where the model is.
+        most: Batches to look at; None: all.
     """
     losses = Losses(loader.plan.names, device)
     was_training = model.training
     model.eval()
     try:
         with loader.peeking():
-            for batch, bill in loader.with_bills():
+            for batch, bill in islice(loader.with_bills(), most):
                 if bill.num_samples:
                     args, kwargs = arguments(batch, bill)
                     losses.add(loss_of(model(*args, **kwargs), bill.num_samples), bill)

@@ -20,7 +20,7 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_warn  # type: ignore
 
 from lading.datamodule.sequence import SequenceDataset
 from lading.datamodule.sizes import ChunkSizes, chunk_sizes
-from lading.loader.torch.chunked import chunk_info, progress_line
+from lading.loader.torch.chunked import progress_line, seen_info
 from lading.loader.torch.loader import Loader
 from lading.train.lightning import loops
 
@@ -130,17 +130,6 @@ class ChunkedTraining(Callback):
         for loader, state in zip(loaders, self._saved["val"], strict=False):
             loader.load_state_dict(state)
         self._saved = None
-
-
-def seen_info(loader: Loader) -> dict[str, Any]:
-    """Return ``chunk_info`` of the batch yielded last: the loader itself may be at the next chunk already."""
-    info, bill = chunk_info(loader), loader.last_bill
-    if bill is None or bill.chunk is None:
-        return info
-    samples = loader.plan.epoch_samples
-    first = loader.plan.locate(loader.plan.epoch_start(bill.epoch)).chunk or 0
-    share = (loader.plan.locate(bill.step).offset + bill.global_size) / samples
-    return {**info, "current_chunk": bill.chunk, "pass": bill.epoch, "pass_chunk": bill.chunk - first, "share": share}
 
 
 def _close_or_go_on(trainer: Trainer, loader: Loader) -> None:

@@ -34,8 +34,8 @@ from lading.datamodule import chunked, sequence
 from lading.datamodule.component import Component, made, misspelt
 from lading.datamodule.config import Config, wrong
 from lading.errors import ConfigError
+from lading.loader.torch.chunked import seen_info
 from lading.runtime.files import write_aside
-from lading.train.lightning.chunked import seen_info
 from lading.train.lightning.datamodule import ChunkedSequenceDataset
 from lading.train.lightning.ledger import LedgerCallback
 from lading.train.lightning.loops import train_loader

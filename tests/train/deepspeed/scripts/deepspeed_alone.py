@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 import torch
 from deepspeed_run import Net, Numbers, arguments, data
@@ -14,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[4]))
 from tests.loader.named_sources import SOURCES
 
 from lading.errors import LadingError
-from lading.train import DsCallback, DsTrainer, FollowLosses
+from lading.train import DsCallback, DsTrainer, DsTrainingArguments, FollowLosses
 
 
 class Named(Net):
@@ -50,14 +52,28 @@ class Diary(DsCallback):
     def __init__(self):
         self.lines = []
 
-    def on_step(self, trainer, update):
+    def on_step(self, engine, args, state, **kwargs):
+        update = kwargs["update"]
         self.lines.append(f"step {update.number} of {update.num_samples}")
 
-    def on_evaluate(self, trainer, metrics):
-        self.lines.append(f"evaluated {metrics['eval/samples']}")
+    def on_evaluate(self, engine, args, state, **kwargs):
+        self.lines.append(f"evaluated {kwargs['metrics']['eval/samples']}")
 
-    def on_save(self, trainer, path):
-        self.lines.append(f"saved {path.name}")
+    def on_save(self, engine, args, state, **kwargs):
+        self.lines.append(f"saved {kwargs['path'].name}")
+
+
+class AsInPhyagi:
+    """A callback as phyagi's users have them: two methods, given as a class, reads engine, arguments and state."""
+
+    seen: ClassVar[list] = []
+
+    def on_evaluate(self, engine, args, state, **kwargs):
+        self.seen.append(["evaluate", engine.global_steps, args.eval_max_steps, len(state["log_history"])])
+
+    def on_save(self, engine, args, state, **kwargs):
+        saved = [entry["train/step"] for entry in state["checkpoint_history"]]
+        self.seen.append(["save", engine.global_steps, state["train_batch_size"], saved])
 
 
 def message(action) -> str:
@@ -146,6 +162,54 @@ def names(folder: Path) -> dict:
     return found
 
 
+def as_in_phyagi(folder: Path) -> dict:
+    """Only phyagi's arguments: sizes, optimizer and scheduler in ds_config; its flags; its callbacks."""
+    ds_config = {
+        "train_batch_size": 16,
+        "train_micro_batch_size_per_gpu": 4,
+        "optimizer": {"type": "AdamW", "params": {"lr": 0.02, "betas": [0.9, 0.95]}},
+        "scheduler": {"type": "WarmupDecayLR", "params": {"warmup_min_lr": 0.0, "warmup_max_lr": 0.02}},
+    }
+    args = DsTrainingArguments(
+        str(folder),
+        ds_config=ds_config,
+        do_eval=True,
+        do_final_eval=False,
+        max_steps=5,
+        logging_steps=2,
+        save_steps=2,
+        save_final_checkpoint=False,
+        eval_steps=2,
+        eval_max_steps=1,
+        seed=42,
+        batch_tracker=True,
+        batch_tracker_save_steps=5,
+        dataloader_shuffle=True,
+        eval_dataloader_shuffle=True,
+        dataloader_pin_memory=True,
+        dataloader_num_workers=1,
+        dataloader_prefetch_factor=3,
+        backend="gloo",
+        timeout=600,
+        log_dir=str(folder / "logs"),
+        pipe_parallel_size=1,
+        tensor_parallel_size=1,
+        context_parallel_size=1,
+    )
+    trainer = DsTrainer(Net(), args, data(), {"code": Numbers(11, 1.0)}, callbacks=[AsInPhyagi])
+    output = trainer.train()
+    silent = replace(args, output_dir=str(folder / "quiet"), log_dir=None, do_eval=False, progress=False)
+    quiet = DsTrainer(Net(), silent, data())
+    quiet.train()
+    return {
+        "updates": output.updates,
+        "seen": AsInPhyagi.seen,
+        "sizes": [trainer.args.per_device_train_batch_size, trainer.args.gradient_accumulation_steps],
+        "prefetch": [trainer.loader.num_workers, trainer.loader.prefetch_factor, trainer.loader.pin_memory],
+        "rate": trainer.engine.get_lr()[0],
+    }
+
+
 def refusals(folder: Path) -> dict:
     """What is refused, and in which words."""
     args = arguments(folder, max_steps=2, save_steps=1)
@@ -183,6 +247,7 @@ def main() -> None:
     results = {
         "forwards": forwards(folder / "forwards"),
         "lives": lives(folder / "lives"),
+        "phyagi": as_in_phyagi(folder / "phyagi"),
         "refusals": refusals(folder / "refusals"),
         "names": names(folder / "names"),
     }
