@@ -49,14 +49,14 @@ def read_plan(path: str) -> tuple[Plan, str | None]:
     found = parse_yaml(text, path)
     if isinstance(found, dict) and isinstance(found.get("plan"), dict):
         found = found["plan"]
-    if not isinstance(found, dict) or "datasets" not in found or not {"batch_size", "batch_schedule"} & set(found):
+    values = {k: v for k, v in found.items() if v is not None} if isinstance(found, dict) else {}
+    if "datasets" not in values or not {"batch_size", "batch_schedule"} & set(values):
         raise ConfigError(
             f"{path}: expected the keys datasets and batch_size (or batch_schedule), at the top or under plan."
         )
-    unknown = [key for key in found if key not in _KEYS]
+    unknown = [key for key in values if key not in _KEYS]
     if unknown:
         raise ConfigError(f"{path}: unknown key {listed(unknown)}; expected {', '.join(_KEYS)}.")
-    values = {key: value for key, value in found.items() if value is not None}
     _check(Fields(values, Origin(path, ConfigError)))
     until = values.get("until")
     return _plan(path, values), None if until is None else str(until)
@@ -119,7 +119,7 @@ def steps_until(plan: Plan, until: str | None) -> int:
     """Return the steps of a plan until a point; one epoch by default."""
     if until is None:
         return plan.epoch_start(1)
-    point = Duration.parse(int(until) if until.isdigit() else until)
+    point = Duration.parse(int(until) if until.isdecimal() and len(until) < 20 else until)
     if point.unit == "ba":
         return int(point.value)
     if point.unit == "ep" and float(point.value).is_integer():

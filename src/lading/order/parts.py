@@ -66,7 +66,7 @@ class Parts:
 
     def part(self, number: int) -> Part:
         """Return the part with a number."""
-        return self._by_number[number][2]
+        return self._by_number[self.number_of(number)][2]
 
     def source(self, number: int) -> int:
         """Return the number of the source that a dataset is read from."""

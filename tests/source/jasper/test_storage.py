@@ -15,6 +15,8 @@ from torch.utils.data import DataLoader
 
 from lading.errors import SourceError
 from lading.source.jasper.dataset import JASPERSteeringDataset
+from lading.source.jasper.hdf5 import Hdf5Storage
+from lading.source.jasper.layout import BY_NAME
 
 HDF5_PATHS = {
     "embeddings/questions": "question_embs",
@@ -233,3 +235,49 @@ def test_a_pass_through_a_mapped_3_gb_directory_takes_less_than_100_mb(tmp_path)
     write_large(tmp_path, 600_000)
 
     assert grown_mb(tmp_path, validate=None) < 100
+
+
+def _linked(file, other):
+    file["embeddings/questions"] = h5py.ExternalLink(str(other), "/secret")
+
+
+def _stored_elsewhere(file, other):
+    file.create_dataset("embeddings/questions", (6, 4), "f4", external=[(str(other), 0, 96)])
+
+
+def _virtual(file, other):
+    layout = h5py.VirtualLayout((6, 4), "f4")
+    layout[:] = h5py.VirtualSource(str(other), "secret", (6, 4))
+    file.create_virtual_dataset("embeddings/questions", layout)
+
+
+def _endless(file, other):
+    file.create_dataset("embeddings/questions", (1 << 40, 4), "f4", chunks=(1024, 4))
+
+
+def _no_dataset(file, other):
+    file.create_group("embeddings/questions")
+
+
+@pytest.mark.parametrize("craft", [_linked, _stored_elsewhere, _virtual, _endless, _no_dataset])
+@pytest.mark.parametrize("mapped", [False, True])
+def test_a_crafted_hdf5_file_reads_no_other_file(tmp_path, craft, mapped):
+    """Links, external storage, virtual datasets and endless ones are refused before a byte is read."""
+    with h5py.File(tmp_path / "other.h5", "w") as other:
+        other["secret"] = np.arange(24, dtype="f4").reshape(6, 4)
+    with h5py.File(tmp_path / "dataset.h5", "w") as file:
+        craft(file, tmp_path / "other.h5")
+
+    with pytest.raises(SourceError, match=r"dataset\.h5/embeddings/questions"):
+        Hdf5Storage(tmp_path, mapped=mapped).read(BY_NAME["question_embs"])
+
+
+def test_keyword_ids_lie_in_the_file_itself(tmp_path):
+    """The many small lists are looked at like the tables."""
+    with h5py.File(tmp_path / "other.h5", "w") as other:
+        other["secret"] = np.arange(3)
+    with h5py.File(tmp_path / "dataset.h5", "w") as file:
+        file.create_group("pair_data/keyword_ids")["0"] = h5py.ExternalLink(str(tmp_path / "other.h5"), "/secret")
+
+    with pytest.raises(SourceError, match="no short list in this very file"):
+        Hdf5Storage(tmp_path).keyword_ids()

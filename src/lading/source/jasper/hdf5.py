@@ -9,17 +9,24 @@ No handle outlives a call, so nothing is shared by accident between processes.
 
 from __future__ import annotations
 
+import contextlib
+import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
 import torch
 from torch import Tensor
 
-from lading.errors import MissingFileError, SourceError
+from lading.errors import LadingError, MissingFileError, SourceError
 from lading.runtime.files import named_aside
 from lading.source.jasper.layout import HDF5_FILE, KEYWORDS_HDF5, SPLITS, TABLES, Table, split_table
 from lading.source.jasper.pt import PtStorage, read_only
+
+_MOST_COMPRESSED = 1100  # gzip makes zeros at most 1 032 times smaller
+_MOST_KEYWORDS = 1 << 20
 
 
 class Hdf5Storage:
@@ -42,49 +49,31 @@ class Hdf5Storage:
 
     def require(self, table: Table) -> None:
         """Refuse a file that lacks this table."""
-        with self._open() as file:
-            self._dataset(file, table.hdf5)
+        with _opened(self.path, table.hdf5) as file:
+            _dataset(file, table.hdf5)
 
     def read(self, table: Table) -> Tensor:
         """Return one table."""
-        with self._open() as file:
-            dataset = self._dataset(file, table.hdf5)
+        with _opened(self.path, table.hdf5) as file:
+            dataset = _dataset(file, table.hdf5)
             if self.mapped and dataset.size:
                 return self._map(dataset)
-            try:
-                return torch.from_numpy(np.ascontiguousarray(dataset[()]))
-            except (OSError, TypeError) as error:
-                raise SourceError(
-                    f"{self.label(table)} cannot be read: {error} ({self.path}). Convert it again."
-                ) from error
+            return torch.from_numpy(np.ascontiguousarray(dataset[()]))
 
     def require_keyword_ids(self) -> None:
         """Refuse a file that lacks the keyword ids."""
-        with self._open() as file:
-            self._dataset(file, KEYWORDS_HDF5)
+        with _opened(self.path, KEYWORDS_HDF5) as file:
+            _group(file, KEYWORDS_HDF5)
 
     def keyword_ids(self) -> list[list[int]]:
         """Return the keyword ids of every pair; one small dataset each, so read only when asked for."""
-        with self._open() as file:
-            group = self._dataset(file, KEYWORDS_HDF5)
+        with _opened(self.path, KEYWORDS_HDF5) as file:
+            group = _group(file, KEYWORDS_HDF5)
             return [_small(group, str(i)).tolist() for i in range(len(group))]
 
     def files(self) -> list[Path]:
         """Return the files behind the tables, for a fingerprint."""
         return [self.path]
-
-    def _open(self) -> h5py.File:
-        try:
-            return h5py.File(self.path, "r")
-        except OSError as error:
-            raise SourceError(
-                f"{HDF5_FILE} cannot be read, it is truncated or no HDF5: {error} ({self.path})."
-            ) from error
-
-    def _dataset(self, file: h5py.File, name: str) -> h5py.Dataset:
-        if name not in file:
-            raise MissingFileError(f"Required tensor file not found: {self.path}/{name}. Convert the dataset again.")
-        return file[name]
 
     def _map(self, dataset: h5py.Dataset) -> Tensor:
         offset = dataset.id.get_offset()
@@ -98,8 +87,8 @@ class Hdf5Storage:
 
 def mappable(directory: Path) -> bool:
     """True where every table of the HDF5 file lies plain, so that it can be mapped."""
-    with h5py.File(directory / HDF5_FILE, "r") as file:
-        found = [file[table.hdf5] for table in TABLES if table.hdf5 in file]
+    with _opened(directory / HDF5_FILE, "its tables") as file:
+        found = [_dataset(file, table.hdf5) for table in TABLES if table.hdf5 in file]
         return all(dataset.size == 0 or dataset.id.get_offset() is not None for dataset in found)
 
 
@@ -116,13 +105,76 @@ def convert(directory: Path, compression: str | None = "gzip") -> Path:
     return path
 
 
+@contextlib.contextmanager
+def _opened(path: Path, name: str) -> Iterator[h5py.File]:
+    """Open the file; whatever HDF5 says of damaged bytes becomes an error that names file and table."""
+    try:
+        file = h5py.File(path, "r")
+    except Exception as error:
+        raise SourceError(f"{HDF5_FILE} cannot be read, it is truncated or no HDF5: {error} ({path}).") from error
+    try:
+        with file:
+            yield file
+    except LadingError:
+        raise
+    except Exception as error:  # OSError, KeyError, RuntimeError, TypeError, ValueError, MemoryError: as HDF5 likes
+        raise SourceError(f"{HDF5_FILE}/{name} cannot be read: {error} ({path}). Convert it again.") from error
+
+
+def _own(file: h5py.File, name: str) -> Any:
+    """Return what lies under a name in this very file: links to other files are not followed."""
+    place: Any = file
+    for part in name.split("/"):
+        link = place.get(part, getlink=True) if isinstance(place, h5py.Group) else None
+        if link is None:
+            raise MissingFileError(
+                f"Required tensor file not found: {file.filename}/{name}. Convert the dataset again."
+            )
+        if not isinstance(link, h5py.HardLink):
+            raise SourceError(f"{HDF5_FILE}/{name} is a link ({file.filename}); refused, it may lead to another file.")
+        place = place[part]
+    return place
+
+
+def _dataset(file: h5py.File, name: str) -> h5py.Dataset:
+    """Return a table, refusing what is none, what lies in other files and what is larger than its file can hold."""
+    found = _own(file, name)
+    if not isinstance(found, h5py.Dataset):
+        raise SourceError(f"{HDF5_FILE}/{name} is a {type(found).__name__}, expected a dataset. Convert it again.")
+    if found.external or found.is_virtual:
+        raise SourceError(f"{HDF5_FILE}/{name} lies in other files; refused. Copy its numbers into {HDF5_FILE}.")
+    size, stored = found.size or 0, os.path.getsize(file.filename)
+    if found.dtype.kind not in "iuf" or size * found.dtype.itemsize > stored * _MOST_COMPRESSED:
+        raise SourceError(
+            f"{HDF5_FILE}/{name} holds {size} values of {found.dtype}, expected numbers that fit a file of {stored} "
+            "bytes. It is damaged; convert it again."
+        )
+    return found
+
+
+def _group(file: h5py.File, name: str) -> h5py.Group:
+    found = _own(file, name)
+    if not isinstance(found, h5py.Group):
+        raise SourceError(f"{HDF5_FILE}/{name} is a {type(found).__name__}, expected a group. Convert it again.")
+    return found
+
+
 def _small(group: h5py.Group, name: str) -> np.ndarray:
     """Read one small dataset through the low-level door: a third of the time of ``group[name][()]``."""
     try:
-        dataset = h5py.h5d.open(group.id, name.encode())
+        linked = group.id.links.get_info(name.encode()).type != h5py.h5l.TYPE_HARD
+        dataset = h5py.h5d.open(group.id, name.encode()) if not linked else None
     except KeyError as error:
         raise MissingFileError(f"Required tensor file not found: {group.file.filename}{group.name}/{name}.") from error
+    if dataset is None or _is_elsewhere(dataset) or len(dataset.shape) != 1 or dataset.shape[0] > _MOST_KEYWORDS:
+        raise SourceError(f"{HDF5_FILE}{group.name}/{name} is no short list in this very file. Convert it again.")
     values = np.empty(dataset.shape, dtype=np.int64)
     if values.size:
         dataset.read(h5py.h5s.ALL, h5py.h5s.ALL, values)
     return values
+
+
+def _is_elsewhere(dataset: h5py.h5d.DatasetID) -> bool:
+    """Say whether a dataset's numbers lie in other files."""
+    made = dataset.get_create_plist()
+    return bool(made.get_external_count()) or made.get_layout() == h5py.h5d.VIRTUAL

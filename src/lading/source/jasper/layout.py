@@ -11,13 +11,14 @@ One table of facts that reading, checking, converting and building share.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from lading.errors import SourceError
+from lading.runtime.fields import Origin
 from lading.runtime.numbers import is_whole
+from lading.runtime.shown import found as brief, listed
 
 CONFIG_FILE = "config.json"
 HDF5_FILE = "dataset.h5"
@@ -94,10 +95,11 @@ def read_config(directory: Path) -> dict[str, Any]:
         raise SourceError(
             f"Config file not found: {path}. A JASPER directory needs one; 'lading jasper build' writes it."
         )
+    origin = Origin(path, SourceError, "Write it again with json.dump.")
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise SourceError(f"Config file {path} is not JSON: {error}. Write it again with json.dump.") from error
+        config = origin.json(origin.read())
+    except SourceError as error:
+        raise SourceError(f"Config file {path} is not JSON: {error}") from error
     if not isinstance(config, dict):
         raise SourceError(f"Config file {path} holds a {type(config).__name__}, expected an object with keys.")
     return config
@@ -107,9 +109,9 @@ def config_size(config: dict[str, Any], key: str, path: Path) -> int:
     """Return a size that the config must give, or name the key that is missing or wrong."""
     if key not in config:
         raise SourceError(
-            f"Config file {path} has no key {key!r}; it has {', '.join(map(repr, config)) or 'no keys'}. Add it."
+            f"Config file {path} has no key {key!r}; it has {listed(map(repr, config)) or 'no keys'}. Add it."
         )
     value = config[key]
-    if not is_whole(value, 1):
-        raise SourceError(f"Config file {path} has {key!r} = {value!r}, expected a whole number above 0.")
+    if not is_whole(value, 1) or value >= 1 << 40:
+        raise SourceError(f"Config file {path} has {key!r} = {brief(value)}, expected a whole number above 0.")
     return value

@@ -53,7 +53,14 @@ class PtStorage:
                 f"{table.file} holds a {type(tensor).__name__}, expected a tensor. Save it with torch.save."
             )
         mappable = self.mapped and str(tensor.dtype) == f"torch.{table.dtype}"  # another type is refused by its reader
-        return remap(path, tensor) if mappable else tensor.detach()
+        if not mappable:
+            return tensor.detach()
+        try:
+            return remap(path, tensor)
+        except (ValueError, OSError, struct.error, zipfile.BadZipFile) as error:
+            if isinstance(error, SourceError):
+                raise
+            raise SourceError(f"{table.file} cannot be mapped: {error} ({path}). Write it again.") from error
 
     def require_keyword_ids(self) -> None:
         """Refuse a directory that lacks the keyword ids."""
