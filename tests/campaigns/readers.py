@@ -1,0 +1,190 @@
+"""Every reader of the library, each with valid inputs to damage.
+
+A target makes a folder of valid files once, and reads a folder; the campaign
+damages one file of a copy at a time. Readers of texts have a folder of one file.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from tests.campaigns.mutations import changed_bytes, changed_text, changed_yaml
+from tests.source.jasper.jasper_directory import make_directory
+
+from lading import Plan, TokenStore, build_tokens
+from lading.cli.plan import read_plan, steps_until
+from lading.datamodule.config import read_config
+from lading.order import Block, Reweight
+from lading.order.mixture.spec import MixtureSpec
+from lading.order.packing.file import open_index, save_index
+from lading.order.packing.fill import fill_rows
+from lading.order.packing.index import PackingIndex
+from lading.source.jasper.dataset import JASPERSteeringDataset
+from lading.source.tokens.read import read_documents
+
+HALF = 1 << 30
+MIXED = MixtureSpec(1000, ((0, (HALF, HALF)), (400, (HALF // 2, HALF + HALF // 2))))
+CONFIG = """
+dataset: {class_path: my.Data, init_args: {files: 20, nested: {class_path: my.Louder}}}
+loader: {batch_size: 32, num_workers: 2, drop_last: true, seed: 1}
+train: {train_chunk_size: 2000, val_chunk_size: 100, limit_train_batches: 0.5, seed: 3}
+trainer: {max_epochs: 4, limit_val_batches: 7}
+model: {class_path: my.Model, init_args: &arguments {width: 64, lr: 1e-3}}
+run: {dir: runs/7, ledger: true, mixture: {code: 0.7, prose: 0.3}, checkpoint_updates: 10}
+"""
+PLAN_YAML = """
+datasets:
+  code: 1_000_000
+  prose: {length: 200_000, mean_tokens: 850}
+batch_size: 1024
+seed: 0
+weights: {code: .7, prose: .3}
+until: 20000ba
+"""
+SCHEDULED_YAML = """
+plan:
+  datasets: {code: 50000, prose: 20000}
+  batch_size: 64
+  schedule: [[0, {code: 1, prose: 1}], [500ba, {code: 3, prose: 1}], [2ep, [1, 3]]]
+  shuffle: full
+  drop_last: false
+  chunk_batches: 10
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """A reader.
+
+    Attributes:
+        make: Write valid inputs into an empty folder.
+        read: Read the folder, and use what was read.
+        share: Inputs of a hundred thousand.
+        change: How the bytes of one file are damaged.
+    """
+
+    make: Callable[[Path], None]
+    read: Callable[[Path], object]
+    share: int
+    change: Callable[[bytes, random.Random], bytes] = changed_bytes
+
+
+def _json_files(data: bytes, chance: random.Random) -> bytes:
+    """Damage JSON as JSON, anything else as bytes."""
+    try:
+        return changed_text(data, chance)
+    except ValueError:
+        return changed_bytes(data, chance)
+
+
+def _plans(folder: Path) -> None:
+    plans = [
+        Plan.make({"code": 700, "prose": 301}, 16, seed=3).with_event(Block(4, 0, (5, 6), "bad")),
+        Plan.make({"code": 700, "prose": 301}, 16, seed=3, mixture=MIXED).with_event(
+            Reweight(40, 640, (HALF, HALF), "policy")
+        ),
+        Plan.make(9, 2, shuffle="none", drop_last=True, chunk_batches=2),
+    ]
+    for number, plan in enumerate(plans):
+        (folder / f"{number}.json").write_text(plan.to_json())
+
+
+def _read_plans(folder: Path) -> None:
+    for path in folder.iterdir():
+        plan = Plan.from_json(path.read_bytes().decode(errors="surrogateescape"))
+        assert Plan.from_json(plan.to_json()).fingerprint == plan.fingerprint
+        if plan.global_batch_size <= 1 << 16:
+            plan.bill(3)
+            plan.where(0, 0, 0, 5) if plan.datasets[0].length else None
+
+
+def _tokens(folder: Path) -> None:
+    (folder / "a.txt").write_text("to be or not\n\nto be\n\nthat is\n")
+    build_tokens([folder / "a.txt"], folder / "store", split="paragraph")
+    (folder / "a.txt").unlink()
+
+
+def _read_tokens(folder: Path) -> None:
+    for validate in (True, False):
+        store = TokenStore(folder / "store", validate=validate)
+        lengths = store.lengths()
+        index = PackingIndex.build(lengths, 16, overflow="split") if lengths.sum() < 1 << 20 else None
+        if index is not None:
+            fill_rows(index, np.arange(len(index)), store.tokens, store.offsets)
+
+
+def _packing(folder: Path) -> None:
+    save_index(PackingIndex.build([5, 9, 3, 0, 16, 40], 16, overflow="split"), folder)
+
+
+def _read_packing(folder: Path) -> None:
+    index = open_index(next(folder.glob("packing-*")))
+    offsets = np.array([0, 5, 14, 17, 17, 33, 73])
+    if index.rules.row_length <= 1 << 16 and len(index) < 1 << 10:
+        fill_rows(index, np.arange(len(index)), np.arange(73, dtype=np.uint16), offsets)
+        [index.pieces(row) for row in range(len(index))]
+        index.rows_of_document(5)
+
+
+def _documents(folder: Path) -> None:
+    (folder / "a.jsonl").write_text('{"text": "one"}\n{"text": [1, 2, 3]}\n')
+    (folder / "b.txt").write_text("one\n\ntwo\n")
+    pq.write_table(pa.table({"text": ["one", "two", "", "x" * 300]}), folder / "c.parquet")
+    pq.write_table(pa.table({"text": [[1, 2], [], [3]]}), folder / "d.parquet")
+
+
+def _read_documents(folder: Path) -> None:
+    for path in sorted(folder.iterdir()):
+        for _ in itertools.islice(read_documents([path], split="line"), 100):
+            pass
+
+
+def _jasper(folder: Path) -> None:
+    make_directory(folder)
+
+
+def _jasper_hdf5(folder: Path) -> None:
+    make_directory(folder)
+    JASPERSteeringDataset.convert_pt_to_hdf5(str(folder), compression=None)
+    for path in [*folder.glob("*.pt"), *folder.glob(".*")]:
+        path.unlink()
+
+
+def _read_jasper(folder: Path) -> None:
+    for mapped in (False, True):
+        dataset = JASPERSteeringDataset(str(folder), "train", use_mmap=mapped)
+        dataset[0]
+
+
+TARGETS = {
+    "plan JSON": Target(_plans, _read_plans, 30_000, changed_text),
+    "token store": Target(_tokens, _read_tokens, 15_000, _json_files),
+    "packing index": Target(_packing, _read_packing, 20_000, _json_files),
+    "documents": Target(_documents, _read_documents, 14_000),
+    "plan YAML": Target(
+        lambda folder: (
+            [(folder / name).write_text(text) for name, text in (("a.yaml", PLAN_YAML), ("b.yaml", SCHEDULED_YAML))]
+            and None
+        ),
+        lambda folder: [steps_until(*read_plan(str(path))) for path in folder.iterdir()],
+        8_000,
+        changed_yaml,
+    ),
+    "configuration": Target(
+        lambda folder: (folder / "run.yaml").write_text(CONFIG) and None,
+        lambda folder: read_config(folder / "run.yaml").sizes(),
+        8_000,
+        changed_yaml,
+    ),
+    "JASPER .pt": Target(_jasper, _read_jasper, 1_500, _json_files),
+    "JASPER HDF5": Target(_jasper_hdf5, _read_jasper, 1_500, _json_files),
+}
+torch.set_num_threads(1)
