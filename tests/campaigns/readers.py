@@ -17,16 +17,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 from tests.campaigns.mutations import changed_bytes, changed_text, changed_yaml
+from tests.report.runs import record
 from tests.source.jasper.jasper_directory import make_directory
 
 from lading import Plan, TokenStore, build_tokens
 from lading.cli.plan import read_plan, steps_until
 from lading.datamodule.config import read_config
+from lading.identity import World
+from lading.ledger import Ledger
 from lading.order import Block, Reweight
 from lading.order.mixture.spec import MixtureSpec
 from lading.order.packing.file import open_index, save_index
 from lading.order.packing.fill import fill_rows
 from lading.order.packing.index import PackingIndex
+from lading.report import open_run
+from lading.report.summary import summarise
 from lading.source.jasper.dataset import JASPERSteeringDataset
 from lading.source.tokens.read import read_documents
 
@@ -164,8 +169,42 @@ def _read_jasper(folder: Path) -> None:
         dataset[0]
 
 
+def _run(folder: Path) -> None:
+    record(folder / "run", range(12), part_rows={"batches": 5})
+    record(folder / "run", range(8, 14), world_size=2, close=False)
+
+
+def _named_run(folder: Path) -> None:
+    plan = Plan.make({"code": 70, "prose": 31}, batch_size=8, seed=3)
+    ledger = Ledger(folder / "run", plan, record="names", part_rows={"batches": 4, "samples": 20})
+    for step in range(9):
+        bill = plan.bill(step, world=World())
+        ledger.deliver(bill)
+        ledger.commit(bill, update=step, loss=1.0)
+    ledger.close()
+
+
+def _read_run(folder: Path) -> None:
+    run = open_run(folder / "run")
+    for ask in (
+        lambda: summarise(run),
+        lambda: run.step(9),
+        lambda: run.where("code", 5),
+        run.mix,
+        run.verify,
+        lambda: run.explain(9),
+        lambda: run.sql("SELECT count(*), sum(samples) FROM history"),
+        lambda: run.sql("FROM samples LIMIT 5"),
+    ):
+        try:
+            ask()
+        except Exception as error:
+            if type(error).__module__ != "lading.errors" and not type(error).__module__.startswith("lading."):
+                raise
+
+
 TARGETS = {
-    "plan JSON": Target(_plans, _read_plans, 30_000, changed_text),
+    "plan JSON": Target(_plans, _read_plans, 31_000, changed_text),
     "token store": Target(_tokens, _read_tokens, 15_000, _json_files),
     "packing index": Target(_packing, _read_packing, 20_000, _json_files),
     "documents": Target(_documents, _read_documents, 14_000),
@@ -186,5 +225,7 @@ TARGETS = {
     ),
     "JASPER .pt": Target(_jasper, _read_jasper, 1_500, _json_files),
     "JASPER HDF5": Target(_jasper_hdf5, _read_jasper, 1_500, _json_files),
+    "run": Target(_run, _read_run, 600, _json_files),
+    "run with names": Target(_named_run, _read_run, 400, _json_files),
 }
 torch.set_num_threads(1)

@@ -30,6 +30,7 @@ from lading.ledger.tail import Tail
 from lading.order.event import Event, event_from_dict
 from lading.order.plan import Plan
 from lading.runtime.fields import Fields, Items, Origin
+from lading.runtime.shown import listed
 
 
 @dataclass(frozen=True)
@@ -191,6 +192,11 @@ class Evidence:
             return None
         if attempt not in self._plans:
             base = read_plan(self.run, launch.plan, launch.plan_sha256)
+            if tuple(base.names) != self.datasets[: len(base.names)]:
+                raise CorruptLedgerError(
+                    f"{self.run.description} lists the datasets {listed(self.datasets)}, the plan {launch.plan} has "
+                    f"{listed(base.names)}. One of them was changed: restore it from a copy."
+                )
             made = [row.plan_event for row in self.event_rows(attempt)]
             self._plans[attempt] = base.with_events([*_events(self.run, launch), *(e for e in made if e is not None)])
         return self._plans[attempt]
