@@ -104,7 +104,7 @@ def test_boundaries_and_short_last_chunk():
 @pytest.mark.parametrize("chunk_size", [0, -1, 2.0, "4", None, True])
 def test_impossible_chunk_sizes_are_refused(chunk_size):
     """Zero, negative or not an int is a ``ValueError`` that says what was expected and in which unit."""
-    with pytest.raises(ValueError, match=r"chunk_size=.*expected a whole number from 1 up.*counts samples"):
+    with pytest.raises(ValueError, match=r"chunk_size=.*expected an integer from 1 up.*counts samples"):
         ChunkedSampler(10, chunk_size)
 
 

@@ -1,4 +1,4 @@
-"""Cut each pass over the data into chunks and hand them out in turn.
+"""Cut each pass over the data into chunks and yield them in turn.
 
     one pass    7 2 9 | 4 0 8 | 1 6 3 | 5
     chunk         0       1       2     3     then 4, 5, ... from the next pass
@@ -28,7 +28,7 @@ from lading.runtime.torch_class import torch_class
 
 I64 = NDArray[np.int64]
 
-_BLOCK = 1 << 16  # samples made at once while iterating: a chunk may be the whole of a huge dataset
+_STRETCH = 1 << 16  # samples made at once while iterating: a chunk may be the whole of a huge dataset
 
 
 class ChunkedSampler:
@@ -55,9 +55,9 @@ class ChunkedSampler:
     def __init__(
         self, dataset_size: int, chunk_size: int, seed: int = 42, shuffle: bool | str = True, wrap: bool = False
     ) -> None:
-        self.dataset_size = _whole("dataset_size", dataset_size, minimum=1)
-        self.chunk_size = _whole("chunk_size", chunk_size, minimum=1)
-        self.seed = _whole("seed", seed, minimum=None)
+        self.dataset_size = _integer("dataset_size", dataset_size, minimum=1)
+        self.chunk_size = _integer("chunk_size", chunk_size, minimum=1)
+        self.seed = _integer("seed", seed, minimum=None)
         if isinstance(shuffle, str) and shuffle != "within":
             raise PlanError(f"shuffle={shuffle!r}: expected True, False or 'within'.")
         self.shuffle = shuffle if isinstance(shuffle, str) else bool(shuffle)
@@ -71,12 +71,12 @@ class ChunkedSampler:
 
     def get_chunk_indices(self, chunk: int) -> I64:
         """Return the samples of a chunk; numbers past one pass start the next, differently shuffled."""
-        start, stop = self._span(_whole("chunk", chunk, minimum=0))
+        start, stop = self._span(_integer("chunk", chunk, minimum=0))
         return self._indices(start, stop)
 
     def set_chunk(self, chunk: int) -> None:
         """Make a chunk the current one."""
-        self.current_chunk = _whole("chunk", chunk, minimum=0)
+        self.current_chunk = _integer("chunk", chunk, minimum=0)
 
     def advance_chunk(self) -> int:
         """Move on to the next chunk and return its number."""
@@ -84,7 +84,7 @@ class ChunkedSampler:
         return self.current_chunk
 
     def get_chunk_info(self) -> dict[str, Any]:
-        """Return where the current chunk stands: its pass, its place in it, and the share of the pass before it."""
+        """Return where the current chunk is: its pass, its place in it, and the share of the pass before it."""
         start, stop = self._span(self.current_chunk)
         of_pass, place = divmod(start, self.dataset_size)
         return {
@@ -115,8 +115,8 @@ class ChunkedSampler:
 
     def __iter__(self) -> Iterator[int]:
         start, stop = self._span(self.current_chunk)
-        for first in range(start, stop, _BLOCK):
-            yield from self._indices(first, min(first + _BLOCK, stop)).tolist()
+        for first in range(start, stop, _STRETCH):
+            yield from self._indices(first, min(first + _STRETCH, stop)).tolist()
 
     def __len__(self) -> int:
         start, stop = self._span(self.current_chunk)
@@ -172,14 +172,14 @@ class ChunkedSampler:
         return found
 
 
-def _whole(name: str, value: Any, *, minimum: int | None) -> int:
-    """Return a whole number, or refuse it with a sentence."""
+def _integer(name: str, value: Any, *, minimum: int | None) -> int:
+    """Return an integer, or refuse it with a sentence."""
     try:
         number = operator.index(value) if not isinstance(value, bool) else None
     except TypeError:
         number = None
     if number is None or (minimum is not None and number < minimum):
-        expected = "a whole number" if minimum is None else f"a whole number from {minimum} up"
+        expected = "an integer" if minimum is None else f"an integer from {minimum} up"
         raise PlanError(f"{name}={value!r}: expected {expected}. ChunkedSampler counts samples, not batches.")
     return number
 

@@ -193,7 +193,7 @@ class Plan:
             index: Index of the sample in it.
             start: First step to look at.
             stop: Step to stop before. None: the end of the epoch of ``start``.
-            world_size: Number of ranks, to be told the rank as well.
+            world_size: Number of ranks, to get the rank as well.
         """
         number = self.number_of(dataset)
         self.parts.check_index(number, index)

@@ -250,8 +250,8 @@ def forecast(plan: Foreseeable, steps: int, points: int = POINTS) -> Forecast:
     """Say what the first steps of a plan hold, without visiting them.
 
     >>> from lading.order import Plan
-    >>> told = forecast(Plan.make({"code": 60, "prose": 40}, batch_size=10), steps=20)
-    >>> [(d.dataset, d.samples, d.passes) for d in told.datasets]
+    >>> found = forecast(Plan.make({"code": 60, "prose": 40}, batch_size=10), steps=20)
+    >>> [(d.dataset, d.samples, d.passes) for d in found.datasets]
     [('code', 120, 2.0), ('prose', 80, 2.0)]
     """
     at = sorted({steps * k // max(points, 1) for k in range(points + 1)} | {0, steps})

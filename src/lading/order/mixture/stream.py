@@ -100,7 +100,7 @@ def balanced(weights: I64, residuals: I64) -> I64:
     """Return the residuals of the datasets in a stage with an equal part of their sum taken from each.
 
     What left datasets are owed cannot be made up without them: the others together stay off by as much. Taken from
-    each alike, nobody is far off; shared out by weight, a heavy one would pay for all.
+    each alike, none is far off; shared out by weight, a heavy one would pay for all.
 
     >>> balanced(np.array([1, 2, 0, 4]), np.array([7, -1, -5, 0]))
     array([ 5, -3, -5, -2])
