@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-
-from lading.cli import main
+from tests.cli.calling import lading
 
 LOADERS = """
 import os
@@ -30,15 +29,6 @@ def from_environment():
     size = int(os.environ.get("WORLD_SIZE", 1))
     return DataLoader(data, 4, sampler=range(int(os.environ.get("RANK", 0)), 42, size))
 """
-
-
-def lading(*arguments: str) -> int:
-    """Run the command line in this process and return its exit code."""
-    try:
-        main([str(a) for a in arguments])
-    except SystemExit as end:
-        return int(end.code or 0)
-    return 0
 
 
 @pytest.fixture(autouse=True)

@@ -6,8 +6,8 @@ import json
 import shutil
 
 import pytest
+from tests.cli.calling import lading
 
-from lading.cli import main
 from lading.errors import ConfigError
 from lading.order import Plan
 
@@ -23,15 +23,6 @@ plan:
   epoch_samples: 51200
   until: 2ep
 """
-
-
-def lading(*arguments: str) -> int:
-    """Run the command line in this process and return its exit code."""
-    try:
-        main([str(a) for a in arguments])
-    except SystemExit as end:
-        return int(end.code or 0)
-    return 0
 
 
 @pytest.fixture

@@ -15,11 +15,12 @@ import pytest
 from lading.errors import CorruptLedgerError, LedgerError
 from lading.identity import World
 from lading.ledger.attempts import Opened, Request, launch_token, open_attempt
-from lading.ledger.begun import CLOSED, RUNNING, process_identity, read_begun, write_begun
+from lading.ledger.begun import CLOSED, RUNNING, read_begun, write_begun
 from lading.ledger.description import describe, new_description
 from lading.ledger.launch import Launch
 from lading.ledger.log import Log, begin_log
 from lading.ledger.run_folder import RunFolder
+from lading.runtime.processes import process_identity
 
 DEAD = (999_999_999, 1)
 

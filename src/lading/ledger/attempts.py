@@ -27,13 +27,13 @@ from lading.ledger.begun import (
     is_alive,
     leave_claim,
     new_begun,
-    process_identity,
     read_begun,
 )
 from lading.ledger.launch import Launch
 from lading.ledger.log import Log, append, read_log
 from lading.ledger.run_folder import RankFolder, RunFolder
 from lading.runtime.files import create_aside, sync_folder
+from lading.runtime.processes import process_identity
 
 _VISIBLE_SECONDS = 120.0
 _JOIN_SECONDS = 600.0

@@ -26,6 +26,7 @@ from lading.ledger.log import sha256_of_bytes
 from lading.ledger.run_folder import RankFolder, RunFolder
 from lading.runtime.fields import Origin
 from lading.runtime.files import json_bytes, sync_folder, write_aside
+from lading.runtime.processes import is_running, process_identity
 
 OPENING, RUNNING, CLOSED, INTERRUPTED = STATES = ("opening", "running", "closed", "interrupted")
 NO_MANIFEST = sha256_of_bytes(b"")
@@ -117,20 +118,11 @@ def leave_claim(run: RunFolder, begun: Begun) -> Path:
     return path
 
 
-def process_identity(pid: int) -> tuple[int, int]:
-    """Return a process's id and start time: together they are never used again. 0 where it ended or is unknown."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return (pid, 0) if fields[0] in "ZX" else (pid, int(fields[19]))
-    except (OSError, IndexError, ValueError):
-        return pid, 0
-
-
 def is_alive(host: str, process: tuple[int, int]) -> bool | None:
     """Say whether a process of this machine lives; None for other machines."""
     if host != socket.gethostname():
         return None
-    return process[1] != 0 and process_identity(process[0]) == process
+    return process[1] != 0 and is_running(*process)
 
 
 def changed_lately(folder: RankFolder, seconds: float = _LATELY_SECONDS) -> bool:

@@ -17,7 +17,6 @@ from typing import Any
 from lading.errors import ConfigError, ResumeError
 from lading.identity import SampleId, World
 from lading.ledger.attempts import Opened, Request, launch_token, open_attempt
-from lading.ledger.begun import process_identity
 from lading.ledger.description import Description, check_plan, describe, keep_plan, new_description
 from lading.ledger.events import pending_at
 from lading.ledger.launch import Launch, Range
@@ -28,6 +27,7 @@ from lading.ledger.run_folder import RunFolder
 from lading.order.event import Block, Event, ResumeBase, event_to_dict
 from lading.order.plan import Plan
 from lading.runtime.fields import Fields, Origin
+from lading.runtime.processes import process_identity
 
 _NO_PLAN = "record='digest' needs a plan: without one a digest stands for nothing. Pass the plan, or record='names'."
 

@@ -30,6 +30,7 @@ import numpy as np
 from lading.loader.workers import wire
 from lading.loader.workers.failure import Failure
 from lading.loader.workers.slots import Place, SlotWriter
+from lading.runtime.processes import is_running
 
 FRAME = struct.Struct("<qqqq")  # kind, generation, number, bytes that follow
 MESSAGE = struct.Struct("<8q")  # kind, generation, number, place
@@ -138,7 +139,7 @@ class _Inbox:
             self._bytes += received
             self._parse()
             wait = False
-        if wait and self._parent_handle is None and not _is_alive(self._parent):
+        if wait and self._parent_handle is None and not is_running(self._parent):
             raise _Stopped
 
     def _parse(self) -> None:
@@ -191,13 +192,3 @@ def _process_handle(process: int) -> int | None:
         raise _Stopped from None
     except OSError:
         return None
-
-
-def _is_alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True

@@ -1,0 +1,14 @@
+"""Run the command line inside the test process."""
+
+from __future__ import annotations
+
+from lading.cli import main
+
+
+def lading(*arguments: object) -> int:
+    """Run the command line in this process and return its exit code."""
+    try:
+        main([str(a) for a in arguments])
+    except SystemExit as end:
+        return int(end.code or 0)
+    return 0
