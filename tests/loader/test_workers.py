@@ -11,9 +11,11 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from dataclasses import dataclass
 from itertools import islice
+from multiprocessing import resource_tracker
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +25,8 @@ from hypothesis import given, settings, strategies as st
 from torch.utils.data import get_worker_info
 
 from lading.errors import LadingError, LoaderError, SourceError, WorkerError
+from lading.loader.numpy import NumpyLoader
+from lading.loader.torch.loader import Loader
 from lading.loader.workers import ThreadWorkers, Workers
 from lading.loader.workers.failure import also
 from lading.loader.workers.slots import MAX_HELD
@@ -357,6 +361,7 @@ def test_a_context_object_is_taken():
 
 def test_what_cannot_be_sent_to_a_new_process_is_refused_by_name():
     """A function inside a function cannot be spawned."""
+    resource_tracker.ensure_running()  # Python's own process, started once
     before = counts()
     workers = Workers(lambda k: k, num_workers=2, seed=0, context="spawn")
 
@@ -725,6 +730,61 @@ def test_workers_finish_by_themselves_when_no_request_is_left():
     processes = [next(run)[1] for _ in range(4)]
 
     assert wait_until(lambda: all(has_ended(p) for p in processes))
+
+
+class Slow:
+    """A source that waits for a disk, as those do that release the interpreter's lock; it draws nothing."""
+
+    random_free = True
+
+    def __len__(self):
+        return 30
+
+    def __getitem__(self, index):
+        time.sleep(0.001)
+        if index == 11:
+            raise FileNotFoundError("gone")
+        return {"x": np.full(3, index), "thread": threading.current_thread().name}
+
+
+@pytest.mark.filterwarnings("ignore:sample 11 of dataset")
+@pytest.mark.parametrize("face", [Loader, NumpyLoader])
+def test_a_loader_reads_in_threads(face):
+    """The same batches in the same order as without workers, bad samples included; no process is started."""
+    alone, threaded = (
+        face(Slow(), 4, seed=3, on_bad_sample="substitute", num_workers=n, workers="threads") for n in (0, 2)
+    )
+    before = children()
+
+    expected, found = list(alone), list(threaded)
+
+    assert [b["x"].tolist() for b in found] == [b["x"].tolist() for b in expected]
+    assert [b["idx"].tolist() for b in found] == [b["idx"].tolist() for b in expected]
+    assert {name.rsplit("-", 1)[0] for b in found for name in b["thread"]} == {"lading-worker"}
+    assert children() == before
+    assert not [t for t in threading.enumerate() if t.name.startswith("lading-worker")]
+
+
+def test_threads_are_refused_where_random_numbers_may_be_drawn():
+    """Global generators belong to training: a thread that draws from them would change it."""
+    with pytest.raises(LoaderError, match=r"workers='threads' needs .* random_free = True"):
+        Loader(list(range(10)), 2, num_workers=2, workers="threads")
+    with pytest.raises(LoaderError, match=r"workers is 'fibres': expected 'processes' or 'threads'"):
+        Loader(list(range(10)), 2, num_workers=2, workers="fibres")
+
+
+def test_a_loader_tells_its_workers_of_the_dataset_and_a_seed():
+    """A ``worker_init_fn`` that reads ``get_worker_info`` finds the user's dataset and a reproducible seed."""
+
+    def collate(samples):
+        found = get_worker_info()
+        return found.dataset is data, found.seed, samples
+
+    data = [10, 11, 12, 13]
+    first, again = (list(Loader(data, 2, shuffle=False, num_workers=1, collate_fn=collate)) for _ in range(2))
+
+    assert first == again and all(batch[0] for batch in first)
+    assert [batch[2] for batch in first] == [[10, 11], [12, 13]]
 
 
 KILLED_PARENT = """

@@ -33,7 +33,7 @@ from lading.loader.prefetch import Delivered, capped_prefetch, capped_prefetch_f
 from lading.loader.request import LoaderRequest
 from lading.loader.state import Resume, loaded_mark, make_state, restored_plan
 from lading.loader.trackers import Trackers
-from lading.loader.workers import Workers
+from lading.loader.workers import ThreadWorkers, Workers
 from lading.order import Block, Event, Plan, Reweight
 from lading.order.agreement import agree_on_plan
 from lading.order.mixture.weights import Weights
@@ -137,6 +137,11 @@ class Engine:
         policies = request.on_bad_sample.by_source(request.sources)
         self.fetcher = Fetcher(request.sources, request.seed, request.collate_fn, policies, face.arrays)
         _ = self.readers  # refuses what is no source at once
+        if request.workers.kind == "threads" and request.workers.num_workers and not self.fetcher.random_free:
+            raise LoaderError(
+                "workers='threads' needs sources and a collate_fn that draw no random numbers from the global "
+                "generators, which belong to training: say so with random_free = True on each, or use processes."
+            )
         self.cursor = Cursor()
         self.bad_samples = BadSamples(request.on_bad_sample.limit)
         self.last_bill: Bill | None = None
@@ -146,7 +151,7 @@ class Engine:
         self._plan: Plan | None = None
         self._world: World | None = None
         self._has_agreed = False  # with the other ranks, on the plan
-        self._workers: Workers | None = None
+        self._workers: Workers | ThreadWorkers | None = None
         self._newest: weakref.ref[Iteration] | None = None  # weak: dropping the iterator ends its workers
         self._requested: list[tuple[int, Event]] = []  # events of this process, and the next step when they were made
         self._loaded: dict[str, Any] | None = None  # the state loaded last, until its first batch is yielded
@@ -371,17 +376,17 @@ class Engine:
             may_run_ahead = self.fetcher.random_free and (self.face.places_freely or not self.face.places)
             fetch = self._fetch_and_place if self.face.places else self.fetcher
             return in_this_process(fetch, requests, prefetch, self.face.arrays.nbytes if may_run_ahead else None)
-        stream = self._worker_processes().run(requests)
+        stream = self._worker_pool().run(requests)
         if not self.face.places:
             return stream
         left = self.plan.lookahead_steps - self.request.workers.batches - 1
         return placed(stream, self._placed, max(min(self._depth(), left), 0))
 
-    def _worker_processes(self) -> Workers:
+    def _worker_pool(self) -> Workers | ThreadWorkers:
         asked = self.request.workers
         stays = asked.persistent and not self._policy.is_paused  # batches that are only looked at disturb no others
         if self._workers is None or not stays:
-            made = Workers(
+            made = (ThreadWorkers if asked.kind == "threads" else Workers)(
                 self.fetcher,
                 num_workers=asked.num_workers,
                 seed=self.request.seed,

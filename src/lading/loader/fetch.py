@@ -10,6 +10,7 @@ the next index that can, by policy of its source.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import traceback
 from collections.abc import Callable, Mapping
@@ -171,7 +172,7 @@ class Fetcher:
 
     def _recover(self, request: FetchRequest, error: _ReadError) -> Delivery:
         bill = request.bill
-        with self._isolated(bill):
+        with contextlib.nullcontext() if self.random_free else self._isolated(bill):
             failures = [f for row in range(len(bill)) if (f := self._attempt(bill, row)) is not None]
             for row, failure in failures:
                 if self.policies[failure.source] == "raise":

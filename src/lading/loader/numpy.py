@@ -145,6 +145,8 @@ class NumpyLoader(EngineLoader):
         on_resume: What may differ between a saved run and this loader when its state is loaded.
         num_workers, timeout, worker_init_fn, multiprocessing_context, prefetch_factor, persistent_workers: Worker
             processes, as in torch.
+        workers: ``"processes"``, or ``"threads"`` for sources that release the interpreter's lock while they read; they
+            must be ``random_free``.
 
     Example:
         >>> loader = NumpyLoader({"numbers": np.arange(10)}, batch_size=4, shuffle=False)
@@ -181,6 +183,7 @@ class NumpyLoader(EngineLoader):
         multiprocessing_context: Any = None,
         prefetch_factor: int | None = None,
         persistent_workers: bool = False,
+        workers: str = "processes",
     ) -> None:
         self.on_resume = on_resume or Resume()
         self.sources, self.batch_size, self.global_batch_size = sources, batch_size, global_batch_size
@@ -190,7 +193,7 @@ class NumpyLoader(EngineLoader):
         self.on_bad_sample, self.fingerprint, self.prefetch = on_bad_sample, fingerprint, prefetch
         self.num_workers, self.prefetch_factor, self.timeout = num_workers, prefetch_factor, timeout
         self.worker_init_fn, self.persistent_workers = worker_init_fn, persistent_workers
-        self.multiprocessing_context = multiprocessing_context
+        self.multiprocessing_context, self.workers = multiprocessing_context, workers
         request = LoaderRequest(
             sources=named_sources(sources),
             batch_size=batch_size,
@@ -209,7 +212,13 @@ class NumpyLoader(EngineLoader):
             fingerprint=fingerprint,
             prefetch=prefetch,
             workers=WorkerRequest(
-                num_workers, prefetch_factor, timeout, worker_init_fn, multiprocessing_context, persistent_workers
+                num_workers,
+                prefetch_factor,
+                timeout,
+                worker_init_fn,
+                multiprocessing_context,
+                persistent_workers,
+                workers,
             ),
         )
         self.engine = Engine(request, NumpyFace(world, pad), tracker)

@@ -15,17 +15,19 @@ from lading.order.mixture.weights import Weights
 from lading.order.plan import Plan
 
 PREFETCH = 2  # batches of the prefetch thread
+WORKER_KINDS = ("processes", "threads")
 PREFETCH_FACTOR = 2  # batches of each worker
 
 
 @dataclass(frozen=True)
 class WorkerRequest:
-    """What the user asked of worker processes, as in torch.
+    """What the user asked of workers, as in torch.
 
     Attributes:
-        num_workers: Processes; 0: none.
+        num_workers: Processes or threads; 0: none.
         prefetch_factor: Batches that each of them holds; None: 2.
         context: How they are started: a word of ``multiprocessing``, a context, or None.
+        kind: ``processes``, or ``threads`` for sources that release the interpreter's lock.
     """
 
     num_workers: int = 0
@@ -34,6 +36,11 @@ class WorkerRequest:
     worker_init_fn: Callable[[int], None] | None = None
     context: Any = None
     persistent: bool = False
+    kind: str = "processes"
+
+    def __post_init__(self) -> None:
+        if self.kind not in WORKER_KINDS:
+            raise LoaderError(f"workers is {self.kind!r}: expected {' or '.join(map(repr, WORKER_KINDS))}.")
 
     @property
     def batches(self) -> int:

@@ -162,6 +162,8 @@ class JaxLoader(EngineLoader):
         on_resume: What may differ between a saved run and this loader when its state is loaded.
         num_workers, timeout, worker_init_fn, multiprocessing_context, prefetch_factor, persistent_workers: Worker
             processes, as in torch; they never fork a process that runs JAX.
+        workers: ``"processes"``, or ``"threads"`` for sources that release the interpreter's lock while they read; they
+            must be ``random_free``.
     """
 
     def __init__(
@@ -194,6 +196,7 @@ class JaxLoader(EngineLoader):
         multiprocessing_context: Any = None,
         prefetch_factor: int | None = None,
         persistent_workers: bool = False,
+        workers: str = "processes",
     ) -> None:
         self.sources, self.on_resume = named_sources(sources), on_resume or Resume()
         self.mesh, self.spec, self.convert = mesh, spec, convert
@@ -208,7 +211,7 @@ class JaxLoader(EngineLoader):
         self.on_bad_sample, self.fingerprint, self.prefetch = on_bad_sample, fingerprint, prefetch
         self.num_workers, self.prefetch_factor, self.timeout = num_workers, prefetch_factor, timeout
         self.worker_init_fn, self.persistent_workers = worker_init_fn, persistent_workers
-        self.multiprocessing_context = multiprocessing_context
+        self.multiprocessing_context, self.workers = multiprocessing_context, workers
         request = LoaderRequest(
             sources=self.sources,
             global_batch_size=global_batch_size,
@@ -227,7 +230,13 @@ class JaxLoader(EngineLoader):
             fingerprint=fingerprint,
             prefetch=prefetch,
             workers=WorkerRequest(
-                num_workers, prefetch_factor, timeout, worker_init_fn, multiprocessing_context, persistent_workers
+                num_workers,
+                prefetch_factor,
+                timeout,
+                worker_init_fn,
+                multiprocessing_context,
+                persistent_workers,
+                workers,
             ),
             plan=plan,
         )

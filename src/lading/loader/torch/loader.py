@@ -93,6 +93,8 @@ class Loader(PreparedLoader, DataLoader[Any]):  # type: ignore[misc]
         prefetch: Batches to gather ahead in a thread, without workers; None: where batches are large and used slowly.
             Code that may draw random numbers never runs there: ``random_free = True`` on a source says it does not.
         on_resume: What may differ between a saved run and this loader when its state is loaded.
+        workers: ``"processes"``, or ``"threads"`` for sources that release the interpreter's lock while they read; they
+            must be ``random_free``.
         drop_last: Whether an incomplete global batch at the end of an epoch is dropped.
         collate_fn, num_workers, pin_memory, timeout, worker_init_fn, multiprocessing_context, prefetch_factor,
             persistent_workers: As in torch.
@@ -129,6 +131,7 @@ class Loader(PreparedLoader, DataLoader[Any]):  # type: ignore[misc]
         world: World | None = None,
         prefetch: int | None = None,
         on_resume: Resume | None = None,
+        workers: str = "processes",
         drop_last: bool = False,
         collate_fn: Callable[[list[Any]], Any] | None = None,
         num_workers: int = 0,
@@ -156,6 +159,7 @@ class Loader(PreparedLoader, DataLoader[Any]):  # type: ignore[misc]
         self.weights, self.mixture, self.batch_schedule = weights, mixture, batch_schedule
         self.pad, self.names, self.on_bad_sample = pad, names, on_bad_sample
         self.fingerprint, self.prefetch, self.on_resume = fingerprint, prefetch, on_resume or Resume()
+        self.workers = workers
         request = LoaderRequest(
             sources=named_sources(sources),
             batch_size=batch_size,
@@ -174,7 +178,13 @@ class Loader(PreparedLoader, DataLoader[Any]):  # type: ignore[misc]
             fingerprint=fingerprint,
             prefetch=prefetch,
             workers=WorkerRequest(
-                num_workers, prefetch_factor, timeout, worker_init_fn, multiprocessing_context, persistent_workers
+                num_workers,
+                prefetch_factor,
+                timeout,
+                worker_init_fn,
+                multiprocessing_context,
+                persistent_workers,
+                workers,
             ),
         )
         face = TorchFace(pin_memory=pin_memory, world=world, pad=pad)
