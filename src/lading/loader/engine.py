@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 from lading.errors import LoaderError, WorldError
@@ -31,7 +32,7 @@ from lading.loader.gather import Arrays
 from lading.loader.names import column_keys
 from lading.loader.prefetch import Delivered, capped_prefetch, capped_prefetch_factor, in_this_process, placed
 from lading.loader.request import LoaderRequest
-from lading.loader.state import Resume, loaded_mark, make_state, restored_plan
+from lading.loader.state import Resume, make_state, read_state, restored_plan
 from lading.loader.trackers import Trackers
 from lading.loader.workers import ThreadWorkers, Workers
 from lading.order import Block, Event, Plan, Reweight
@@ -305,13 +306,16 @@ class Engine:
 
     def load(self, state: Mapping[str, Any], allowed: Resume) -> None:
         """Resume where a state was taken, on any number of ranks and workers."""
-        fresh = self._fresh_plan(planning.first_batch(state))
-        plan, step = restored_plan(state, fresh, allowed)
-        mark = loaded_mark(state)
-        self._policy.load(state.get("policy", ""))
-        self._plan, self._loaded, self._has_agreed = plan, mark, False
+        saved = read_state(state)
+        plan = restored_plan(saved, self._fresh_plan(saved.sizes["global_batch_size"]), allowed)
+        lookahead = saved.lookahead_steps
+        if self.request.lookahead_steps is None:
+            lookahead = max(lookahead, plan.lookahead_steps)
+        self._policy.load(saved.policy)
+        self._plan = plan if plan.lookahead_steps == lookahead else replace(plan, lookahead_steps=lookahead)
+        self._loaded, self._has_agreed = saved.mark, False
         self._requested.clear()
-        self.move_to(step)
+        self.move_to(saved.step)
 
     @contextlib.contextmanager
     def peeking(self) -> Iterator[None]:

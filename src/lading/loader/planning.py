@@ -11,7 +11,6 @@ samples, ``"full"``: all), because datasets may augment at random.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -168,14 +167,6 @@ def planned_mixture(
             "epoch. Pass Mixture(weights, ...), a schedule or a temperature, or leave them out."
         )
     return None
-
-
-def first_batch(state: Mapping[str, Any]) -> int | None:
-    """Return the global batch size a run began with, as far as a state says it; schedules count in its steps."""
-    try:
-        return int(json.loads(state["summary"])["global_batch_size"])
-    except (KeyError, TypeError, ValueError):
-        return None  # a damaged state is named where it is restored
 
 
 def mean_tokens_of(name: str, source: Any, given: Mapping[str, float] | None) -> float | None:

@@ -12,7 +12,6 @@ loader's state, in the ledger.
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
@@ -30,14 +29,14 @@ from lading.order.plan import Plan
 
 @dataclass(frozen=True)
 class Mix:
-    """What a policy is told; the same on every rank.
+    """What a policy decides on; the same on every rank.
 
     Attributes:
-        step: The next step to be handed out.
+        step: The next step to be yielded.
         names: Names of the sources: what weights are about.
         lengths: Samples of each source.
         mean_tokens: Mean tokens of a sample of each dataset, where known.
-        counts: Samples of each dataset handed out so far, all ranks together.
+        counts: Samples of each dataset yielded so far, all ranks together.
         weights: Shares, in ``unit``, that hold from where a change would act, if there is none.
         unit: What weights are shares of: ``samples`` or ``tokens``.
         datasets: The datasets of each source by name, with their share of its rows; empty: each source is one.
@@ -55,7 +54,7 @@ class Mix:
 
 @runtime_checkable
 class Policy(Protocol):
-    """Chooses weights while a run goes on. Its state is JSON and lives in the loader's state."""
+    """Chooses weights during a run. Its state is JSON and lives in the loader's state."""
 
     every_steps: int
 
@@ -68,7 +67,7 @@ class Policy(Protocol):
         ...
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where a state was taken."""
+        """Resume where a state was taken."""
         ...
 
 
@@ -106,7 +105,7 @@ def _agree(world: World, request: dict[str, Any]) -> None:
 
 
 def mix_at(plan: Plan, step: int) -> Mix:
-    """Return what a policy is told before a step is handed out."""
+    """Return what a policy decides on before a step is yielded."""
     spec = _running_mixture(plan)
     assert isinstance(plan.order, Mixed)
     weights = plan.order.weights_at(plan.locate(step + plan.lookahead_steps).position)
@@ -135,7 +134,7 @@ class PolicyRunner:
     Attributes:
         policy: The policy, or None.
         last_step: The step it was last asked before.
-        is_paused: While batches are only looked at, nobody is asked.
+        is_paused: While batches are only looked at, the policy is not asked.
     """
 
     policy: Policy | None
@@ -179,21 +178,23 @@ class PolicyRunner:
             return self._earlier
         return {"kind": type(self.policy).__name__, "last_step": self.last_step, "state": self.policy.state_dict()}
 
-    def load(self, text: str) -> None:
-        """Go on where a state was taken; a policy that finds no state of its own begins anew."""
-        try:
-            saved = json.loads(text or "{}")
-        except json.JSONDecodeError as error:
-            raise ResumeError(f"the policy's state is damaged: {error}. Take an older checkpoint.") from error
-        self.last_step = int(saved.get("last_step", -1))
+    def load(self, saved: Mapping[str, Any]) -> None:
+        """Resume where a state was taken; a policy that finds no state of its own begins anew."""
+        self.last_step, self._earlier = saved.get("last_step", -1), {}
         if self.policy is None or not saved:
             return
         if saved["kind"] != type(self.policy).__name__:
             raise ResumeError(
                 f"the state was saved with the policy {saved['kind']}, this loader has {type(self.policy).__name__}. "
-                "Use the same policy, or remove the key 'policy' from the state to begin the new one afresh."
+                "Use the same policy, or set state['policy'] = '{}' to begin the new one afresh."
             )
-        self.policy.load_state_dict(saved["state"])
+        try:
+            self.policy.load_state_dict(saved["state"])
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise ResumeError(
+                f"the state of the policy {saved['kind']} is damaged: {type(error).__name__}: {error}. Take an older "
+                "checkpoint."
+            ) from error
 
 
 def _running_mixture(plan: Plan) -> MixtureSpec:

@@ -1,31 +1,48 @@
 """The state of a loader: what a checkpoint keeps, the same on every rank.
 
-    version · epoch · position · step · global_batch_size · plan · summary · events · policy · run · attempt · launch
+    version · epoch · position · step · global_batch_size · lookahead_steps · plan · summary · events · policy
+    run · attempt · launch        the ledger's attempt that the state was taken in: "", -1 and "" without one
 
-``run``, ``attempt`` and ``launch`` name the ledger's attempt that the state was taken in: "", -1 and "" without one.
 Always the same flat keys; what varies in length is one JSON string (torch's
 distributed checkpoint takes an empty list for a missing key). It speaks of
-batches yielded, never of prefetched ones, and knows nothing of ranks.
+batches yielded, never of prefetched ones, and knows nothing of ranks. Events
+that have acted are kept as what resuming needs of them, so a state does not
+grow with the past.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lading.errors import LadingError, ResumeError
 from lading.order import Plan, Rebatch
-from lading.order.event import Event, event_from_dict, event_to_dict
+from lading.order.event import Event, event_to_dict, pair, read_event
 from lading.order.plan_json import differences, summary
+from lading.runtime.fields import LONGEST_TEXT, Fields, Origin
 
-STATE_VERSION = 1
+STATE_VERSION = 2
 NO_MARK: Mapping[str, Any] = {"run": "", "attempt": -1, "launch": ""}
-_NUMBERS = ("version", "epoch", "position", "step", "global_batch_size")
-_TEXTS = ("plan", "summary", "events")
+_KEYS = (
+    "version",
+    "epoch",
+    "position",
+    "step",
+    "global_batch_size",
+    "lookahead_steps",
+    "plan",
+    "summary",
+    "events",
+    "policy",
+    *NO_MARK,
+)
 # Sizes may change where a run is resumed: the change becomes an event of the plan.
-_SIZES = ("global_batch_size", "chunk_batches")
+_SIZES = ("global_batch_size", "batch_schedule", "chunk_batches")
+_WAY_OUT = "It is damaged, or another loader's. Pass what state_dict() of a Lading loader returned."
+_LONGEST = 1 << 26
+_MOST_STEP = 1 << 60
 
 
 @dataclass(frozen=True)
@@ -41,6 +58,29 @@ class Resume:
     changed_plan: bool = False
 
 
+@dataclass(frozen=True)
+class SavedState:
+    """A state whose fields were checked.
+
+    Attributes:
+        summary: The summary of the plan that the run began with, sizes included.
+        sizes: Global batch size, batch schedule and chunk size that the run began with.
+        events: What changed the plan since.
+        policy: What the policy remembers.
+        mark: Run, attempt and launch it was taken in, and its step.
+    """
+
+    step: int
+    epoch: int
+    position: int
+    lookahead_steps: int
+    summary: dict[str, Any]
+    sizes: dict[str, Any]
+    events: tuple[Event, ...]
+    policy: dict[str, Any]
+    mark: dict[str, Any]
+
+
 def make_state(
     plan: Plan, step: int, policy: Mapping[str, Any] | None = None, mark: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
@@ -51,10 +91,11 @@ def make_state(
         "epoch": at.epoch,
         "position": at.position,
         "step": step,
-        "global_batch_size": plan.clock.batch,
+        "global_batch_size": plan.clock.batch_at(step),
+        "lookahead_steps": plan.lookahead_steps,
         "plan": plan.fingerprint,
         "summary": json.dumps(summary(plan), separators=(",", ":")),
-        "events": json.dumps([event_to_dict(e) for e in plan.events], separators=(",", ":")),
+        "events": json.dumps([event_to_dict(e) for e in plan.events_from(step)], separators=(",", ":")),
         "policy": json.dumps(policy or {}, separators=(",", ":")),
         **marked(mark),
     }
@@ -67,24 +108,54 @@ def marked(mark: Mapping[str, Any] | None) -> dict[str, Any]:
 
 def loaded_mark(state: Mapping[str, Any]) -> dict[str, Any]:
     """Return the run, attempt and launch that a state was taken in, and its step, for ``Trackers.begin``."""
-    try:
-        run, launch = (str(state.get(key, "")) for key in ("run", "launch"))
-        return {"run": run, "attempt": int(state.get("attempt", -1)), "launch": launch, "step": int(state["step"])}
-    except (TypeError, ValueError, KeyError) as error:
-        raise ResumeError(f"the state is damaged: {error}. Take an older checkpoint.") from error
+    fields = Fields({**NO_MARK, **state}, Origin("the state", ResumeError, _WAY_OUT))
+    return {
+        "run": fields.text("run"),
+        "attempt": fields.integer("attempt", low=-1),
+        "launch": fields.text("launch"),
+        "step": fields.integer("step", low=0, high=_MOST_STEP),
+    }
 
 
-def restored_plan(state: Mapping[str, Any], plan: Plan, allowed: Resume) -> tuple[Plan, int]:
-    """Return the plan that resumes from a state, and the step it resumes at.
+def read_state(state: Any) -> SavedState:
+    """Return a state with every field checked; whatever is not as ``make_state`` wrote it is refused by name."""
+    if not isinstance(state, Mapping):
+        raise ResumeError(f"a loader state is a dict: found {type(state).__name__}. Pass what state_dict() returned.")
+    missing = [key for key in _KEYS if key not in state]
+    if missing:
+        raise ResumeError(
+            f"the state lacks {', '.join(missing)}; it has {', '.join(map(str, state)) or 'nothing'}. {_WAY_OUT}"
+        )
+    fields = Fields(state, Origin("the state", ResumeError, _WAY_OUT))
+    version = fields.integer("version")
+    if version != STATE_VERSION:
+        raise ResumeError(
+            f"the state has version {version}, this Lading reads {STATE_VERSION}. "
+            "Load it with the Lading that saved it."
+        )
+    shape = _inner(fields, "summary")
+    return SavedState(
+        step=fields.integer("step", low=0, high=_MOST_STEP),
+        epoch=fields.integer("epoch", low=0),
+        position=fields.integer("position", low=0),
+        lookahead_steps=fields.integer("lookahead_steps", low=0, high=1 << 30),
+        summary=_summary(shape),
+        sizes=_sizes(shape),
+        events=_events(fields),
+        policy=_policy(_inner(fields, "policy")),
+        mark=loaded_mark(state),
+    )
+
+
+def restored_plan(saved: SavedState, plan: Plan, allowed: Resume) -> Plan:
+    """Return the plan that resumes from a state.
 
     Args:
-        state: What ``make_state`` returned.
+        saved: The state.
         plan: The plan of the loader that loads it, without events.
         allowed: What may differ.
     """
-    numbers, texts = _checked(state)
-    saved = json.loads(texts["summary"])
-    changed = differences(saved, summary(plan))
+    changed = differences(saved.summary, summary(plan))
     order_changes = [text for field, text in changed if field not in _SIZES]
     if order_changes and not allowed.changed_plan:
         raise ResumeError(
@@ -92,64 +163,83 @@ def restored_plan(state: Mapping[str, Any], plan: Plan, allowed: Resume) -> tupl
             f"{', '.join(order_changes)}. Samples would repeat or be missed. "
             "Pass on_resume=Resume(changed_plan=True) to resume anyway."
         )
-    events = _events(texts["events"])
     if order_changes:  # another order: the same step of it comes next
-        return plan, numbers["step"]
-    original = _resized(plan, saved).with_events(events)
-    return _rebatched(original, plan, numbers, allowed), numbers["step"]
-
-
-def _checked(state: Mapping[str, Any]) -> tuple[dict[str, int], dict[str, str]]:
-    if not isinstance(state, Mapping):
-        raise ResumeError(f"a loader state is a dict: found {type(state).__name__}. Pass what state_dict() returned.")
-    missing = [key for key in (*_NUMBERS, *_TEXTS) if key not in state]
-    if missing:
-        raise ResumeError(
-            f"the state lacks {', '.join(missing)}; it has {', '.join(map(str, state)) or 'nothing'}. "
-            "It is truncated, or another loader's. Pass what state_dict() of a Lading loader returned."
-        )
+        return plan
     try:
-        numbers = {key: int(state[key]) for key in _NUMBERS}
-        texts = {key: str(state[key]) for key in _TEXTS}
-        if not isinstance(json.loads(texts["summary"]), dict):
-            raise ValueError("summary is no object")
-    except (TypeError, ValueError) as error:
-        raise ResumeError(f"the state is damaged: {error}. Take an older checkpoint.") from error
-    if numbers["version"] != STATE_VERSION:
+        original = replace(plan, **saved.sizes, events=saved.events)
+        return _rebatched(original, plan, saved, allowed)
+    except ResumeError:
+        raise
+    except LadingError as error:
+        raise ResumeError(f"the events in the state are damaged: {error} Take an older checkpoint.") from error
+
+
+def _rebatched(original: Plan, wanted: Plan, saved: SavedState, allowed: Resume) -> Plan:
+    step, at = saved.step, original.locate(saved.step)
+    if at.position != saved.position or at.epoch != saved.epoch:
         raise ResumeError(
-            f"the state has version {numbers['version']}, this Lading reads {STATE_VERSION}. "
-            "Load it with the Lading that saved it."
-        )
-    return numbers, texts
-
-
-def _events(text: str) -> list[Event]:
-    try:
-        return [event_from_dict(e) for e in json.loads(text)]
-    except (json.JSONDecodeError, AttributeError, LadingError) as error:
-        raise ResumeError(f"the events in the state are damaged: {error}. Take an older checkpoint.") from error
-
-
-def _resized(plan: Plan, saved: Mapping[str, Any]) -> Plan:
-    """Return the loader's plan with the sizes the run began with."""
-    sizes = {"global_batch_size": saved["global_batch_size"], "chunk_batches": saved["chunk_batches"]}
-    return Plan(**{**{f: getattr(plan, f) for f in plan.__dataclass_fields__}, **sizes, "events": ()})
-
-
-def _rebatched(original: Plan, wanted: Plan, numbers: Mapping[str, int], allowed: Resume) -> Plan:
-    step = numbers["step"]
-    at = original.locate(step)
-    if at.position != numbers["position"] or at.epoch != numbers["epoch"]:
-        raise ResumeError(
-            f"the state says position {numbers['position']} in epoch {numbers['epoch']} for step {step}, its plan says "
+            f"the state says position {saved.position} in epoch {saved.epoch} for step {step}, its plan says "
             f"{at.position} in epoch {at.epoch}: it is damaged. Take an older checkpoint."
         )
-    now, new = original.clock.batch, wanted.global_batch_size
-    if now != new and not allowed.rebatch:
+    now, new = original.clock.pace_at(step), wanted.clock.pace_at(step)
+    if (now.batch, now.later) != (new.batch, new.later) and not allowed.rebatch:
         raise ResumeError(
-            f"the saved run has global batches of {now} samples, this loader makes {new}. Keep global_batch_size={now} "
-            "(any number of ranks may share it), or pass on_resume=Resume(rebatch=True) to continue with the new size."
+            f"the saved run has global batches of {now.batch} samples, this loader makes {new.batch}. Keep "
+            f"global_batch_size={now.batch} (any number of ranks may share it), or pass on_resume=Resume(rebatch=True) "
+            "to continue with the new size."
         )
-    if now == new and original.clock.chunk_batches == wanted.chunk_batches:
+    if (now.batch, now.later, now.chunk_batches) == (new.batch, new.later, new.chunk_batches):
         return original
-    return original.with_event(Rebatch(step, at.epoch, at.offset, new, wanted.chunk_batches))
+    return original.with_event(Rebatch(step, at.epoch, at.offset, new.batch, new.chunk_batches, new.later))
+
+
+def _inner(fields: Fields, key: str) -> Fields:
+    """Return the fields of the JSON object inside a string."""
+    text = fields.text(key, longest=_LONGEST)
+    return Origin(f"the state: {key}", ResumeError, _WAY_OUT).record(text)
+
+
+def _summary(shape: Fields) -> dict[str, Any]:
+    """Return the summary of a plan, as far as it is compared: its datasets must be a list of lists, or a short form."""
+    values = {key: shape.value(key) for key in shape}
+    if isinstance(shape.value("datasets"), Mapping):
+        short = shape.record("datasets")
+        short.integer("count", low=1)
+        short.text("fingerprint")
+        return values
+    rows = shape.items("datasets", least=1)
+    for i in rows:
+        row = rows.items(i, least=3, most=4)
+        row.text(0, longest=_LONGEST)
+        row.integer(1, low=0)
+    return values
+
+
+def _sizes(shape: Fields) -> dict[str, Any]:
+    schedule = shape.maybe(Fields.items, "batch_schedule")
+    return {
+        "global_batch_size": shape.integer("global_batch_size", low=1),
+        "batch_schedule": () if schedule is None else tuple(pair(schedule, i) for i in schedule),
+        "chunk_batches": shape.maybe(Fields.integer, "chunk_batches", low=1),
+    }
+
+
+def _events(fields: Fields) -> tuple[Event, ...]:
+    origin = Origin("the state: events", ResumeError, _WAY_OUT)
+    listed = origin.json(fields.text("events", longest=_LONGEST))
+    if not isinstance(listed, list):
+        origin.refuse("", "a list of events", type(listed).__name__)
+    return tuple(read_event(Fields(event, origin, f"[{i}]")) for i, event in enumerate(listed))
+
+
+def _policy(fields: Fields) -> dict[str, Any]:
+    """Return what a policy remembers; empty without one."""
+    if len(fields) == 0:
+        return {}
+    fields.only("kind", "last_step", "state")
+    state = fields.record("state")
+    return {
+        "kind": fields.text("kind", longest=LONGEST_TEXT),
+        "last_step": fields.integer("last_step", low=-1),
+        "state": {key: state.value(key) for key in state},
+    }

@@ -4,7 +4,7 @@
         for batch in loader: ...          # 30, 30, 30, 22: all the data; then the next pass
         validate()
 
-A chunk is finished when its last batch was handed out: frameworks never ask
+A chunk is finished when its last batch was yielded: frameworks never ask
 for more. One that was broken off comes again. Without ``chunk_size`` this is
 torch's DataLoader and nothing else.
 
@@ -199,7 +199,7 @@ class ChunkedDataLoader(DataLoader[Any]):
 
     @property
     def tracker(self) -> Any:
-        """What is told of every batch handed out: anything with ``update(bill)`` and ``flush()``."""
+        """What is notified of every batch yielded: anything with ``update(bill)`` and ``flush()``."""
         return self._loader.tracker if self.use_chunked else None
 
     @tracker.setter
@@ -208,7 +208,7 @@ class ChunkedDataLoader(DataLoader[Any]):
 
     @property
     def last_bill(self) -> Bill | None:
-        """The bill of the batch handed out last."""
+        """The bill of the batch yielded last."""
         return self._loader.last_bill if self.use_chunked else None
 
     @property
@@ -268,7 +268,7 @@ def chunk_info(loader: Loader) -> dict[str, Any]:
 
     Returns:
         ``current_chunk`` over all passes, ``pass``, ``pass_chunk`` of ``total_chunks`` in it, ``num_batches`` of the
-        chunk, ``share`` of the pass handed out so far. Everything counts from 0.
+        chunk, ``share`` of the pass yielded so far. Everything counts from 0.
     """
     plan = loader.plan
     at = plan.locate(loader.step)

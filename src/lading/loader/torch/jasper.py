@@ -33,7 +33,7 @@ __all__ = ["create_loader", "set_epoch", "validate_first_batch"]
 
 @runtime_checkable
 class KnowsEpochs(Protocol):
-    """A dataset or sampler that is told the epoch."""
+    """A dataset or sampler that takes the epoch."""
 
     def set_epoch(self, epoch: int) -> None: ...
 
@@ -117,19 +117,19 @@ def set_epoch(loader: DataLoader[Any], epoch: int) -> None:
         loader: What ``create_loader`` returned, or a plain DataLoader around a JASPER dataset.
         epoch: The epoch that comes next.
     """
-    told = [dataset for dataset in _datasets(loader) if isinstance(dataset, KnowsEpochs)]
+    notified = [dataset for dataset in _datasets(loader) if isinstance(dataset, KnowsEpochs)]
     if isinstance(loader, Loader):
-        told.append(loader)
+        notified.append(loader)
     else:
         inner = getattr(loader.batch_sampler, "sampler", None)
         samplers = {id(s): s for s in (loader.sampler, inner, loader.batch_sampler) if isinstance(s, KnowsEpochs)}
-        told.extend(samplers.values())
-    if not told:
+        notified.extend(samplers.values())
+    if not notified:
         raise LoaderError(
             f"neither the {type(loader.dataset).__name__} nor the {type(loader.sampler).__name__} of this loader has a "
             "set_epoch. Make the loader with create_loader, or around a JASPERSteeringDataset."
         )
-    for one in told:
+    for one in notified:
         one.set_epoch(epoch)
 
 
