@@ -11,8 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
+import torch
 import yaml
+from torch.utils.data import TensorDataset
 
+from lading import ChunkedDataLoader, ChunkedSampler, ChunkedSequenceDataset, ChunkedTrainingMixin
 from lading.cli import main
 from lading.datamodule import read_config
 from lading.errors import ConfigError
@@ -179,3 +182,24 @@ def test_a_name_we_have_no_class_for_is_said(folder, capsys):
     assert config.model is not None
     with pytest.raises(ConfigError, match=r"model: expected a class_path .* found the keys n_layers\. Name the class"):
         config.model.make()
+
+
+def test_the_sketches_of_the_document_work():
+    """Sampler, loader, data module and mixin by the names and arguments that it prints."""
+    sampler = ChunkedSampler(dataset_size=10, chunk_size=4, seed=42)
+    sampler.set_chunk(2)
+    assert isinstance(sampler, torch.utils.data.Sampler) and len(sampler) == len(list(sampler)) == 2
+    data = TensorDataset(torch.arange(10), torch.arange(10))
+    loader = ChunkedDataLoader(data, batch_size=2, chunk_size=2, limit_batches=1, num_workers=0)
+    assert loader.use_chunked and loader.effective_chunk_size == 2
+    assert (loader.current_chunk, loader.total_chunks) == (0, 3)
+    seen = [x for _ in range(loader.total_chunks) for batch in loader for x in batch[0].tolist()]
+    assert sorted(seen) == list(range(10)) and loader.current_chunk == 3
+    standard = ChunkedDataLoader(data, batch_size=2, limit_batches=1)
+    assert not standard.use_chunked and len(standard) == len(standard.standard_dataloader) == 5
+    module = ChunkedSequenceDataset(data, data, train_chunk_size=2, loader={"batch_size": 2})
+    assert module.use_chunked_training and module.explicit_train_chunk_size == 2
+    assert module.explicit_val_chunk_size is None and module.val_chunk_size == 5
+    assert (module.current_train_chunk, module.current_val_chunk) == (0, 0)
+    mixin = ChunkedTrainingMixin({"train": {"val_chunk_size": 3}})
+    assert mixin.chunked_training_enabled and mixin.explicit_val_chunk_size == 3

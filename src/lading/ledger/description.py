@@ -110,10 +110,12 @@ def check_plan(run: RunFolder, log: Log, plan: Plan | None, *, allow_changed_pla
         return
     newest = known[-1]
     changes = read_plan(run, newest.plan or "", newest.plan_sha256).differences(plan)
+    resized = any(change.startswith("global batch size") for change in changes)
+    planned = " Batch sizes that grow as planned are batch_schedule=[(0, 16), ...] of one loader." if resized else ""
     raise ResumeError(
         f"the plan differs from the one of {run.path} in {len(changes)} place{'s' * (len(changes) != 1)}: "
         f"{', '.join(changes)}. The record would mix two orders. Pass allow_changed_plan=True to continue anyway, or "
-        "give this run a folder of its own."
+        f"give this run a folder of its own.{planned}"
     )
 
 

@@ -149,6 +149,7 @@ class ChunkedDataLoader(DataLoader[Any]):
             raise PlanError(f"chunk_size={chunk_size!r}: expected a whole number of batches from 1 up, or None.")
         meant = ChunkOrder.of(dataset, seed=seed, shuffle=shuffle, sampler=sampler, generator=generator)
         arguments = {**meant.arguments, **_lading_only(dataloader_kwargs)}
+        self._world: World | None = arguments.get("world")
         self._loader = Loader(meant.dataset, batch_size, chunk_batches=chunk_size, **arguments)
 
     @property
@@ -182,8 +183,7 @@ class ChunkedDataLoader(DataLoader[Any]):
         return getattr(self.inner, name)
 
     def _alone(self) -> bool:
-        asked = self.dataloader_kwargs
-        return World.current(asked.get("rank"), asked.get("world_size")).world_size == 1
+        return (self._world or World.current()).world_size == 1
 
     @property
     def chunks(self) -> Loader:

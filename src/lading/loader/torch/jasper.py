@@ -11,7 +11,7 @@ The steering of a batch follows the epoch in its bill, in every worker.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -41,7 +41,7 @@ class KnowsEpochs(Protocol):
 def create_loader(
     dataset_dir: str | Path,
     split: str,
-    batch_size: int,
+    batch_size: int | None,
     num_workers: int = 0,
     distributed: bool = False,
     epoch: int = 0,
@@ -51,6 +51,7 @@ def create_loader(
     seed: int = 0,
     device: torch.device | str | None = None,
     chunk_batches: int | None = None,
+    batch_schedule: Sequence[tuple[Any, int]] | None = None,
     tracker: Any = None,
     persistent_workers: bool = False,
     prefetch_factor: int | None = None,
@@ -63,13 +64,13 @@ def create_loader(
 
     Args:
         dataset_dir, split: Which data; "train" is shuffled, "val" and "test" go in order.
-        batch_size: Samples of a batch on each rank.
+        batch_size: Samples of a batch on each rank; None where ``batch_schedule`` says the sizes.
         num_workers: Worker processes; batches are gathered, so 0 is quickest for tables in memory.
         distributed: Each rank gets its share; False: every process gets everything (a warning where ranks run).
         epoch: Epoch to start at, for the curriculum and the order.
         drop_last: Drop the incomplete batch at the end; None: for train only.
         pin_memory: Pin batches; quietly off where there is no accelerator.
-        seed, chunk_batches, tracker, names: As in ``Loader``; ``names=False`` leaves the nine keys alone.
+        seed, chunk_batches, batch_schedule, tracker, names: As in ``Loader``; ``names=False`` leaves the nine keys alone.
         device, storage_format, use_mmap, validate: As in ``JASPERSteeringDataset``.
         persistent_workers, prefetch_factor: As in torch.
     """
@@ -82,6 +83,7 @@ def create_loader(
         seed=seed,
         shuffle=split == "train",
         chunk_batches=chunk_batches,
+        batch_schedule=batch_schedule,
         drop_last=split == "train" if drop_last is None else drop_last,
         tracker=tracker,
         names=names,
