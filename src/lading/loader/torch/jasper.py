@@ -70,7 +70,7 @@ def create_loader(
         epoch: Epoch to start at, for the curriculum and the order.
         drop_last: Drop the incomplete batch at the end; None: for train only.
         pin_memory: Pin batches; quietly off where there is no accelerator.
-        seed, chunk_batches, batch_schedule, tracker, names: As in ``Loader``; ``names=False`` leaves the nine keys alone.
+        seed, chunk_batches, batch_schedule, tracker, names: As in ``Loader``; ``names=False``: only the nine keys.
         device, storage_format, use_mmap, validate: As in ``JASPERSteeringDataset``.
         persistent_workers, prefetch_factor: As in torch.
     """
