@@ -19,25 +19,31 @@ _CALLS = {"os.mkdir", "os.rename", "os.link", "os.remove", "os.rmdir", "os.trunc
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
 
-def crash_points(action: Callable[[], Any], root: Path, *patched: tuple[Any, str]) -> Iterator[int]:
+def crash_points(
+    action: Callable[[], Any], root: Path, *patched: tuple[Any, str], torn: bool = False, every: int = 1
+) -> Iterator[int]:
     """Yield the number of each disk call before which a child was killed with SIGKILL.
 
     Args:
         action: What to do; it must do the same again after whatever the caller does between two points.
         root: Only files below this folder count.
         patched: (module, name) of functions that write without Python's knowledge, such as ``torch.save``.
+        torn: Whether ``os.write`` and ``os.pwrite`` first write half of what they are given.
+        every: Only every n-th call.
     """
     number = 0
-    while _dies(action, root, patched, number):
+    while _dies(action, root, patched, number, torn=torn):
         yield number
-        number += 1
+        number += every
 
 
-def _dies(action: Callable[[], Any], root: Path, patched: tuple[tuple[Any, str], ...], number: int) -> bool:
+def _dies(
+    action: Callable[[], Any], root: Path, patched: tuple[tuple[Any, str], ...], number: int, *, torn: bool
+) -> bool:
     child = os.fork()
     if child == 0:
         try:
-            _watch(root, patched, number)
+            _watch(root, patched, number, torn=torn)
             action()
             os._exit(0)
         except BaseException:
@@ -52,12 +58,13 @@ def _dies(action: Callable[[], Any], root: Path, patched: tuple[tuple[Any, str],
     return False
 
 
-def _watch(root: Path, patched: tuple[tuple[Any, str], ...], number: int) -> None:
+def _watch(root: Path, patched: tuple[tuple[Any, str], ...], number: int, *, torn: bool) -> None:
     left = number
 
-    def count() -> None:
+    def count(before: Callable[[], Any] = lambda: None) -> None:
         nonlocal left
         if left == 0:
+            before()
             os.kill(os.getpid(), signal.SIGKILL)
         left -= 1
 
@@ -67,7 +74,8 @@ def _watch(root: Path, patched: tuple[tuple[Any, str], ...], number: int) -> Non
             count()
 
     for module, name in ((os, "fsync"), (os, "write"), *patched):
-        setattr(module, name, _counted(getattr(module, name), count))
+        tears = torn and name in ("write", "pwrite")
+        setattr(module, name, (_torn if tears else _counted)(getattr(module, name), count))
     sys.addaudithook(hook)
 
 
@@ -84,3 +92,11 @@ def _counted(function: Callable[..., Any], count: Callable[[], None]) -> Callabl
         return function(*arguments, **named)
 
     return counted
+
+
+def _torn(function: Callable[..., Any], count: Callable[..., None]) -> Callable[..., Any]:
+    def torn(file: int, content: Any, *arguments: Any) -> Any:
+        count(lambda: function(file, bytes(content)[: len(content) // 2], *arguments))
+        return function(file, content, *arguments)
+
+    return torn

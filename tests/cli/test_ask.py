@@ -265,3 +265,14 @@ def test_show_counts_what_each_attempt_kept_and_lost(
 
     (row,) = [line.split() for line in shown.splitlines() if "nothing" in line]
     assert row[-3:-1] == ["20", "10"]
+
+
+def test_another_line_of_history_is_asked_for_by_its_attempt(capsys, run_dir: Path):
+    """Every question takes --attempt; verify prints the head of the log."""
+    _, newest = call_json(capsys, "sql", run_dir, "SELECT max(step) AS last FROM history")
+    _, first = call_json(capsys, "sql", run_dir, "SELECT max(step) AS last FROM history", "--attempt", 0)
+    code, verdict = call_json(capsys, "verify", run_dir, "--attempt", 0)
+
+    assert (newest[0]["last"], first[0]["last"]) == (99, 79)
+    assert (code, verdict["steps"], verdict["head"]["number"]) == (0, 80, 1)
+    assert call(capsys, "show", run_dir, "--attempt", 7)[0] == 2

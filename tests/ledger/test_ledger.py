@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -516,3 +517,158 @@ def test_a_repeated_step_forgets_the_later_ones(tmp_path: Path):
 
     assert open_now == [True, True, False, False]
     assert fates(tmp_path) == [(0, 0, "applied"), (1, 0, "applied")]
+
+
+def test_a_rerun_from_step_0_is_a_second_root_and_says_so(tmp_path: Path):
+    """Nothing is undone; what was recorded before is left behind, and shown on request."""
+    consume(tmp_path, range(6))
+
+    with pytest.warns(UserWarning, match=r"holds 1 attempt already, .*a second root\. Nothing is undone.*To resume"):
+        consume(tmp_path, range(3))
+
+    run = open_run(tmp_path)
+    assert run.history["attempt"] == [1] * 3
+    assert {row["fate"] for row in run.batches if row["attempt"] == 0} == {"left behind"}
+    assert open_run(tmp_path, attempt=0).history["step"] == list(range(6))
+    assert run.verify().holds
+
+
+def test_an_attempt_that_is_broken_off_is_interrupted_not_ended(tmp_path: Path):
+    """Ctrl-C and exceptions are told from the end of training."""
+    from lading.report.summary import summarise
+
+    with contextlib.suppress(KeyboardInterrupt), Ledger(tmp_path, PLAN) as ledger:
+        ledger.commit(PLAN.bill(0))
+        raise KeyboardInterrupt
+
+    assert [a["state"] for a in summarise(open_run(tmp_path)).attempts] == ["interrupted"]
+    assert open_run(tmp_path).verify().holds
+
+
+def test_a_second_writer_is_refused_unless_it_forks(tmp_path: Path):
+    """Two processes that write one run at once: the second one hears of it."""
+    with Ledger(tmp_path, PLAN) as first, Ledger(tmp_path, PLAN, fork=True) as fork:
+        first.commit(PLAN.bill(0))
+        second = Ledger(tmp_path, PLAN)
+        with pytest.raises(LedgerError, match=r"rank 0 of attempt 0 is running: process \d+"):
+            second.begin(1, loaded={**first.mark(), "step": 1})
+        fork.begin(1, loaded={**first.mark(), "step": 1})
+        fork.commit(PLAN.bill(1))
+        first.commit(PLAN.bill(1))
+
+    assert open_run(tmp_path).history["attempt"] == [0, 1]
+    assert open_run(tmp_path, attempt=0).history["attempt"] == [0, 0]
+
+
+def test_a_checkpoint_inside_an_accumulation_leaves_its_steps_unused(tmp_path: Path):
+    """The pending batches were used by no update of the resumed run, though the run that died used them."""
+    with Ledger(tmp_path, PLAN) as ledger:
+        ledger.commit([PLAN.bill(0), PLAN.bill(1)], update=0)
+        for step in (2, 3):
+            ledger.deliver(PLAN.bill(step))
+        ledger.flush()
+        state = {**ledger.mark(4), "step": 4}
+        for step in (4, 5):
+            ledger.deliver(PLAN.bill(step))
+        ledger.commit([PLAN.bill(s) for s in (2, 3, 4, 5)], update=1)
+    with Ledger(tmp_path, PLAN) as ledger:
+        ledger.begin(4, loaded=state)
+        ledger.commit([PLAN.bill(4), PLAN.bill(5)], update=1)
+
+    run = open_run(tmp_path)
+    verdict = run.verify()
+
+    assert run.history["fate"] == ["applied", "applied", "skipped", "skipped", "applied", "applied"]
+    assert run.step(2).reason == "pending at the checkpoint"
+    assert verdict.unused == [2, 3]
+    assert verdict.holds
+    assert open_run(tmp_path, attempt=0).history["fate"] == ["applied"] * 6
+    assert sum(row["samples"] for row in run.mix()) == 4 * 8
+
+
+def test_a_state_after_the_update_has_nothing_pending(tmp_path: Path):
+    """The newest state before a step counts."""
+    with Ledger(tmp_path, PLAN) as ledger:
+        ledger.deliver(PLAN.bill(0))
+        ledger.mark(1)
+        ledger.commit(PLAN.bill(0))
+        state = {**ledger.mark(1), "step": 1}
+    with Ledger(tmp_path, PLAN) as ledger:
+        ledger.begin(1, loaded=state)
+        ledger.commit(PLAN.bill(1))
+
+    assert open_run(tmp_path).history["fate"] == ["applied"] * 2
+
+
+def test_a_loader_moved_back_without_a_state_marks_its_replay(tmp_path: Path):
+    """A state taken before the replay's first batch must not undo what was used."""
+    with Ledger(tmp_path, PLAN) as ledger:
+        for step in range(5):
+            ledger.commit(PLAN.bill(step))
+        state = {**ledger.mark(2), "step": 2}
+    with Ledger(tmp_path, PLAN) as ledger:
+        ledger.begin(2, loaded=state)
+        ledger.commit(PLAN.bill(2))
+
+    assert open_run(tmp_path).history["step"] == [0, 1, 2, 3, 4, 2]
+
+
+def test_a_folder_deleted_while_the_run_goes_on_is_reported(tmp_path: Path):
+    """At the next flush, and so before the next checkpoint."""
+    ledger = Ledger(tmp_path, PLAN)
+    ledger.commit(PLAN.bill(0))
+    ledger.flush()
+    shutil.rmtree(tmp_path / "ledger")
+    ledger.commit(PLAN.bill(1))
+
+    with pytest.raises(LedgerError, match="tail was deleted or replaced while the run was writing it"):
+        ledger.flush()
+    with pytest.raises(LedgerError, match="was deleted or replaced"):
+        ledger.close()
+
+
+def test_another_record_is_refused(tmp_path: Path):
+    """One run has one kind of evidence; without record= it is the run's."""
+    consume(tmp_path, range(2), record="names")
+
+    with pytest.raises(ResumeError, match="records 'names', and record='digest' was given"):
+        consume(tmp_path, range(2, 4), record="digest")
+    consume(tmp_path, range(2, 4))
+    assert len(open_run(tmp_path).sql("SELECT * FROM samples")) == 32
+
+
+def test_a_foreign_state_begins_a_new_folder_and_is_noted(tmp_path: Path):
+    """And is refused in a folder that has attempts."""
+    with Ledger(tmp_path / "a", PLAN) as ledger:
+        ledger.commit(PLAN.bill(0))
+        state = {**ledger.mark(), "step": 1}
+    with Ledger(tmp_path / "b", PLAN) as ledger:
+        ledger.begin(1, loaded=state)
+        ledger.commit(PLAN.bill(1))
+
+    verdict = open_run(tmp_path / "b").verify()
+
+    assert verdict.holds
+    assert f"steps before 1 are in run {state['run']}" in verdict.findings[0].message
+    with pytest.raises(ResumeError, match="its history would mix two runs"):
+        Ledger(tmp_path / "b", PLAN).begin(1, loaded=state)
+
+
+def test_a_copy_that_went_its_own_way_is_recognised(tmp_path: Path):
+    """The run's id is the same, the launch is not; on request it is recorded, and verify calls it a fault."""
+    consume(tmp_path / "a", range(3))
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    with Ledger(tmp_path / "a", PLAN) as ledger:
+        ledger.begin(3, loaded={"run": "", "attempt": -1, "launch": "", "step": 3})
+        ledger.commit(PLAN.bill(3))
+        state = {**ledger.mark(), "step": 4}
+
+    with pytest.raises(ResumeError, match=r"of this run, which .*b does not know: it has 0"):
+        Ledger(tmp_path / "b", PLAN).begin(4, loaded=state)
+    with Ledger(tmp_path / "b", PLAN, allow_unknown_parent=True) as ledger:
+        ledger.begin(4, loaded=state)
+        ledger.commit(PLAN.bill(4))
+
+    verdict = open_run(tmp_path / "b").verify()
+    assert not verdict.holds
+    assert "steps before 4 are unknown" in verdict.faults[0].message

@@ -12,7 +12,7 @@ import typer
 from rich.console import Group
 from rich.text import Text
 
-from lading.cli.output import Decode, Json, Run, answer, contents, decoded_table, progress_bar
+from lading.cli.output import Attempt, Decode, Json, Run, answer, contents, decoded_table, progress_bar
 from lading.errors import ConfigError
 from lading.order.packing.file import open_index
 from lading.order.packing.index import PackingIndex
@@ -26,20 +26,20 @@ from lading.runtime.arrow import without_pandas
 _FEW_SAMPLES = 500_000
 
 
-def open_run(path: str, *, decodes: bool = False) -> OpenedRun:
+def open_run(path: str, attempt: int | None = None, *, decodes: bool = False) -> OpenedRun:
     """Open a run for one question, with no more imports than it needs."""
     if not decodes:  # what --decode opens may use pandas itself
         without_pandas()
-    opened = open_folder(path)
+    opened = open_folder(path, attempt)
     plan = opened.plan
     if plan is None or opened.num_steps * plan.clock.batch <= _FEW_SAMPLES:
         compiled.forgo()
     return opened
 
 
-def show(run: Run, as_json: Json = False) -> None:
+def show(run: Run, attempt: Attempt = None, as_json: Json = False) -> None:
     """What a run is and how far it got."""
-    found = summarise(open_run(run))
+    found = summarise(open_run(run, attempt))
     answer(found.to_dict(), lambda: render.summary(found), as_json=as_json)
 
 
@@ -47,10 +47,11 @@ def step(
     run: Run,
     number: Annotated[int, typer.Argument(help="The step, from 0.", metavar="STEP", show_default=False)],
     decode: Decode = None,
+    attempt: Attempt = None,
     as_json: Json = False,
 ) -> None:
     """What was in a step, and what became of it."""
-    record = open_run(run, decodes=decode is not None).step(number)
+    record = open_run(run, attempt, decodes=decode is not None).step(number)
     found = record.to_dict()
     if decode is None:
         answer(found, lambda: render.step(record), as_json=as_json)
@@ -114,10 +115,11 @@ def where(
     document: Annotated[int | None, typer.Option(help="A document of a packed dataset instead of a row.")] = None,
     packing: Annotated[str | None, typer.Option(help="Packing index of that dataset, for --document.")] = None,
     until: Annotated[int | None, typer.Option(help="Also where the plan will use it, up to this step.")] = None,
+    attempt: Attempt = None,
     as_json: Json = False,
 ) -> None:
     """Every step that used a sample. Exit code 1: none did."""
-    opened = open_run(run)
+    opened = open_run(run, attempt)
     if document is not None:
         # only packed datasets need it
 
@@ -141,28 +143,30 @@ _MIX_COLUMNS = {"group": "", "dataset": "dataset", "samples": "samples", "share"
 def mix(
     run: Run,
     by: Annotated[str, typer.Option(help="run, epoch, chunk, attempt, or a number of steps.")] = "run",
+    attempt: Attempt = None,
     as_json: Json = False,
 ) -> None:
     """What the model got of each dataset, against the plan."""
-    found = open_run(run).mix(int(by) if by.isdigit() else by).dicts()
+    found = open_run(run, attempt).mix(int(by) if by.isdigit() else by).dicts()
     columns = _MIX_COLUMNS if by != "run" else {k: v for k, v in _MIX_COLUMNS.items() if k != "group"}
     answer(found, lambda: render.table(found, columns), as_json=as_json)
 
 
-def verify(run: Run, as_json: Json = False) -> None:
+def verify(run: Run, attempt: Attempt = None, as_json: Json = False) -> None:
     """Whether the record is what the plan says, byte for byte. Exit code 1: it is not."""
     with progress_bar(quiet=as_json) as progress:
-        verdict = open_run(run).verify(progress)
+        verdict = open_run(run, attempt).verify(progress)
     answer(verdict.to_dict(), lambda: render.verdict(verdict), as_json=as_json, holds=verdict.holds)
 
 
 def diff(
     run: Run,
     other: Annotated[str, typer.Argument(help="Folder of the other run.", metavar="OTHER", show_default=False)],
+    attempt: Attempt = None,
     as_json: Json = False,
 ) -> None:
     """Whether two runs hold the same, and if not, from which step on. Exit code 1: they do not."""
-    found = open_run(run).compare(other)
+    found = open_run(run, attempt).compare(other)
     answer(found.to_dict(), lambda: render.comparison(found), as_json=as_json, holds=found.equal)
 
 
@@ -171,10 +175,11 @@ def explain(
     number: Annotated[int, typer.Argument(help="The step, from 0.", metavar="STEP", show_default=False)],
     around: Annotated[int, typer.Option(help="Steps before and after it to show.")] = 5,
     decode: Decode = None,
+    attempt: Attempt = None,
     as_json: Json = False,
 ) -> None:
     """Everything around a step: samples, shares, exposures, losses."""
-    found = open_run(run, decodes=decode is not None).explain(number, around=around)
+    found = open_run(run, attempt, decodes=decode is not None).explain(number, around=around)
     values = found.to_dict()
     if decode is None:
         answer(values, lambda: render.explanation(found), as_json=as_json)
@@ -206,10 +211,11 @@ def sql(
     run: Run,
     query: Annotated[str, typer.Argument(help="SQL over batches, history and samples.", show_default=False)],
     steps: Annotated[str | None, typer.Option(help="FIRST:STOP, the steps whose samples are worked out.")] = None,
+    attempt: Attempt = None,
     as_json: Json = False,
 ) -> None:
     """Ask DuckDB over batches, history and samples."""
-    found = open_run(run).sql(query, steps=_bounds(steps))
+    found = open_run(run, attempt).sql(query, steps=_bounds(steps))
     answer(found.dicts(), lambda: render.table(found, {c: c for c in found.columns}), as_json=as_json)
 
 
@@ -225,11 +231,12 @@ def _bounds(steps: str | None) -> tuple[int, int] | None:
 def report(
     run: Run,
     out: Annotated[str, typer.Option("--out", "-o", help="File to write.")] = "report.html",
+    attempt: Attempt = None,
     as_json: Json = False,
 ) -> None:
     """Write one page that tells the whole run; it needs no network and no other file."""
     from lading.report.render.page import write_page  # plotly is optional and slow to import
 
     with progress_bar(quiet=as_json) as progress:
-        size = write_page(open_run(run), Path(out), progress)
+        size = write_page(open_run(run, attempt), Path(out), progress)
     answer({"file": out, "bytes": size}, lambda: Text(f"{out}: {size / 1e6:.1f} MB"), as_json=as_json)

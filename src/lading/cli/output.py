@@ -26,6 +26,9 @@ from lading.runtime.shown import shown
 
 Run = Annotated[str, typer.Argument(help="Folder of the run.", metavar="RUN", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
+Attempt = Annotated[
+    int | None, typer.Option("--attempt", help="The history that ends with this attempt, not the newest.", min=0)
+]
 
 
 def answer(value: Any, text: Callable[[], RenderableType], *, as_json: bool, holds: bool = True) -> None:

@@ -16,6 +16,7 @@ import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from lading.errors import CorruptLedgerError, LedgerError
@@ -31,8 +32,9 @@ from lading.ledger.begun import (
 )
 from lading.ledger.launch import Launch
 from lading.ledger.log import Log, append, read_log
+from lading.ledger.parts import remove_unclosed
 from lading.ledger.run_folder import RankFolder, RunFolder
-from lading.runtime.files import create_aside, sync_folder
+from lading.runtime.files import clean_up, create_aside, sync_folder
 from lading.runtime.processes import process_identity
 
 _VISIBLE_SECONDS = 120.0
@@ -150,15 +152,15 @@ def _waits(run: RunFolder, launch: Launch) -> bool:
     if alive is False or (alive is None and time.time() - launch.time > _JOIN_SECONDS):
         return False
     for folder in run.ranks(launch.attempt):
-        begun = _begun_of(folder)
+        begun = _read(folder.begun)
         if begun is not None and (begun.has_ended or is_alive(begun.host, begun.process) is False):
             return False
     return True
 
 
-def _begun_of(folder: RankFolder) -> Begun | None:
+def _read(path: Path) -> Begun | None:
     try:
-        return read_begun(folder.begun)
+        return read_begun(path)
     except CorruptLedgerError:
         return None
 
@@ -167,7 +169,7 @@ def check_alone(run: RunFolder, log: Log, own: int | None = None) -> None:
     """Refuse to open an attempt while a rank of another one runs."""
     for attempt in sorted(log.launches, reverse=True):
         for folder in run.ranks(attempt) if attempt != own else ():
-            begun = _begun_of(folder)
+            begun = _read(folder.begun)
             if begun is not None and not begun.has_ended and _runs(folder, begun):
                 raise LedgerError(
                     f"rank {begun.rank} of attempt {attempt} is running: process {begun.process[0]} on {begun.host} "
@@ -203,7 +205,25 @@ def _claim(run: RunFolder, log: Log, request: Request) -> Opened | None:
         return None
     opened = _begin(run, request, replace(launch, sha256=sha256), is_opener=True)
     claim.unlink(missing_ok=True)
+    tidy(run, launch.attempt)
     return opened
+
+
+def tidy(run: RunFolder, attempt: int) -> None:
+    """Remove what dead processes left that is of no use to readers: files aside, claims that came to nothing, parts
+    that were not closed (their rows are in the tail)."""
+    for folder in (run.path, run.log, run.path / "plans", run.begun(attempt)):
+        clean_up(folder)
+    for claim in run.claims(attempt):
+        begun = _read(claim)
+        if begun is not None and is_alive(begun.host, begun.process) is False:
+            claim.unlink(missing_ok=True)
+    for rank in run.ranks(attempt - 1) if attempt else ():
+        begun = _read(rank.begun)
+        if begun is not None and is_alive(begun.host, begun.process) is False:
+            clean_up(rank.begun.parent)
+            clean_up(rank.path)
+            remove_unclosed(rank)
 
 
 def _begin(run: RunFolder, request: Request, launch: Launch, *, is_opener: bool) -> Opened:

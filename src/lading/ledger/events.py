@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from lading.errors import CorruptLedgerError, LadingError
 from lading.ledger.launch import Range, ranges
-from lading.ledger.parts import read_manifest
+from lading.ledger.parts import PartFile, read_manifest, sha256_of
 from lading.ledger.run_folder import RankFolder
 from lading.ledger.schema import EVENTS
 from lading.ledger.tail import read_tail
@@ -86,16 +86,18 @@ def _check(event: EventRow, fields: Fields) -> None:
 def pending_at(folder: RankFolder, step: int) -> tuple[Range, ...]:
     """Return the steps that waited for their update when the newest state before a step was taken."""
     tail, manifest = read_tail(folder.tail), read_manifest(folder)
-    tables = [_read(folder, f.file) for part in manifest.parts for f in part.files if f.table == "events"]
+    tables = [_read(folder, f) for part in manifest.parts for f in part.files if f.table == "events"]
     if tail.generation is not None and tail.generation >= len(manifest.parts):
         tables += tail.tables["events"]
     rows = [row for row in event_rows(folder, tables) if row.kind == PENDING and row.step == step]
     return rows[-1].pending if rows else ()
 
 
-def _read(folder: RankFolder, name: str) -> pa.Table:
-    path = folder.path / name
+def _read(folder: RankFolder, file: PartFile) -> pa.Table:
+    path = folder.path / file.file
     try:
+        if sha256_of(path) != file.sha256:
+            raise ValueError("its SHA-256 is not the manifest's")
         return pq.ParquetFile(path, page_checksum_verification=True).read().cast(EVENTS)
     except (OSError, pa.ArrowException, ValueError) as error:
         raise CorruptLedgerError(f"{path} cannot be read ({error}). Run `lading verify`.") from error

@@ -172,6 +172,17 @@ def recorded_until(folder: RankFolder) -> int | None:
     return max(steps, default=None)
 
 
+def remove_unclosed(folder: RankFolder) -> None:
+    """Remove parts of a rank that died before their line was written; their rows are in the tail."""
+    manifest = read_manifest(folder)
+    known = {file.file for part in manifest.parts for file in part.files}
+    if not manifest.problems:
+        for table in TABLES:
+            path = folder.part(table, len(manifest.parts))
+            if path.name not in known:
+                path.unlink(missing_ok=True)
+
+
 def sha256_of(path: Path) -> str:
     """Return the SHA-256 of a file."""
     total = hashlib.sha256()

@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from lading.errors import LedgerError
 from lading.ledger.schema import SCHEMAS, TABLES
-from lading.runtime.files import sync_folder
+from lading.runtime.files import write_aside
 
 MAGIC = b"LADTAIL2"
 HEADER_BYTES = 128
@@ -54,18 +54,9 @@ class TailWriter:
         static = _STATIC.pack(MAGIC, generation, bytes.fromhex(launch))
         self._static_crc = self._chain = zlib.crc32(static)
         self._turn = self._records = 0
-        aside = path.with_name(f".tail.{os.getpid()}.tmp")
-        self._file = os.open(aside, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
-        try:
-            _write_all(self._file, (static + _CRC.pack(self._static_crc)).ljust(HEADER_BYTES, b"\0"), 0)
-            self._write_lengths()
-            os.fsync(self._file)
-            os.replace(aside, path)
-        except OSError:
-            os.close(self._file)
-            aside.unlink(missing_ok=True)
-            raise
-        sync_folder(path.parent)
+        header = (static + _CRC.pack(self._static_crc)).ljust(_LENGTHS_AT[0], b"\0") + self._lengths()
+        write_aside(path, header.ljust(HEADER_BYTES, b"\0"))
+        self._file = os.open(path, os.O_RDWR)
 
     def append(self, tables: Mapping[str, pa.Table], *, first_step: int) -> None:
         """Add a record of rows; all of it or, on a full disk, nothing."""
@@ -112,10 +103,12 @@ class TailWriter:
             )
 
     def _write_lengths(self) -> None:
-        fields = _LENGTHS.pack(self._turn, self.size, self._synced)
-        place = _LENGTHS_AT[self._turn % 2]
-        _write_all(self._file, fields + _CRC.pack(zlib.crc32(fields, self._static_crc)), place)
         self._turn += 1
+        _write_all(self._file, self._lengths(), _LENGTHS_AT[self._turn % 2])
+
+    def _lengths(self) -> bytes:
+        fields = _LENGTHS.pack(self._turn, self.size, self._synced)
+        return fields + _CRC.pack(zlib.crc32(fields, self._static_crc))
 
 
 @dataclass

@@ -23,7 +23,7 @@ from lading.ledger.events import EventRow, event_rows
 from lading.ledger.launch import Launch
 from lading.ledger.lineage import Span, lineage, pending_of, root_of
 from lading.ledger.log import Log
-from lading.ledger.parts import Manifest, PartFile
+from lading.ledger.parts import Manifest, PartFile, sha256_of
 from lading.ledger.run_folder import RankFolder, RunFolder
 from lading.ledger.schema import DELIVERED, SCHEMAS
 from lading.ledger.tail import Tail
@@ -205,7 +205,7 @@ class Evidence:
         """Return what happened to the order of an attempt."""
         found: list[EventRow] = []
         for rank in self.attempts[attempt].ranks:
-            files = [file for r, file in self.files("events") if r is rank]
+            files = [file for r, file in self.intact_files("events") if r is rank]
             found += event_rows(rank.folder, [*(read_part(rank, f) for f in files), rank.tail_table("events")])
         return found
 
@@ -219,8 +219,28 @@ class Evidence:
         """Return the steps of history that an attempt owns, if any."""
         return next((span for span in self.spans if span.attempt == attempt), None)
 
+    @functools.cached_property
+    def _intact(self) -> dict[Path, bool]:
+        return {}
+
+    def is_intact(self, rank: RankEvidence, file: PartFile) -> bool:
+        """Say whether a closed file has the SHA-256 of its manifest; one that has not is damage and is not opened.
+
+        Parquet readers are not made for hostile bytes: some end the process.
+        """
+        path = rank.folder.path / file.file
+        if path not in self._intact:
+            self._intact[path] = _has_sha256(path, file)
+            if not self._intact[path] and all(damage.file != path for damage in self.damage):
+                self.damage.append(Damage(path, file.first_step, "was altered: its SHA-256 is not the manifest's"))
+        return self._intact[path]
+
+    def intact_files(self, table: str) -> list[tuple[RankEvidence, PartFile]]:
+        """Return the closed files of a table that are what was written."""
+        return [(rank, file) for rank, file in self.files(table) if self.is_intact(rank, file)]
+
     def files(self, table: str) -> list[tuple[RankEvidence, PartFile]]:
-        """Return the closed files of a table that can be read."""
+        """Return the closed files of a table that are there; ``is_intact`` before one is opened."""
         broken = {damage.file for damage in self.damage}
         return [
             (rank, file)
@@ -239,7 +259,7 @@ class Evidence:
         tables = [_with_origin(SCHEMAS["batches"].empty_table(), 0, 0)]
         for rank, file in self.files("batches"):
             inside = _between(wanted, file)
-            if len(inside):
+            if len(inside) and self.is_intact(rank, file):
                 tables.append(_with_origin(read_part(rank, file, inside), rank.folder.attempt, rank.folder.rank))
         for rank in self.ranks():
             table = rank.tail_table("batches")
@@ -253,7 +273,7 @@ class Evidence:
         tables = [
             _with_origin(read_part(rank, file), rank.folder.attempt, rank.folder.rank)
             for rank, file in self.files("batches")
-            if file.exceptions
+            if file.exceptions and self.is_intact(rank, file)
         ]
         for rank in self.ranks():
             tables.append(_with_origin(rank.tail_table("batches"), rank.folder.attempt, rank.folder.rank))
@@ -266,6 +286,13 @@ class Evidence:
             for row in table.select(["attempt", "rank", "step", "fate", "exceptions"]).to_pylist()
             for deviation in _deviations(self.run.rank(row["attempt"], row["rank"]), row)
         ]
+
+
+def _has_sha256(path: Path, file: PartFile) -> bool:
+    try:
+        return sha256_of(path) == file.sha256
+    except OSError:
+        return False
 
 
 def _deviations(folder: RankFolder, row: dict[str, Any]) -> list[dict[str, Any]]:

@@ -218,7 +218,7 @@ class Views:
         import pyarrow.dataset as pads  # here: a run that has no parts yet needs neither
         import pyarrow.fs
 
-        files = self._evidence.files(table)
+        files = self._evidence.intact_files(table)
         return pads.FileSystemDataset.from_paths(
             [os.path.abspath(rank.folder.path / file.file) for rank, file in files],
             schema=pa.schema([*_ORIGIN, *SCHEMAS[table]]),

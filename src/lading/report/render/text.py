@@ -222,6 +222,8 @@ def verdict(found: Verdict) -> RenderableType:
             style="bold green" if found.holds else "bold red",
         )
     )
+    if found.head is not None:
+        lines.append(Text(f"head: {found.head[0]} {found.head[1]}", style="dim"))
     return Group(*lines)
 
 

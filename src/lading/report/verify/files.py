@@ -5,13 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from lading.errors import CorruptLedgerError, LadingError
-from lading.identity import World
-from lading.identity.digest import as_unsigned
-from lading.ledger.parts import PartFile, sha256_of
-from lading.report.evidence import AttemptEvidence, Damage, Evidence, RankEvidence, read_part
+from lading.ledger.parts import PartFile
+from lading.report.evidence import AttemptEvidence, Evidence, RankEvidence, read_part
 
 if TYPE_CHECKING:
     from lading.report.verify.verdict import Progress, Verdict
@@ -42,59 +38,13 @@ def _check_parts(evidence: Evidence, rank: RankEvidence, verdict: Verdict) -> No
     broken = {damage.file for damage in evidence.damage}
     for file in rank.files:
         path = rank.folder.path / file.file
-        if path in broken or _has_sha256(rank, file):
-            continue
-        step = _first_wrong_step(evidence, rank, file)
-        verdict.fault(f"{path} was altered: its SHA-256 is not the manifest's", file=path, step=step)
-        evidence.damage.append(Damage(path, step, "was altered"))
+        if path not in broken and not evidence.is_intact(rank, file):
+            verdict.fault(f"{path} was altered: its SHA-256 is not the manifest's", file=path, step=file.first_step)
     for path in sorted(rank.folder.path.glob("*.parquet")):
         if path.name not in known:
             verdict.note(
                 f"{path} is in no manifest: a crash came before it was closed; its rows are in the tail", file=path
             )
-
-
-def _has_sha256(rank: RankEvidence, file: PartFile) -> bool:
-    try:
-        return sha256_of(rank.folder.path / file.file) == file.sha256
-    except OSError:
-        return False
-
-
-def _first_wrong_step(evidence: Evidence, rank: RankEvidence, file: PartFile) -> int:
-    """Return the first step of an altered file that is not as planned; the first it held, where nothing says."""
-    path = rank.folder.path / file.file
-    try:
-        table = read_part(rank, file)
-        plan = evidence.plan(rank.folder.attempt)
-    except CorruptLedgerError:
-        return _first_unreadable(path) or file.first_step
-    if plan is None or file.table != "batches":
-        return file.first_step
-    world = World(rank.folder.rank, evidence.attempts[rank.folder.attempt].launch.world_size)
-    for step, digest, exceptions in zip(*(table[c].to_pylist() for c in ("step", "digest", "exceptions")), strict=True):
-        try:
-            agrees = exceptions is not None or plan.bill(step, world=world).digest == as_unsigned(digest)
-        except (LadingError, TypeError, ValueError, OverflowError):
-            agrees = False
-        if not agrees:
-            return int(step) if isinstance(step, int) else file.first_step
-    return file.first_step
-
-
-def _first_unreadable(path: object) -> int | None:
-    """Return the first step of the first row group that cannot be read."""
-    try:
-        reader = pq.ParquetFile(path, page_checksum_verification=True)
-        for group in range(reader.metadata.num_row_groups):
-            first = int(reader.metadata.row_group(group).column(0).statistics.min)
-            try:
-                reader.read_row_group(group)
-            except (OSError, ValueError, pa.ArrowException):
-                return first
-    except (OSError, ValueError, TypeError, pa.ArrowException, AttributeError):
-        return None
-    return None
 
 
 def _check_tail(evidence: Evidence, rank: RankEvidence, verdict: Verdict) -> None:

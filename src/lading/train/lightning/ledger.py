@@ -75,7 +75,6 @@ class LedgerCallback(Callback):
         if self._run_dir is None:
             self.ledger.flush()
         else:
-            self.ledger.close()
             self.ledger = None
 
 
