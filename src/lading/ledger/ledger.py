@@ -105,6 +105,11 @@ class Ledger:
         return None if self._launch is None else self._launch.attempt
 
     @property
+    def is_closed(self) -> bool:
+        """Whether it takes nothing more."""
+        return self._closed
+
+    @property
     def wants_batch(self) -> bool:
         """Whether ``deliver`` is to be given the batch as well as its bill."""
         return self.record == "content"
@@ -150,12 +155,13 @@ class Ledger:
         Args:
             step: The next step of the loader at the checkpoint; None: the one after the last delivered.
         """
-        if self._writer is None or self._launch is None or self._closed or self._is_off():
+        if self._writer is None or self._launch is None or self._broken:
             return None
-        step = self._last + 1 if step is None else step
-        if step <= self._settled or step < self._launch.start_step:  # the loader was moved back without a state
-            self._guarded(self._open_attempt, step, self._world or World.current(), None)
-        self._note_pending(step)
+        if not self._closed:  # a closed one has everything on disk
+            step = self._last + 1 if step is None else step
+            if step <= self._settled or step < self._launch.start_step:  # the loader was moved back without a state
+                self._guarded(self._open_attempt, step, self._world or World.current(), None)
+            self._note_pending(step)
         return {"run": self._run_id, "attempt": self._launch.attempt, "launch": self._launch.sha256}
 
     def deliver(self, bill: Bill, batch: Any = None) -> None:

@@ -40,7 +40,8 @@ class LedgerCallback(Callback):
         if self.ledger is None and self._run_dir is not None:
             self.ledger = Ledger(self._run_dir, loader.plan, **self._options)
         kept = loader.tracker if isinstance(loader.tracker, list | tuple) else [loader.tracker]
-        loader.tracker = [*(t for t in kept if t is not None and t is not self.ledger), self.ledger]
+        ended = [t for t in kept if isinstance(t, Ledger) and t.is_closed]  # of an earlier fit
+        loader.tracker = [*(t for t in kept if t is not None and t not in (*ended, self.ledger)), self.ledger]
         # Lightning began to iterate before the ledger was there; begin again, so that the attempt starts in it
         loader.load_state_dict(loader.state_dict())
         iterate_anew(trainer)
@@ -59,7 +60,7 @@ class LedgerCallback(Callback):
             self._bills, self._updates = [], trainer.global_step
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        """Write down what was recorded before the run dies; a ledger opened here is closed as interrupted."""
+        """Write down what was recorded before the run dies; a ledger that was opened here ends as interrupted."""
         if self.ledger is None:
             return
         if self._run_dir is None:
@@ -75,6 +76,7 @@ class LedgerCallback(Callback):
         if self._run_dir is None:
             self.ledger.flush()
         else:
+            self.ledger.close()
             self.ledger = None
 
 
