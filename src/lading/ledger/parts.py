@@ -226,7 +226,7 @@ class RankStore:
         self._retry_at = 0
         self._is_behind = False
         self._begun = begun
-        self._tail = TailWriter(folder.tail, self._part, begun.launch)
+        self._tail = self._next_tail()
         self._note(RUNNING)
 
     def add(self, tables: Mapping[str, pa.Table]) -> None:
@@ -277,9 +277,15 @@ class RankStore:
         """After a part: let ``begun`` know it and begin the next tail; tried again where the disk was full."""
         if self._is_behind:
             self._note(RUNNING)
-            old, self._tail = self._tail, TailWriter(self._folder.tail, self._part, self._begun.launch)
+            old, self._tail = (
+                self._tail,
+                TailWriter(self._folder.tail, self._part, self._begun.launch, self._folder.rank),
+            )
             old.close()
             self._is_behind = False
+
+    def _next_tail(self) -> TailWriter:
+        return TailWriter(self._folder.tail, self._part, self._begun.launch, self._folder.rank)
 
     def _note(self, state: str) -> None:
         lines = _whole_lines(self._folder.manifest)

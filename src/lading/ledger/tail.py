@@ -1,6 +1,6 @@
 """The tail: rows that are on disk but not in a closed part yet.
 
-    header    mark · generation · launch · CRC                       written once
+    header    mark · generation · launch · rank · CRC                written once
     lengths   turn · bytes written · bytes synced · CRC              two places, used in turn after every append
     record    mark · number · first step · three lengths · CRC · chained CRC · CRC of this line · rows as Arrow streams
     record    ...
@@ -29,7 +29,7 @@ from lading.runtime.files import write_aside
 
 MAGIC = b"LADTAIL2"
 HEADER_BYTES = 128
-_STATIC = struct.Struct("<8sQ32s12x")
+_STATIC = struct.Struct("<8sQ32sI8x")
 _LENGTHS = struct.Struct("<QQQ")
 _LENGTHS_AT = (64, 96)
 _CRC = struct.Struct("<I")
@@ -46,12 +46,13 @@ class TailWriter:
         path: The file. What was there is replaced when this tail is ready.
         generation: Number of the part that the tail will become.
         launch: SHA-256 of the attempt's launch record.
+        rank: Whose tail it is.
     """
 
-    def __init__(self, path: Path, generation: int, launch: str) -> None:
+    def __init__(self, path: Path, generation: int, launch: str, rank: int = 0) -> None:
         self.path, self.generation = path, generation
         self.size = self._synced = HEADER_BYTES
-        static = _STATIC.pack(MAGIC, generation, bytes.fromhex(launch))
+        static = _STATIC.pack(MAGIC, generation, bytes.fromhex(launch), rank)
         self._static_crc = self._chain = zlib.crc32(static)
         self._turn = self._records = 0
         header = (static + _CRC.pack(self._static_crc)).ljust(_LENGTHS_AT[0], b"\0") + self._lengths()
@@ -119,6 +120,7 @@ class Tail:
         present: Whether there was a file when it was read.
         generation: Number of the part it will become; None where the header is damaged.
         launch: SHA-256 of the launch record it belongs to; "" where the header is damaged.
+        rank: The rank it belongs to.
         tables: The good rows of each table, in order.
         records: Number of good records.
         missing: Bytes that were written once and are gone.
@@ -130,6 +132,7 @@ class Tail:
     present: bool = False
     generation: int | None = None
     launch: str = ""
+    rank: int = -1
     tables: dict[str, list[pa.Table]] = field(default_factory=lambda: {name: [] for name in TABLES})
     records: int = 0
     missing: int = 0
@@ -162,13 +165,13 @@ def _read_static(content: bytes, tail: Tail) -> int | None:
     head, end = content[: _STATIC.size], _STATIC.size + _CRC.size
     crc = zlib.crc32(head)
     padding = content[end : _LENGTHS_AT[0]].strip(b"\0")
-    if len(content) < HEADER_BYTES or head[:8] != MAGIC or head[-12:].strip(b"\0") or padding:
+    if len(content) < HEADER_BYTES or head[:8] != MAGIC or head[-8:].strip(b"\0") or padding:
         tail.damaged.append((0, None))
         return None
     if _CRC.unpack(content[_STATIC.size : end])[0] != crc:
         tail.damaged.append((0, None))
         return None
-    _, tail.generation, launch = _STATIC.unpack(head)
+    _, tail.generation, launch, tail.rank = _STATIC.unpack(head)
     tail.launch = launch.hex()
     return crc
 

@@ -168,8 +168,8 @@ def _tail_problems(rank: RankEvidence, launch: Launch) -> list[Damage]:
     tail, path, step = rank.tail, rank.folder.tail, _after(rank, launch)
     if tail.generation is None:
         return []
-    if tail.launch != launch.sha256:
-        return [Damage(path, step, "belongs to another launch")]
+    if (tail.launch, tail.rank) != (launch.sha256, rank.folder.rank):
+        return [Damage(path, step, "belongs to another launch or rank")]
     if tail.generation > rank.parts:
         text = f"knows {rank.parts} parts, the tail follows part {tail.generation - 1}: lines are missing"
         return [Damage(rank.folder.manifest, step, text)]
