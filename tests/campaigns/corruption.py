@@ -31,6 +31,8 @@ from lading.ledger.begun import read_begun, write_begun
 from lading.order import Block, Plan
 from lading.report import open_run
 from lading.report.summary import summarise
+from lading.report.verify.files import check_files
+from lading.report.verify.verdict import Verdict, silent
 
 PLAN = Plan.make({"code": 70, "prose": 31}, batch_size=8, seed=3)
 KINDS = [(record, ranks, killed) for record in ("digest", "names", "content") for ranks in (1, 3) for killed in (0, 1)]
@@ -322,15 +324,20 @@ class Campaign:
             self.figures["nothing to change"] += 1
             return
         self.figures["changes"] += 1
-        outcome, why = self._judge(work, original, named.split("|"))
+        outcome, why = self._judge(work, original, named.split("|"), is_quick=dice.random() < 0.8)
         self.figures[outcome] += 1
         if why:
             case = {"seed": seed, "number": number, "run": original.name, "change": kind, "file": named, "why": why}
             self.failures.append(case)
 
-    def _judge(self, work: Path, original: Path, files: list[str]) -> tuple[str, str]:
+    def _judge(self, work: Path, original: Path, files: list[str], *, is_quick: bool) -> tuple[str, str]:
+        """Say what came of a change; quickly: what the files alone say is enough, if they say anything."""
         try:
-            verdict = open_run(work).verify()
+            verdict = Verdict()
+            if is_quick:
+                check_files(open_run(work).evidence, verdict, silent)
+            if verdict.holds:
+                verdict = open_run(work).verify()
             if verdict.holds:
                 same = _plain(answers(work)) == _plain(self.known[original])
                 return ("harmless", "") if same else ("held", "it holds, and an answer changed")
