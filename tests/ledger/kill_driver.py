@@ -162,6 +162,7 @@ def main(path: str, kills: int, seed: int, seconds: float) -> None:
     (folder / "checkpoints").mkdir(parents=True)
     seen, sizes = [], {}
     for attempt in range(kills + 1):
+        began = time.monotonic()
         world_size, tag = dice.choice([1, 1, 2, 2, 3, 4]), f"a{attempt:04d}"
         is_last = attempt == kills or time.monotonic() > ends
         sizes[tag] = world_size
@@ -179,7 +180,7 @@ def main(path: str, kills: int, seed: int, seconds: float) -> None:
             mine = [c for c in checkpoints(folder, sizes) if c["tag"] == tag]
             others = dice.sample(known, min(1, len(known)))
             life |= check(folder, [*mine[-1:], *others])
-        seen.append(life)
+        seen.append({**life, "seconds": time.monotonic() - began})
         if is_last:
             break
     print(json.dumps(seen))
