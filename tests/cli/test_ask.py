@@ -214,7 +214,7 @@ def test_long_names_lose_their_middle_and_numbers_nothing(capsys, monkeypatch, t
     assert max(len(line) for line in out.splitlines()) <= 80
     assert out.count("123 456") == 12
     assert all(f"{i:02d} " in out for i in range(12))
-    wide = call(capsys, "sql", tmp_path, "SELECT * FROM history LIMIT 1")[1]
+    wide = call(capsys, "sql", tmp_path, "SELECT * FROM history ORDER BY step LIMIT 1")[1]
     assert f"digest    {first_digest(names)}" in wide
 
 
