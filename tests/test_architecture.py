@@ -211,9 +211,6 @@ NOT_YET: set[str] = set(
 lading.batch.jax and lading.batch.llm
 lading.loader.planning and lading.loader.torch.loader
 lading.loader.torch.loader and lading.loader.torch.samplers
-lading.report.block and lading.report.run
-lading.report.compare and lading.report.run
-lading.report.explain and lading.report.run
 lading.report.verify.files and lading.report.verify.verdict
 lading.report.verify.history and lading.report.verify.verdict
 lading.source.jasper.build.clusters and lading.source.jasper.build.sklearn

@@ -12,6 +12,7 @@ import pytest
 import torch
 from tests.launching import torchrun
 
+from lading.errors import ResumeError
 from lading.identity import World
 from lading.order import Plan
 from lading.report import open_run
@@ -49,6 +50,26 @@ def test_a_run_in_three_pieces_is_the_run_in_one(tmp_path):
     assert pieces["loss"] == whole["loss"] and pieces["digest"] == whole["digest"]
     assert pieces["update"] == whole["update"] == [u for u in range(loop.UPDATES) for _ in range(2)]
     assert sorted(set(pieces["attempt"])) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("damage", [lambda b: b[:-200], lambda b: b"", lambda b: b"\x80\x04nonsense"])
+def test_a_broken_checkpoint_is_one_sentence(tmp_path, damage):
+    """Cut off, empty, or something else: named, with the way out, and no pickle is opened."""
+    loop.run(tmp_path, updates=2)
+    file = tmp_path / CHECKPOINT
+    file.write_bytes(damage(file.read_bytes()))
+
+    with pytest.raises(ResumeError, match=r"cannot be read: .* take an older one"):
+        loop.run(tmp_path, updates=4)
+
+
+def test_another_files_dict_is_no_checkpoint(tmp_path):
+    """What it holds and what was expected are said."""
+    loop.run(tmp_path, updates=2)
+    torch.save({"weights": 1}, tmp_path / CHECKPOINT)
+
+    with pytest.raises(ResumeError, match=r"holds \['weights'\], expected a checkpoint with model"):
+        loop.run(tmp_path, updates=4)
 
 
 def test_what_came_after_the_last_checkpoint_is_done_again(tmp_path):

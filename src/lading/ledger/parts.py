@@ -18,7 +18,6 @@ from pathlib import Path
 from time import time
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lading.errors import CorruptLedgerError
 from lading.ledger.begun import CLOSED, INTERRUPTED, RUNNING, Begun, write_begun
@@ -168,7 +167,7 @@ def recorded_until(folder: RankFolder) -> int | None:
     tail, manifest = read_tail(folder.tail), read_manifest(folder)
     steps = [file.last_step for part in manifest.parts for file in part.files if file.table == "batches"]
     if tail.generation is not None and tail.generation >= len(manifest.parts):
-        steps += [pc.max(table["step"]).as_py() for table in tail.tables["batches"] if len(table)]
+        steps += [int(table["step"].to_numpy().max()) for table in tail.tables["batches"] if len(table)]
     return max(steps, default=None)
 
 
@@ -199,6 +198,8 @@ def _write_file(folder: RankFolder, name: str, number: int, table: pa.Table) -> 
         file.flush()
         aside = Path(file.name)
         size, sha256 = aside.stat().st_size, sha256_of(aside)
+    import pyarrow.compute as pc  # here: it makes 300 functions, and those who only read need none of them
+
     ends = pc.min_max(table["step"]).as_py()
     exceptions = undecided = 0
     if name == "batches":

@@ -8,21 +8,18 @@ step:48213       every sample that the step held
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from lading.errors import ConfigError, LedgerError
 from lading.identity import SampleId
 from lading.ledger.log import read_log, repeat_until_first
 from lading.ledger.opening import blocked_by_hand
 from lading.order.substitute import part_substitute
-
-if TYPE_CHECKING:
-    from lading.report.run import Run
+from lading.report.asked import AskedRun
 
 _SPEC = re.compile(r"(?P<name>.+):(?P<first>\d+)(?:-(?P<last>\d+))?")
 
 
-def block(run: Run, specs: list[str], reason: str = "") -> list[SampleId]:
+def block(run: AskedRun, specs: list[str], reason: str = "") -> list[SampleId]:
     """Record that samples are to be blocked; return those that were not blocked before."""
     if run.plan is None:
         raise ConfigError(
@@ -40,7 +37,7 @@ def block(run: Run, specs: list[str], reason: str = "") -> list[SampleId]:
     return new
 
 
-def _record(run: Run, samples: list[SampleId], reason: str) -> None:
+def _record(run: AskedRun, samples: list[SampleId], reason: str) -> None:
     folder, sha256 = run.evidence.run, run.evidence.description.sha256
     fields = {"samples": [list(sample) for sample in samples], "reason": reason}
     try:
@@ -54,7 +51,7 @@ def _record(run: Run, samples: list[SampleId], reason: str) -> None:
         ) from error
 
 
-def samples_of(run: Run, spec: str) -> list[SampleId]:
+def samples_of(run: AskedRun, spec: str) -> list[SampleId]:
     """Return the samples that ``dataset:index``, ``dataset:first-last`` or ``step:number`` names."""
     match = _SPEC.fullmatch(spec)
     if match is None:

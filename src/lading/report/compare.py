@@ -7,15 +7,13 @@ on 4 ranks are compared step by step, without a name being looked at.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lading.report.asked import AskedRun
 from lading.report.table import Table
-
-if TYPE_CHECKING:
-    from lading.report.run import Run
 
 _LISTED = 20
 _USE_BITS = 48  # a step that was used twice is compared use by use
@@ -52,7 +50,7 @@ class Comparison:
         return dict(vars(self))
 
 
-def compare(left: Run, right: Run) -> Comparison:
+def compare(left: AskedRun, right: AskedRun) -> Comparison:
     """Compare two runs step by step."""
     mine, other = (_columns(run.history) for run in (left, right))
     common, a, b = np.intersect1d(mine["step"], other["step"], return_indices=True)
@@ -105,7 +103,7 @@ def _total(columns: dict[str, Any]) -> str:
     return f"{int(columns['digest'].sum(dtype=np.uint64)):016x}"
 
 
-def _differing_samples(left: Run, right: Run, step: int, kind: str) -> list[dict[str, Any]]:
+def _differing_samples(left: AskedRun, right: AskedRun, step: int, kind: str) -> list[dict[str, Any]]:
     if kind == "length":
         return []
     sides = []

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from lading.report.asked import AskedRun
 from lading.report.losses import SPIKE_WINDOW, spike_scores
 from lading.report.step import StepRecord
 from lading.report.table import Table
 from lading.report.where import fates_of
-
-if TYPE_CHECKING:
-    from lading.report.run import Run
 
 SHARES = pa.schema(
     [
@@ -67,7 +65,7 @@ class Explanation:
         return {**self.record.to_dict(), **tables, "score": self.score, "usual_loss": self.usual_loss}
 
 
-def explain(run: Run, step: int, around: int) -> Explanation:
+def explain(run: AskedRun, step: int, around: int) -> Explanation:
     """Gather what is known of a step and the steps around it."""
     record = run.step(step)
     losses = run.losses().arrow
@@ -89,7 +87,7 @@ def explain(run: Run, step: int, around: int) -> Explanation:
     )
 
 
-def _shares(run: Run, record: StepRecord) -> Table:
+def _shares(run: AskedRun, record: StepRecord) -> Table:
     names = record.samples["name"]
     usual = {row["dataset"]: row["planned"] if row["planned"] is not None else row["share"] for row in run.mix()}
     rows = []
@@ -101,7 +99,7 @@ def _shares(run: Run, record: StepRecord) -> Table:
     return Table.of(rows, SHARES)
 
 
-def _exposures(run: Run, record: StepRecord) -> Table:
+def _exposures(run: AskedRun, record: StepRecord) -> Table:
     samples = record.samples.dicts()
     places = run.places_before(record.step, [(row["dataset"], row["index"]) for row in samples])
     fates = fates_of(run.evidence, {step for found in places for step in found})

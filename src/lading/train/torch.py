@@ -21,11 +21,13 @@ import torch
 from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from lading.errors import ResumeError
 from lading.identity import Bill
 from lading.ledger.ledger import Ledger
 from lading.loader.torch.loader import Loader
 from lading.runtime.files import clean_up, written_aside
 from lading.runtime.random_state import capture, packed, restore, unpacked
+from lading.runtime.shown import found as brief
 from lading.train.repeating import RepeatingLoader
 
 CHECKPOINT = "checkpoint.pt"
@@ -137,10 +139,28 @@ def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Optimiz
     """Stand where a checkpoint was taken, if there is one; return the number of the next update."""
     if not path.exists():
         return 0
-    saved = torch.load(path, weights_only=True, map_location="cpu")
+    saved = _read_checkpoint(path)
     model.load_state_dict(saved["model"])
     optimizer.load_state_dict(saved["optimizer"])
     loader.load_state_dict(saved["loader"])
     if loader.world.rank < len(saved["random"]):
         restore(unpacked(saved["random"][loader.world.rank]))
     return int(saved["update"])
+
+
+def _read_checkpoint(path: Path) -> dict[str, Any]:
+    try:
+        saved = torch.load(path, weights_only=True, map_location="cpu")
+    except Exception as error:  # torch raises RuntimeError, EOFError, UnpicklingError, OSError ... for bad files
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ResumeError(
+            f"{path} cannot be read: {reason}. It is cut off or no checkpoint; take an older one, or remove it to "
+            "begin anew."
+        ) from error
+    wanted = ("model", "optimizer", "loader", "random", "update")
+    if not isinstance(saved, dict) or not all(key in saved for key in wanted):
+        raise ResumeError(
+            f"{path} holds {brief(list(saved) if isinstance(saved, dict) else saved)}, expected a checkpoint with "
+            f"{', '.join(wanted)}. Take one that save_checkpoint wrote."
+        )
+    return saved

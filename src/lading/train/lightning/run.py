@@ -19,6 +19,7 @@ import inspect
 import logging
 import os
 import warnings
+import zipfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -224,13 +225,23 @@ def _start(folder: Path | None, resume: bool, checkpoint: str | os.PathLike[str]
     if checkpoint is not None:
         if not Path(checkpoint).exists():
             raise ConfigError(f"--checkpoint {checkpoint}: expected a checkpoint, found no such file.")
-        return str(checkpoint)
+        return _sound(Path(checkpoint))
     if not resume:
         return None
     if folder is None:
         raise ConfigError("--resume: expected run.dir in the configuration, where the checkpoints are, found none.")
     last = _last_checkpoint(folder)
-    return None if last is None else str(last)
+    return None if last is None else _sound(last)
+
+
+def _sound(checkpoint: Path) -> str:
+    """Return the path of a checkpoint that is whole: an archive that was cut off has no end."""
+    if checkpoint.is_file() and not zipfile.is_zipfile(checkpoint):
+        raise ConfigError(
+            f"{checkpoint}: expected a checkpoint that Lightning saved, found one that is cut off or something else. "
+            "Pass --checkpoint with an older one, or remove it."
+        )
+    return str(checkpoint)
 
 
 def _last_checkpoint(folder: Path) -> Path | None:
