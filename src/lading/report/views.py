@@ -44,34 +44,36 @@ _CONFIG = {
 _PARTS = "parts_"
 _NO_SAMPLES = "name samples does not exist"
 _ORIGIN = [("attempt", pa.int32()), ("rank", pa.int32())]
-_OWNED = (
-    "EXISTS (SELECT 1 FROM spans WHERE spans.attempt = r.attempt AND r.step >= spans.start AND r.step < spans.stop)"
-)
+_OWNED = "r.step >= start AND r.step < stop"
+_WAITS = "EXISTS (SELECT 1 FROM pending WHERE pending.attempt = r.attempt AND pending.step = r.step)"
 
-_PENDING = "EXISTS (SELECT 1 FROM pending WHERE pending.attempt = r.attempt AND pending.step = r.step)"
+_MARKED = f"""
+CREATE VIEW marked AS
+SELECT r.*, world_size, related, {_OWNED} AS owned, {{waits}} AS waits FROM latest AS r JOIN lines USING (attempt)
+"""
 
 _BATCHES = f"""
 CREATE VIEW batches AS
-SELECT * EXCLUDE (related, waits) REPLACE (
+SELECT * EXCLUDE (world_size, related, waits) REPLACE (
     CASE WHEN fate = 'applied' AND NOT owned THEN CASE WHEN related THEN 'rolled back' ELSE 'left behind' END
          WHEN owned AND waits THEN 'skipped' ELSE fate END AS fate,
     CASE WHEN owned AND waits THEN '{PENDING_REASON}' ELSE reason END AS reason)
-FROM (SELECT r.*, {_OWNED} AS owned, related, {_PENDING} AS waits FROM latest AS r LEFT JOIN worlds USING (attempt))
+FROM marked
 """
 
-_HISTORY = """
+_HISTORY = f"""
 CREATE VIEW history AS
 SELECT step, attempt, max(update) AS update, any_value(epoch) AS epoch,
        any_value(chunk) AS chunk, any_value(position) AS position, sum(samples)::BIGINT AS samples,
        ((sum(digest::HUGEINT) % 18446744073709551616 + 18446744073709551616) % 18446744073709551616)::UBIGINT AS digest,
        ((sum(content::HUGEINT) % 18446744073709551616 + 18446744073709551616) % 18446744073709551616)::UBIGINT
            AS content,
-       CASE WHEN bool_and(fate = 'applied') THEN 'applied' ELSE 'skipped' END AS fate,
+       CASE WHEN bool_and(fate = 'applied' AND NOT waits) THEN 'applied' ELSE 'skipped' END AS fate,
        avg(loss)::FLOAT AS loss, max(time) AS time, arg_min(metrics, rank) AS metrics,
-       any_value(reason) AS reason, count(*)::INT AS ranks
-FROM batches JOIN worlds USING (attempt)
+       any_value(CASE WHEN waits THEN '{PENDING_REASON}' ELSE reason END) AS reason, count(*)::INT AS ranks
+FROM marked
 WHERE owned GROUP BY attempt, step
-HAVING count(*) = any_value(world_size) AND bool_and(fate <> 'delivered')
+HAVING count(*) = any_value(world_size) AND bool_and(fate <> 'delivered' OR waits)
 """
 
 
@@ -138,9 +140,9 @@ class Views:
         connection.execute("SET TimeZone = 'UTC'")
         connection.execute("SET lock_configuration = true")
         self._create_recorded(connection, "batches")
-        connection.register("spans", self._spans())
-        connection.register("worlds", self._worlds())
+        connection.register("lines", self._lines())
         connection.register("pending", self._pending())
+        connection.execute(_MARKED.format(waits=_WAITS if self._evidence.pending else "false"))
         connection.execute(_BATCHES)
         connection.execute(_HISTORY)
         return connection
@@ -163,24 +165,22 @@ class Views:
         some = connection.execute("SELECT count(*) FROM left_out").fetchall()[0][0]
         beyond = " ANTI JOIN left_out USING (attempt, step)" if some else ""
         connection.execute(
-            f"CREATE VIEW samples AS SELECT r.*, name FROM recorded_samples AS r{beyond} "
+            f"CREATE VIEW samples AS SELECT r.*, name FROM recorded_samples AS r{beyond} JOIN lines USING (attempt) "
             f"LEFT JOIN dataset_names USING (dataset) WHERE {_OWNED}"
         )
         self._has_samples = True
 
-    def _spans(self) -> pa.Table:
-        spans = self._evidence.spans
-        ends = [INT64_MAX if span.stop is None else span.stop for span in spans]
-        columns = [[span.attempt for span in spans], [span.start for span in spans], ends]
-        return _integers(("attempt", "start", "stop"), columns)
-
-    def _worlds(self) -> pa.Table:
-        attempts = self._evidence.attempts.values()
-        table = _integers(
-            ("attempt", "world_size"), [[a.number for a in attempts], [a.launch.world_size for a in attempts]]
-        )
-        related = pa.array([a.number in self._evidence.related for a in attempts], pa.bool_())
-        return table.append_column("related", related)
+    def _lines(self) -> pa.Table:
+        """Return, of every attempt, its ranks, whether it has the leaf's root, and the steps it owns of history."""
+        spans = {span.attempt: span for span in self._evidence.spans}
+        rows = []
+        for attempt in self._evidence.attempts.values():
+            span = spans.get(attempt.number)
+            start, stop = (0, 0) if span is None else (span.start, INT64_MAX if span.stop is None else span.stop)
+            rows.append((attempt.number, attempt.launch.world_size, start, stop))
+        columns = [list(column) for column in zip(*rows, strict=True)] if rows else [[], [], [], []]
+        related = pa.array([n in self._evidence.related for n in self._evidence.attempts], pa.bool_())
+        return _integers(("attempt", "world_size", "start", "stop"), columns).append_column("related", related)
 
     def _pending(self) -> pa.Table:
         pairs = sorted(self._evidence.pending)
