@@ -1,7 +1,7 @@
 """Plain PyTorch on any number of processes: kill it, start it again, ask what went into it.
 
 torchrun --nproc-per-node 2 examples/ddp.py runs/ddp
-python examples/ddp.py runs/ddp --updates 400        # goes on where it stopped, now alone
+python examples/ddp.py runs/ddp --updates 400        # resumes where it stopped, now alone
 lading verify runs/ddp
 lading where runs/ddp curves 17
 """
@@ -40,7 +40,7 @@ def main() -> None:
         model = nn.Sequential(nn.Linear(1, 64), nn.Tanh(), nn.Linear(64, 1))
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
         sources = {"curves": curve(1000, waves=1), "waves": curve(500, waves=3)}
-        # The global batch stays the same on any number of processes, so that a run can go on with more or fewer.
+        # The global batch stays the same on any number of processes, so that a run can resume with more or fewer.
         loader = Loader(sources, global_batch_size=64, seed=1, drop_last=True)
 
         skipped = train(model, optimizer, loader, losses_of, args.run_dir, updates=args.updates, save_every=50)

@@ -57,7 +57,7 @@ def update(weights: dict[str, jax.Array], batch: LLMIndexedBatch) -> tuple[dict[
 
 
 def main() -> None:
-    """Build, train, stop, and go on in a fresh loader."""
+    """Build, train, stop, and resume in a fresh loader."""
     folder = Path(tempfile.mkdtemp(prefix="lading-jax-"))
     store = build_tokens(sorted(Path(os.__file__).parent.glob("a*.py")), folder / "tokens", split="paragraph")
     rows = PackedRows(store, PackingRules(ROW, "best_fit", "split"))
@@ -72,7 +72,7 @@ def main() -> None:
     assert_isolated(lambda b: logits(weights, b), batch)
     fresh = JaxLoader({"library": rows}, global_batch_size=16, seed=1, convert=llm_batch)
     fresh.set_state(loader.get_state())
-    print(f"documents see only themselves; a fresh loader goes on at step {fresh.step} of {len(fresh)}")
+    print(f"documents see only themselves; a fresh loader resumes at step {fresh.step} of {len(fresh)}")
 
 
 if __name__ == "__main__":

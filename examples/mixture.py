@@ -27,7 +27,7 @@ SCHEDULE = [
     ("200ba", {"code": 0.4, "prose": 0.3, "web": 0.3}),
     ("400ba", {"code": 0.6, "prose": 0.2, "web": 0.2}),
 ]
-BY_HAND = {  # after the batch of this step was handed out
+BY_HAND = {  # after the batch of this step was yielded
     89: {"code": 0.5, "prose": 0.4, "web": 0.1},
     479: {"code": 0.1, "prose": 0.1, "web": 0.8},
 }

@@ -61,7 +61,7 @@ def test_examples_run_elsewhere_are_named_there():
 
 
 def test_the_page_of_examples_lists_them_all():
-    """Nobody has to search."""
+    """No one has to search."""
     page = (EXAMPLES / "README.md").read_text()
 
     assert not [p.name for p in EXAMPLES.iterdir() if p.name != "README.md" and p.suffix and f"({p.name})" not in page]

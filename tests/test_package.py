@@ -137,7 +137,7 @@ def test_without_frameworks_plans_and_ledgers_work(code, said, ledger_of_a_run, 
     ],
 )
 def test_a_missing_framework_is_one_line_with_the_command(code, hint, tmp_path):
-    """Nobody has to read a traceback to learn what to install."""
+    """No one has to read a traceback to learn what to install."""
     wrapped = f"try:\n    {code}\nexcept ImportError as error:\n    print(error)"
 
     done = bare(wrapped, tmp_path)

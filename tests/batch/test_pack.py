@@ -65,7 +65,7 @@ def test_truncated_documents_have_no_end():
 
 
 def test_concat_then_split_cuts_one_stream():
-    """A piece that goes on in the next row is a segment of its own there."""
+    """A piece that continues in the next row is a segment of its own there."""
     rows = pack([[1, 2, 3], [4, 5, 6], [7]], 6, E, algorithm="concat_then_split")
 
     assert rows.targets.tolist() == [[1, 2, 3, E, 4, 5], [6, E, 7, E, 0, 0]]

@@ -133,7 +133,7 @@ def test_any_order_of_imports(program):
 
 
 def test_a_missing_or_broken_jax_stays_what_it_is(tmp_path):
-    """The watcher changes neither ModuleNotFoundError nor the error of a broken package, and goes on waiting."""
+    """The watcher changes neither ModuleNotFoundError nor the error of a broken package, and continues waiting."""
     program = """
     import sys, importlib
     import lading.batch

@@ -22,7 +22,7 @@ def sound():
 def cut():
     return DataLoader(data, 4, drop_last=True)
 
-def told(rank, world_size):
+def said(rank, world_size):
     return DataLoader(data, 4, sampler=DistributedSampler(data, world_size, rank, shuffle=True))
 
 def from_environment():
@@ -70,8 +70,8 @@ def test_json_is_for_programs(capsys):
 
 def test_loader_is_made_for_every_rank(capsys):
     """Ranks come as arguments where the function takes them, and in the environment."""
-    assert lading("audit", "audited_loaders:told", "--world-size", "3", "--set-epoch") == 0
-    assert lading("audit", "audited_loaders:told", "--world-size", "3") == 1
+    assert lading("audit", "audited_loaders:said", "--world-size", "3", "--set-epoch") == 0
+    assert lading("audit", "audited_loaders:said", "--world-size", "3") == 1
     assert lading("audit", "audited_loaders:from_environment", "--world-size", "2") == 0
     assert lading("audit", "audited_loaders:sound", "--world-size", "2") == 1
     assert "in ranks 0, 1" in capsys.readouterr().out

@@ -29,15 +29,15 @@ def test_the_demo_is_killed_resumed_and_holds(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, timeout=200, cwd=tmp_path)
 
     assert done.returncode == 0, done.stderr[-3000:]
-    told = json.loads(done.stdout)
+    said = json.loads(done.stdout)
     run = open_run(tmp_path / "demo")
-    assert told["resumed_at"] <= told["killed_at"] < told["steps"] == 60
-    assert told["verify"]["holds"] and run.verify().holds and run.num_steps == 60
-    assert [attempt["start"] for attempt in told["show"]["attempts"]] == [0, told["resumed_at"]]
-    assert told["step"]["fate"] == "applied"
-    assert [row["fate"] for row in told["where"]][-1] == "applied"
-    assert len(told["mix"]) >= 3 and all(abs(row["share"] - row["planned"]) < 0.01 for row in told["mix"])
-    assert (tmp_path / "demo" / "report.html").stat().st_size == told["report"]["bytes"]
+    assert said["resumed_at"] <= said["killed_at"] < said["steps"] == 60
+    assert said["verify"]["holds"] and run.verify().holds and run.num_steps == 60
+    assert [attempt["start"] for attempt in said["show"]["attempts"]] == [0, said["resumed_at"]]
+    assert said["step"]["fate"] == "applied"
+    assert [row["fate"] for row in said["where"]][-1] == "applied"
+    assert len(said["mix"]) >= 3 and all(abs(row["share"] - row["planned"]) < 0.01 for row in said["mix"])
+    assert (tmp_path / "demo" / "report.html").stat().st_size == said["report"]["bytes"]
 
 
 def test_text_is_real_and_the_same_every_time():
@@ -78,7 +78,7 @@ def test_an_older_demo_is_replaced(tmp_path, monkeypatch):
 
 
 def test_without_torch_one_line_says_what_to_install(tmp_path, monkeypatch, capsys):
-    """The demo is for somebody who just installed the package."""
+    """The demo is for someone who just installed the package."""
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
 
     with pytest.raises(SystemExit) as stopped:

@@ -50,16 +50,16 @@ def test_build_writes_a_directory_that_validates(lading, pairs, tmp_path):
     made = tmp_path / "made"
     code, out, _ = lading("build", pairs, "--out", made, "--embed", "tfidf", "--dimensions", 8, "--clusters", 3,
                           "--hdf5", "--curriculum", "0.5,0.1,10", "--n-neg", 4, "--json")  # fmt: skip
-    told = json.loads(out)
+    said = json.loads(out)
 
     assert code == 0
-    assert (told["pairs"], told["clusters"], told["n_neg"], told["embedding_dim"]) == (60, 3, 4, 8)
-    assert told["storage"] == ["pt", "hdf5"]
-    assert told["steering"]["10"]["zero"] == 0.1
+    assert (said["pairs"], said["clusters"], said["n_neg"], said["embedding_dim"]) == (60, 3, 4, 8)
+    assert said["storage"] == ["pt", "hdf5"]
+    assert said["steering"]["10"]["zero"] == 0.1
     code, out, _ = lading("validate", made)
     assert code == 0
     assert " ".join(out.split()).endswith("holds: every check passed")
-    assert json.loads(lading("info", made, "--json")[1]) == told
+    assert json.loads(lading("info", made, "--json")[1]) == said
     code, text, _ = lading("info", made)
     assert code == 0
     assert "train: 48" in text
@@ -133,9 +133,9 @@ def test_validate_looks_at_every_storage_and_at_the_splits(lading, tmp_path):
     directory = make_directory(tmp_path / "d")
     JASPERSteeringDataset.convert_pt_to_hdf5(directory)
     torch.save(torch.tensor([0, 1, 1, 2]), directory / "val_idx.pt")
-    told = json.loads(lading("validate", directory, "--json")[1])
+    said = json.loads(lading("validate", directory, "--json")[1])
 
-    assert told["faults"] == [
+    assert said["faults"] == [
         "pair 1 stands 2 times in split 'val'. List every pair once.",
         "splits 'train' and 'val' share 3 pairs, pair 0 first. Split again.",
     ]

@@ -46,11 +46,11 @@ def test_plan_answers_in_json(config, capsys):
     """The same for programs, with shares over time."""
     assert lading("plan", config, "--json") == 0
 
-    told = json.loads(capsys.readouterr().out)
-    prose = told["datasets"][1]
+    said = json.loads(capsys.readouterr().out)
+    prose = said["datasets"][1]
     assert prose["samples"] == pytest.approx(0.3 * 25600, abs=2) and prose["passes"] == pytest.approx(3.84, abs=0.01)
     assert prose["tokens"] == prose["samples"] * 850
-    assert told["shares"]["code"][0] == pytest.approx(0.7, abs=0.03) and told["shares"]["code"][-1] == 1.0
+    assert said["shares"]["code"][0] == pytest.approx(0.7, abs=0.03) and said["shares"]["code"][-1] == 1.0
 
 
 def test_too_many_passes_are_an_exit_code(config, capsys):

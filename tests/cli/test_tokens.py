@@ -48,7 +48,7 @@ def test_build_and_show(store, lading):
 
 
 def test_pack_saves_an_index_that_show_finds(store, lading):
-    """The density is told; a document longer than a row is wrong use, and named."""
+    """The density is notified; a document longer than a row is wrong use, and named."""
     wrong, _, errors = lading("tokens", "pack", store, "--row-length", 32)
     code, out, _ = lading("tokens", "pack", store, "--row-length", 32, "--overflow", "split", "--json")
     facts = json.loads(out)

@@ -128,7 +128,7 @@ def test_a_run_leaves_a_directory_that_can_be_asked(train, tmp_path):
 
 
 def test_a_run_that_is_there_is_not_begun_again_but_resumed(train, tmp_path):
-    """Without --resume the folder is refused; with it the run goes on where it stood."""
+    """Without --resume the folder is refused; with it the run continues where it stood."""
     where = {"dir": "runs/1"}
     train(run=where)
     code, _, error = train(run=where)
@@ -150,7 +150,7 @@ def test_resume_without_a_checkpoint_starts_at_the_beginning(train):
 
 
 def test_a_checkpoint_can_be_named(train, tmp_path):
-    """``--checkpoint`` goes on from any."""
+    """``--checkpoint`` continues from any."""
     train(run={"dir": "runs/1", "checkpoint_updates": 5})
     saved = str(next((tmp_path / "runs/1/checkpoints").glob("epoch*.ckpt")))
 

@@ -1,4 +1,4 @@
-"""Partitions in chunks: the sizes rule on real data, and loaders that go on where they were."""
+"""Partitions in chunks: the sizes rule on real data, and loaders that continue where they were."""
 
 from __future__ import annotations
 

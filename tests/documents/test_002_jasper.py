@@ -136,7 +136,7 @@ def test_pattern_debugging_with_validation(directory):
 
 
 def test_pattern_progressive_batch_size(directory):
-    """A new loader for each batch size goes on in the curriculum and in the order."""
+    """A new loader for each batch size continues in the curriculum and in the order."""
     sizes = {0: 16, 1: 32, 2: 64}
     steps = []
     for epoch, batch_size in sizes.items():

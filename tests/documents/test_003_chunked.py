@@ -157,7 +157,7 @@ def test_foreign_keys_are_kept_and_shown(folder):
     ],
 )
 def test_misspellings_and_wrong_values_are_still_refused(folder, capsys, assignment, words):
-    """A key that looks like one of ours is not taken for somebody else's."""
+    """A key that looks like one of ours is not taken for another program's."""
     if words is None:  # a data module takes any option, as s4's do
         assert train(capsys, "youtubemix.yaml", assignment)["updates"] == 10
         return

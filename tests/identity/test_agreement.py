@@ -43,7 +43,7 @@ def test_equal_ranks_get_the_number_of_their_turn():
 
 
 def test_different_ranks_all_raise_the_same_sentence():
-    """Rank 0, which differs from nobody, raises it, too."""
+    """Rank 0, which differs from no one, raises it, too."""
     found = together(dist.HashStore(), [{"seed": 1, "size": 8}, {"seed": 2, "size": 8}, {"seed": 1, "size": 4}])
 
     sentence = (

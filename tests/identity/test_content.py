@@ -58,7 +58,7 @@ def test_text_is_hashed_too():
 
 
 def test_a_column_of_another_length_is_refused():
-    """Nobody could say whose bytes they are."""
+    """No one could say whose bytes they are."""
     with pytest.raises(SourceError, match="column 'x' of the batch has 2 rows, its bill has 3"):
         content_hashes({"x": np.zeros(2)}, 3)
 

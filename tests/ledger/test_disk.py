@@ -121,7 +121,7 @@ def test_a_disk_that_becomes_read_only_is_named(small_disk: Path):
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere; the mounted disk above shows it")
 def test_a_folder_without_permission_is_named(tmp_path: Path):
-    """The same for a folder that somebody else owns."""
+    """The same for a folder that someone else owns."""
     tmp_path.chmod(0o555)
 
     with pytest.raises(LedgerError, match="Permission denied"):

@@ -74,7 +74,7 @@ def test_the_four_fates_are_told_apart(tmp_path: Path):
 
 
 def test_a_skipped_step_is_in_history_with_its_reason(tmp_path: Path):
-    """Nobody used it, and nobody wonders where it went."""
+    """No one used it, and no one wonders where it went."""
     with Ledger(tmp_path, PLAN) as ledger:
         for step in range(3):
             ledger.deliver(PLAN.bill(step))
@@ -315,7 +315,7 @@ def test_plan_events_are_followed_and_undone_with_their_attempt(tmp_path: Path):
 
 
 def test_a_closed_ledger_takes_nothing_more(tmp_path: Path):
-    """The error says how to go on."""
+    """The error says how to continue."""
     ledger = Ledger(tmp_path, PLAN)
     ledger.commit(PLAN.bill(0))
     ledger.close()
@@ -340,13 +340,13 @@ def test_wrong_options_are_named(tmp_path: Path, options, message):
 
 
 def test_a_digest_without_a_plan_is_refused(tmp_path: Path):
-    """Nobody could say what it stands for."""
+    """No one could say what it stands for."""
     with pytest.raises(ConfigError, match="record='digest' needs a plan"):
         Ledger(tmp_path, record="digest").deliver(PLAN.bill(0))
 
 
 def test_a_jump_ahead_is_noted_and_no_fault(tmp_path: Path):
-    """Steps that the loader passed over on purpose are told from lost ones."""
+    """Steps that the loader passed over on purpose are distinguished from lost ones."""
     with Ledger(tmp_path, PLAN) as ledger:
         for step in [0, 1, 10, 11]:
             ledger.commit(PLAN.bill(step))
@@ -396,7 +396,7 @@ def test_a_run_can_be_read_while_another_process_writes_it(tmp_path: Path):
 
 
 def test_a_ledger_that_nobody_closes_is_closed(tmp_path: Path):
-    """At the latest when the process ends, or when nobody has it any more."""
+    """At the latest when the process ends, or when no one has it any more."""
     ledger = Ledger(tmp_path, PLAN)
     ledger.commit(PLAN.bill(0))
     ledger.deliver(PLAN.bill(1))

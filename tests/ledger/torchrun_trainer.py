@@ -2,7 +2,7 @@
 
     torchrun --nproc-per-node=2 torchrun_trainer.py FOLDER [kill]
 
-With ``kill`` it never ends by itself: it waits at step 45 for somebody to kill a rank.
+With ``kill`` it never ends by itself: it waits at step 45 for someone to kill a rank.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def test_ids_and_names_are_known_before_the_run(num_workers, drop_last):
 
 @pytest.mark.parametrize("stop", [1, 5, 7])
 def test_ids_survive_a_restart(stop):
-    """A resumed loader, with other workers, goes on with the ids that were promised before the run."""
+    """A resumed loader, with other workers, continues with the ids that were promised before the run."""
     first = loader()
     promised = [first.plan.bill(step).batch_id for step in range(15)]
     taken = []

@@ -74,7 +74,7 @@ def test_loaders(make, face, tmp_path):
 
 @pytest.mark.parametrize("make", SOURCES)
 def test_loader_with_workers_ranks_and_a_substitute(make):
-    """Two ranks, worker processes, a blocked sample: padding is marked and counted by nobody."""
+    """Two ranks, worker processes, a blocked sample: padding is marked and counted by no one."""
     loaders = [NumpyLoader(make(), 2, num_workers=rank, world=World(rank, 2)) for rank in (0, 1)]
     victim = loaders[0].plan.bill(0).samples[0]
     seen = []

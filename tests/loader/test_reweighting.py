@@ -178,7 +178,7 @@ def test_a_policy_without_weights_begins_with_the_lengths():
 
 
 def test_a_policy_is_asked_once_for_a_step():
-    """Looking at batches asks nobody; an epoch begun again asks nobody twice; each rank is told the same counts."""
+    """Looking at batches asks no one; an epoch begun again asks no one twice; each rank is notified the same counts."""
     asked = []
 
     class Noting(SteerToShares):
@@ -225,7 +225,7 @@ BAD = [
 
 @pytest.mark.parametrize(("weights", "message"), BAD)
 def test_bad_weights_leave_no_trace(weights, message):
-    """The error says what was wrong, and the run goes on as if nobody had asked."""
+    """The error says what was wrong, and the run continues as if no one had asked."""
     loader = make()
     names(loader, 3)
     state = loader.state_dict()

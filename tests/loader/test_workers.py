@@ -113,7 +113,7 @@ def counts():
 
 
 def has_ended(process):
-    """Say whether a process is gone, or a zombie that somebody else must wait for."""
+    """Say whether a process is gone, or a zombie that someone else must wait for."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
     except (FileNotFoundError, ProcessLookupError):

@@ -247,7 +247,7 @@ def test_tagged_streams_keep_their_names(num_workers):
 
 
 def test_abandoned_epochs_and_persistent_workers_keep_iterable_names_right():
-    """Workers count on past batches nobody took; names start again with each epoch all the same."""
+    """Workers count on past batches no one took; names start again with each epoch all the same."""
     tracked = track(DataLoader(Shards(40), 4, num_workers=2, persistent_workers=True))
 
     for _ in range(3):
@@ -385,7 +385,7 @@ def test_resume_with_persistent_workers_goes_on_over_epochs(stop):
 @pytest.mark.parametrize("name", RESUMABLE)
 @pytest.mark.parametrize("stop", [1, 3, 6])
 def test_resume_goes_on_in_the_middle_of_an_epoch(name, stop):
-    """A new process with other random numbers goes on with the same samples, and the same steps."""
+    """A new process with other random numbers continues with the same samples, and the same steps."""
     seed_everything(1)
     tracked = track(RESUMABLE[name]())
     whole, taken = [], []
@@ -429,7 +429,7 @@ def test_resume_leaves_the_global_generators_to_the_user():
 
 
 def test_resume_at_the_end_of_an_epoch_starts_the_next():
-    """Frameworks never ask for the StopIteration: after the last batch the state stands at the next epoch."""
+    """Frameworks never ask for the StopIteration: after the last batch the state is at the next epoch."""
     seed_everything(1)
     tracked = track(DataLoader(TensorDataset(torch.arange(8)), 4, shuffle=True))
     batches = iter(tracked)
@@ -447,7 +447,7 @@ def test_resume_at_the_end_of_an_epoch_starts_the_next():
 
 
 def test_sampler_that_cannot_be_drawn_again_is_refused_with_the_reason():
-    """The order is compared with what was handed out; nothing is believed."""
+    """The order is compared with what was yielded; nothing is believed."""
 
     class Secretive(Sampler):
         def __init__(self):

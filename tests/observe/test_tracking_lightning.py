@@ -74,7 +74,7 @@ def test_fit_sees_the_same_batches_with_their_names(tmp_path):
 
 
 def test_resume_in_the_middle_of_an_epoch_is_exact(tmp_path):
-    """Lightning keeps the state of the loader in its checkpoint; a new process goes on with the next batch."""
+    """Lightning keeps the state of the loader in its checkpoint; a new process continues with the next batch."""
     torch.manual_seed(0)
     whole = Noting(track(loader()))
     fit(whole, tmp_path, max_epochs=2, callbacks=[ModelCheckpoint(tmp_path, "middle", every_n_train_steps=7)])

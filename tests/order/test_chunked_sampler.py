@@ -179,7 +179,7 @@ def test_is_a_torch_sampler_to_those_who_ask():
 
 
 def test_importing_the_sampler_loads_no_framework():
-    """NumPy only: torch appears when somebody else imports it."""
+    """NumPy only: torch appears when someone else imports it."""
     code = (
         "import sys; from lading.order.chunked_sampler import ChunkedSampler; s = ChunkedSampler(10, 4); list(s); "
         "print(type(s) is s.__class__, 'torch' in sys.modules)"

@@ -93,7 +93,7 @@ def places_rank(plan, slot, world_size):
 
 @given(lengths, batches, batches, seeds, st.booleans(), st.integers(0, 30), st.one_of(st.none(), st.integers(1, 5)))
 def test_rebatching_repeats_and_skips_nothing(lengths, batch, new_batch, seed, drop_last, step, chunk):
-    """A change of G goes on where the old size stopped; ``where`` still inverts ``bill``."""
+    """A change of G continues where the old size stopped; ``where`` still inverts ``bill``."""
     plan = make(lengths, batch, seed, drop_last=False, chunk_batches=chunk)
     at = plan.locate(step)
     offset = at.position - at.epoch * plan.epoch_samples
@@ -130,7 +130,7 @@ def test_chunks_cut_epochs_without_gaps(lengths, batch, chunk_batches, drop_last
 
 
 def test_chunks_after_a_rebatch_start_anew():
-    """A changed size starts a new chunk; numbers go on."""
+    """A changed size starts a new chunk; numbers continue."""
     plan = Plan.make(100, 10, chunk_batches=4)
     changed = plan.with_event(Rebatch(5, 0, 50, 5, 3))
 

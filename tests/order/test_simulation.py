@@ -26,18 +26,18 @@ def test_forecast_counts_what_the_bills_hold(steps, weights):
     """Samples, passes and the step that uses a dataset up, against walking through all bills."""
     plan = planned(weights=weights)
 
-    told = forecast(plan, steps, points=10)
+    found = forecast(plan, steps, points=10)
 
     drawn, used_up = np.zeros(3, dtype=int), {}
     for step in range(steps):
         drawn += np.bincount(plan.bill(step).dataset_idx, minlength=3)
         for d in np.flatnonzero(drawn >= np.array(plan.lengths)).tolist():
             used_up.setdefault(d, step)
-    assert [d.samples for d in told.datasets] == drawn.tolist()
-    assert [d.used_up for d in told.datasets] == [used_up.get(d) for d in range(3)]
-    assert told.datasets[0].tokens == drawn[0] * 10 and told.datasets[1].tokens is None
-    assert told.at_steps[0] == 0 and told.at_steps[-1] == steps
-    assert all(sum(told.shares[n][k] for n in plan.names) == pytest.approx(1) for k in range(len(told.at_steps)))
+    assert [d.samples for d in found.datasets] == drawn.tolist()
+    assert [d.used_up for d in found.datasets] == [used_up.get(d) for d in range(3)]
+    assert found.datasets[0].tokens == drawn[0] * 10 and found.datasets[1].tokens is None
+    assert found.at_steps[0] == 0 and found.at_steps[-1] == steps
+    assert all(sum(found.shares[n][k] for n in plan.names) == pytest.approx(1) for k in range(len(found.at_steps)))
 
 
 def test_changes_are_the_steps_in_which_weights_change():
@@ -51,10 +51,10 @@ def test_changes_are_the_steps_in_which_weights_change():
 
 def test_without_weights_a_dataset_is_used_up_with_its_epoch():
     """Every sample once an epoch, so the first pass ends with the first epoch."""
-    told = forecast(Plan.make({"a": 60, "b": 40}, 10), 25)
+    found = forecast(Plan.make({"a": 60, "b": 40}, 10), 25)
 
-    assert [(d.samples, d.passes, d.used_up) for d in told.datasets] == [
-        (told.datasets[0].samples, told.datasets[0].samples / 60, 9),
-        (told.datasets[1].samples, told.datasets[1].samples / 40, 9),
+    assert [(d.samples, d.passes, d.used_up) for d in found.datasets] == [
+        (found.datasets[0].samples, found.datasets[0].samples / 60, 9),
+        (found.datasets[1].samples, found.datasets[1].samples / 40, 9),
     ]
-    assert told.samples == 250
+    assert found.samples == 250

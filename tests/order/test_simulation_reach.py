@@ -39,10 +39,10 @@ def test_simulations_of_mixtures_are_exact(steps, drop_last):
     """Coverage and repeats with tails dropped in several epochs."""
     plan = planned(drop_last, weights=[0.01, 0.3, 0.7], epoch_samples=1000)
 
-    told = plan.simulate(steps)
+    said = plan.simulate(steps)
 
-    assert [round(told.coverage[d.name] * d.length) for d in DATA] == different(plan, steps)
-    assert sum(told.delivered.values()) == sum(plan.bill(step).num_samples for step in range(steps))
+    assert [round(said.coverage[d.name] * d.length) for d in DATA] == different(plan, steps)
+    assert sum(said.delivered.values()) == sum(plan.bill(step).num_samples for step in range(steps))
 
 
 def test_long_runs_of_epochs_are_estimated(monkeypatch):

@@ -112,7 +112,7 @@ def test_passes_and_coverage(rolled_back: Path, tmp_path: Path):
 
 
 def test_coverage_with_a_skipped_step_is_counted_out(tmp_path: Path):
-    """What nobody used is not covered."""
+    """What no one used is not covered."""
     with Ledger(tmp_path, PLAN) as ledger:
         for step in range(10):
             if step == 4:
@@ -194,7 +194,7 @@ def test_compare_finds_one_sample_elsewhere(tmp_path: Path):
 
 
 def test_compare_finds_one_changed_byte(tmp_path: Path):
-    """With record='content', equal names and other bytes are told apart, down to the sample."""
+    """With record='content', equal names and other bytes are distinguished, down to the sample."""
     for name in ("a", "b"):
         with Ledger(tmp_path / name, PLAN, record="content") as ledger:
             for step in range(8):

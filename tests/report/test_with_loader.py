@@ -19,7 +19,7 @@ DATA = {
 
 
 def train(path: Path, steps: int, *, state=None, batch_size: int = 8, record=None, change=None, **options):
-    """Hand out and commit some steps; return the state after them."""
+    """Yield and commit some steps; return the state after them."""
     ledger = Ledger(path, record=record)
     loader = Loader(DATA, batch_size, seed=5, tracker=ledger, **options)
     if state is not None:

@@ -36,7 +36,7 @@ def test_a_fork_waits_until_the_thread_is_between_two_pieces_of_work():
         thread.join()
 
     assert codes == [0] * 20
-    assert counts[0] > before, "the thread goes on after the forks"
+    assert counts[0] > before, "the thread continues after the forks"
 
 
 def test_a_thread_may_fork_from_inside_its_own_work():

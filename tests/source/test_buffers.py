@@ -1,4 +1,4 @@
-"""Buffers are filled again only when nobody holds them."""
+"""Buffers are filled again only when no one holds them."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def test_names_stay_right_under_shuffle_workers_short_batches_and_epochs(num_wor
 
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_names_stay_right_on_two_ranks_and_after_a_resume(num_workers):
-    """Two ranks deal each of 3 epochs between them; one that starts in the middle goes on with what is left."""
+    """Two ranks deal each of 3 epochs between them; one that starts in the middle continues with what is left."""
     data = TaggedDataset(Documents(22))
 
     def epochs(consumed, first):
@@ -229,7 +229,7 @@ def test_misuse_is_named():
 
 
 def test_epoch_reaches_the_dataset():
-    """A dataset that wants to know the epoch is told."""
+    """A dataset that wants to know the epoch is notified."""
 
     class Curriculum(Documents):
         epoch = 0

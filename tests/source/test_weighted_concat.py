@@ -173,13 +173,13 @@ def test_own_idx_is_refused_but_names_of_a_tagged_dataset_are_replaced():
 
 
 def test_epoch_reaches_every_dataset():
-    """Datasets that want to know the epoch are told."""
+    """Datasets that want to know the epoch are notified."""
 
-    class Told(list):
+    class Knowing(list):
         def set_epoch(self, epoch):
             self.epoch = epoch
 
-    told = Told(rows(1))
-    WeightedConcatDataset([told, rows(1)], [1, 1]).set_epoch(4)
+    said = Knowing(rows(1))
+    WeightedConcatDataset([said, rows(1)], [1, 1]).set_epoch(4)
 
-    assert told.epoch == 4
+    assert said.epoch == 4

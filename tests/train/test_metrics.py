@@ -91,7 +91,7 @@ def test_tokens_of_whole_rows_belong_to_the_bills_dataset():
 
 
 def test_wrong_shapes_are_refused():
-    """A loss that was reduced too early, owners of another shape, documents nobody has, names missing."""
+    """A loss that was reduced too early, owners of another shape, documents no one has, names missing."""
     bill = PLAN.bill(0)
     with pytest.raises(SourceError, match=r"the shape \(\), the batch 16 rows.*reduction='none'"):
         per_dataset_mean(torch.tensor(1.0), bill)

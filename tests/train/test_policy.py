@@ -24,7 +24,7 @@ NAMES = ("code", "prose", "web")
 
 
 def mix(counts=(100, 100, 100), weights=(0.5, 0.3, 0.2), **fields) -> Mix:
-    """Return what a policy may be told."""
+    """Return what a policy may be given."""
     return Mix(10, NAMES, (1000, 1000, 1000), (None, None, None), tuple(counts), tuple(weights), **fields)
 
 
@@ -95,9 +95,9 @@ def test_steering_reaches_its_targets_within_the_horizon(counts, horizon):
 
 def test_steering_counts_tokens_where_the_mixture_does():
     """Long documents weigh more."""
-    told = Mix(10, ("a", "b"), (9, 9), (100.0, 1000.0), (100, 10), (0.5, 0.5), "tokens")
+    said = Mix(10, ("a", "b"), (9, 9), (100.0, 1000.0), (100, 10), (0.5, 0.5), "tokens")
 
-    assert steered(told, {"a": 1, "b": 1}, 1.0) == {"a": 0.5, "b": 0.5}
+    assert steered(said, {"a": 1, "b": 1}, 1.0) == {"a": 0.5, "b": 0.5}
 
 
 def test_policies_refuse_settings_that_make_no_sense():

@@ -74,7 +74,7 @@ def test_tracker_is_never_reset_by_the_loader():
 
 
 def test_epoch_rises_when_the_next_pass_is_asked_for_and_not_before():
-    """A shuffling sampler is told the new epoch with the first batch of the next pass."""
+    """A shuffling sampler is notified the new epoch with the first batch of the next pass."""
     sampler = DistributedSampler(range(6), num_replicas=1, rank=0, shuffle=True)
     loader = RepeatingLoader(DataLoader(torch.arange(6), batch_size=2, sampler=sampler))
 

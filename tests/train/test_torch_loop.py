@@ -90,7 +90,7 @@ def test_what_came_after_the_last_checkpoint_is_done_again(tmp_path):
 
 
 def test_an_update_that_is_not_finite_is_skipped(tmp_path):
-    """The weights stay finite, the ledger says which steps nobody used."""
+    """The weights stay finite, the ledger says which steps no one used."""
     calls = []
 
     def overflowing(model, batch):

@@ -1,4 +1,4 @@
-"""From columns to an LLM batch: what a loader hands out becomes what the model takes.
+"""From columns to an LLM batch: what a loader yields becomes what the model takes.
 
 {"inputs": ..., "targets": ..., ..., "idx": ...}  ─▶  LLMIndexedBatch
 """
@@ -48,7 +48,7 @@ def collate_llm(rows: Sequence[Mapping[str, Any]]) -> LLMBatch:
 
 
 def _without(column: Any, rows: Any) -> Any:
-    """Return a column with 0 in some rows; the column itself may be somebody's buffer."""
+    """Return a column with 0 in some rows; the column itself may be a reused buffer."""
     space = namespace(column)
     mask = rows.reshape(-1, *[1] * (column.ndim - 1))
     return space.where(mask, space.zeros_like(column), column)

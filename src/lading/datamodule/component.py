@@ -36,7 +36,7 @@ S4_KEYS = frozenset({"defaults", "_name_", "mode", "task", "optimizer", "schedul
 
 
 def misspelt(key: str, known: Iterable[str]) -> str | None:
-    """Return the known key that an unknown one looks like, or None where it is a key of somebody else.
+    """Return the known key that an unknown one looks like, or None where it belongs to another program.
 
     >>> misspelt("train_chunk_sise", ["train_chunk_size", "seed"]), misspelt("monitor", ["train_chunk_size", "seed"])
     ('train_chunk_size', None)

@@ -34,7 +34,7 @@ class Deviation:
 
     Attributes:
         slot: Slot of the global batch.
-        kind: ``skipped`` (nobody used it) or ``substituted`` (another index of the same dataset took its place).
+        kind: ``skipped`` (unused) or ``substituted`` (another index of the same dataset took its place).
         dataset: Dataset number of the planned sample.
         index: Index of the planned sample.
         substitute: Index that was delivered instead, for ``substituted``.

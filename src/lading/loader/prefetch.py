@@ -6,6 +6,8 @@
 
 All give the same deliveries in the same order. Code that may draw from the
 global random generators never runs in a thread: it would race with training.
+
+Apart from ``engine``: when a thread helps, and how far it may run ahead.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Steps that somebody else's loader pulls from ours: pulled is not delivered.
+"""Steps that another loader pulls from ours: pulled is not delivered.
 
     pull    0 1 2 3 4 ...        requests given to a loader that was built from parts of ours
     queue       │ 2 3 4          pulled, not yet seen by the training loop

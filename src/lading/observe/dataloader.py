@@ -1,4 +1,4 @@
-"""Questions to a DataLoader that somebody else made."""
+"""Questions to a DataLoader of the user's."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def order_of(dataloader: Any) -> Any:
     for sampler in (dataloader.sampler, batch_sampler, inner):
         if hasattr(sampler, "set_epoch"):
             return sampler
-    # Beside a batch sampler of the user's own, torch still keeps a default sampler, which nobody asks.
+    # Beside a batch sampler of the user's own, torch still keeps a default sampler, which is unused.
     return batch_sampler if batch_sampler is not None and dataloader.batch_size is None else dataloader.sampler
 
 
 def told_epoch(dataloader: Any) -> int | None:
-    """Return the epoch the sampler was told, where it keeps one."""
+    """Return the epoch the sampler was given, where it keeps one."""
     epoch = getattr(order_of(dataloader), "epoch", None)
     return epoch if isinstance(epoch, int) else None
 

@@ -96,7 +96,7 @@ def _parts(dataset: Any) -> Parts:
 
 @functools.lru_cache(maxsize=64)
 def _zeros(rows: int) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
-    """Return "dataset 0" and "no padding" for all rows; shared by all batches of a size, so nobody may write to it."""
+    """Return "dataset 0" and "no padding" for all rows; shared by all batches of a size, so it is read-only."""
     zeros = np.zeros(rows, np.int32), np.zeros(rows, bool)
     for column in zeros:
         column.flags.writeable = False

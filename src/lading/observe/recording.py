@@ -247,13 +247,13 @@ class RecordedPass:
             return np.empty(0, np.int64)
         kind = type(self._recording.dataloader).__name__
         raise LoaderError(
-            f"this {kind} gave a batch that its sampler was not asked for, so nobody can name its samples: expected "
+            f"this {kind} gave a batch that its sampler was not asked for, so its samples have no names: expected "
             "one batch for each pull. Track the DataLoader inside it, or use lading.Loader."
         )
 
     def _within_epoch(self, place: StreamPlace) -> StreamPlace:
-        # Persistent workers count on over epochs, and past batches that nobody took: the first batch of an epoch says
-        # where the worker's count stood.
+        # Persistent workers count on over epochs, and past batches that were not taken: the first batch of an epoch
+        # says where the worker's count was.
         first = self._first_counts.setdefault(place.worker, place.start)
         return place._replace(start=place.start - first)
 
@@ -279,6 +279,6 @@ def _refuse(dataloader: Any) -> None:
         raise LoaderError(f"found a {type(dataloader).__name__}: expected a torch DataLoader.")
     if not getattr(dataloader, "in_order", True):
         raise LoaderError(
-            "the DataLoader has in_order=False: batches then come in the order in which workers finish, and nobody can "
-            "say which samples a batch holds. Pass in_order=True."
+            "the DataLoader has in_order=False: batches then come in the order in which workers finish, and no "
+            "record can say which samples a batch holds. Pass in_order=True."
         )

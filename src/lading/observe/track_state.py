@@ -6,6 +6,8 @@
 
 A foreign sampler promises nothing, so nothing is believed: where the digest
 differs, the sampler cannot be resumed, and the error says so.
+
+Apart from ``tracking``: what a checkpoint keeps, and how it is checked.
 """
 
 from __future__ import annotations
@@ -34,12 +36,12 @@ class Standing:
 
     Attributes:
         epoch: Passes begun before the current one.
-        step: Batches handed out in the run.
-        position: Samples handed out in the run, all ranks together.
-        batch: Batches handed out in the current pass.
-        digest: Additive digest of the names handed out in the current pass, by place in the pass.
-        samples: Samples handed out in the current pass, on this rank.
-        sampler_epoch: What the sampler was told as its epoch, or None.
+        step: Batches yielded in the run.
+        position: Samples yielded in the run, all ranks together.
+        batch: Batches yielded in the current pass.
+        digest: Additive digest of the names yielded in the current pass, by place in the pass.
+        samples: Samples yielded in the current pass, on this rank.
+        sampler_epoch: What the sampler was given as its epoch, or None.
         starts_workers: Whether the pass drew a seed for its workers; persistent ones had theirs before.
         random_state: Where the random numbers stood when the pass began, as ``capture`` gives it.
     """

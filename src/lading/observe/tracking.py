@@ -4,7 +4,7 @@
     0 1 2 3 4     5 6 7 ...       steps count on
 
 Nothing is believed of the sampler: after a resume the order is drawn again and
-compared with what was handed out before.
+compared with what was yielded before.
 
 One line for everybody who already has a loader: the same batches, now with bills.
 
@@ -16,9 +16,9 @@ One line for everybody who already has a loader: the same batches, now with bill
 Nothing is predicted here (there is no plan), so names are kept as they are
 observed. See ``lading.observe.recording`` for how the loader is watched.
 
-The bill of a batch that nobody planned: made from what was seen when it came.
+The bill of an unplanned batch: made from what was seen when it came.
 
-step, epoch    batches handed out, passes begun
+step, epoch    batches yielded, passes begun
 slots          rank 1 of 2 with 4 rows: 4 5 6 7      every rank is taken to hold as many rows as this one
 batch_id       the same on every rank, and after a resume
 """
@@ -64,7 +64,7 @@ class ObservedBills:
         self._id_key = int(fingerprint([source, batch_size, list(names)])[:8], 16)
 
     def bill(self, at: Standing, world: World, names: RowNames) -> Bill:
-        """Return the bill of the batch handed out next."""
+        """Return the bill of the batch yielded next."""
         rows = len(names.indices)
         return Bill(
             batch_id=f"e{at.epoch}-s{at.step}-{zlib.crc32(at.step.to_bytes(8, 'little'), self._id_key):08x}",
@@ -84,7 +84,7 @@ class ObservedBills:
 
 @functools.lru_cache(maxsize=64)
 def _slots(rank: int, rows: int) -> NDArray[np.int64]:
-    """Return the slots of a rank's rows; one array for all batches of a size, so nobody may write to it."""
+    """Return the slots of a rank's rows; one array for all batches of a size, so it is read-only."""
     slots = rank * rows + np.arange(rows, dtype=np.int64)
     slots.flags.writeable = False
     return slots
@@ -97,9 +97,9 @@ class TrackedLoader:
 
     Attributes:
         dataloader: The DataLoader; it stays as it is.
-        tracker: What is told every bill.
+        tracker: What is notified of every bill.
         ledger: The ledger of ``run``, or None.
-        last_bill: The bill of the batch handed out last.
+        last_bill: The bill of the batch yielded last.
     """
 
     def __init__(
@@ -158,14 +158,14 @@ class TrackedLoader:
 
     @property
     def step(self) -> int:
-        """The number of batches handed out in the run."""
+        """The number of batches yielded in the run."""
         return self._standing.step
 
     def set_epoch(self, epoch: int) -> None:
         """Tell the epoch to the sampler and the dataset, where they want to know."""
-        for told in (order_of(self.dataloader), self.dataloader.dataset):
-            if hasattr(told, "set_epoch"):
-                told.set_epoch(epoch)
+        for part in (order_of(self.dataloader), self.dataloader.dataset):
+            if hasattr(part, "set_epoch"):
+                part.set_epoch(epoch)
 
     def commit(self, update: int | None = None, loss: Any = None, **metrics: Any) -> None:
         """Record in the ledger that an update used the last batch, with its loss and other numbers."""
@@ -173,7 +173,7 @@ class TrackedLoader:
             self.ledger.commit(self.last_bill, update=update, loss=loss, **metrics)
 
     def skip(self, reason: str) -> None:
-        """Record in the ledger that nobody used the last batch, and why."""
+        """Record in the ledger that the last batch was unused, and why."""
         if self.ledger is not None and self.last_bill is not None:
             self.ledger.skip(self.last_bill, reason)
 
@@ -186,7 +186,7 @@ class TrackedLoader:
     def state_dict(self) -> dict[str, Any]:
         """Return where the loader stands: flat, JSON-able, at any time.
 
-        The batch handed out last counts as used: a state is taken after an update, not in the middle of it.
+        The batch yielded last counts as used: a state is taken after an update, not in the middle of it.
         """
         self._settle_last()
         Trackers(self._trackers()).flush()
@@ -196,9 +196,9 @@ class TrackedLoader:
         return {**self._standing.to_state(self._source), **marked(mark or self._loaded)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where a state was taken: the next pass draws its order again and leaves out what was handed out.
+        """Resume where a state was taken: the next pass draws its order again and leaves out what was yielded.
 
-        What was drawn again is compared with what was handed out when that pass begins.
+        What was drawn again is compared with what was yielded when that pass begins.
 
         Raises:
             ResumeError: The state is of other data, or in the middle of an iterable, which has no order to go back to.
@@ -211,13 +211,13 @@ class TrackedLoader:
                 "epoch, use lading.TaggedIterableDataset(...).starting_at(batch), or a map-style dataset."
             )
         self._standing, self._is_resumed, self._loaded = standing, True, loaded_mark(state)
-        self._newest = self.last_bill = None  # what was handed out since then is rolled back
+        self._newest = self.last_bill = None  # what was yielded since then is rolled back
 
     def _start(self, *, with_bills: bool) -> TrackedPass:
         self._recording.world = self.world
         self._newest = object()
         self._pass_length = pass_length(self.dataloader)
-        # A resumed pass draws from its own snapshot, so it can wait until somebody really wants a batch.
+        # A resumed pass draws from its own snapshot, so it can wait until a batch is really wanted.
         batches = None if self._is_resumed else self._begin()
         started = TrackedPass(self, batches, self._newest, with_bills=with_bills)
         if self._idle is not None:
@@ -270,7 +270,7 @@ class TrackedLoader:
         bill = self._bills.bill(self._standing, self.world, names)
         self.last_bill, self._idle = bill, None
         self._standing.count(len(bill) * self.world.world_size)
-        if mark is self._newest:  # an older pass that goes on uses up steps, but not the newest pass
+        if mark is self._newest:  # an older pass that continues uses up steps, but not the newest pass
             self._standing.note(names.datasets, names.indices)
             if self._standing.batch == self._pass_length:
                 self._standing.next_pass()  # frameworks never ask for the StopIteration
@@ -296,7 +296,7 @@ class TrackedLoader:
 
 
 class _Idle(NamedTuple):
-    """A pass that handed out nothing so far: who holds it, and where random numbers stood before and after it began."""
+    """A pass that yielded nothing so far: who holds it, and where random numbers were before and after it began."""
 
     owner: Callable[[], Any]
     before: Snapshot

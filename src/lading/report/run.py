@@ -27,7 +27,8 @@ from lading.report.planned import planned_samples
 from lading.report.snapshot import read_evidence
 from lading.report.step import StepRecord, step_record
 from lading.report.table import Table
-from lading.report.verify.verdict import Progress, Verdict, silent, verify
+from lading.report.verify.checking import verify
+from lading.report.verify.verdict import Progress, Verdict, silent
 from lading.report.views import NoSamples, Views
 from lading.report.where import dataset_number, newest_plan, next_step, run_events, where
 

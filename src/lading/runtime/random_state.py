@@ -194,7 +194,7 @@ def _slow_set_python_state(state: Twister) -> None:
 def _slow_numpy_state() -> Any:
     found = np.random.get_state(legacy=False)  # noqa: NPY002  # datasets use the global generator
     if found["bit_generator"] != "MT19937":
-        return found  # somebody replaced NumPy's own generator
+        return found  # NumPy's own generator was replaced
     gauss = found["gauss"] if found["has_gauss"] else None
     return Twister(found["state"]["key"].tobytes(), int(found["state"]["pos"]), gauss)
 
@@ -368,7 +368,7 @@ def _packed(state: Any) -> str:
     if isinstance(state, Twister):
         words = np.frombuffer(state.words, np.uint32).astype("<u4").tobytes()
         return json.dumps(["twister", _shrunk(words), state.place, state.gauss])
-    if isinstance(state, dict):  # a generator that somebody put in the place of NumPy's
+    if isinstance(state, dict):  # a generator in the place of NumPy's
         return json.dumps(["numpy", state], default=lambda array: array.tolist())
     return json.dumps(["torch", _shrunk(state.numpy().tobytes())])
 

@@ -91,7 +91,7 @@ def _items(source: Any) -> Callable[[I64, int, U64 | None], list[Any]]:
 
 
 def _wants_keys(source: Any) -> bool:
-    """Say whether a source that is told the epoch wants keys as well; ``wants_keys = False``: the epoch is enough."""
+    """Say whether a source that takes the epoch wants keys as well; ``wants_keys = False``: the epoch is enough."""
     return bool(getattr(source, "wants_keys", True))
 
 

@@ -66,7 +66,7 @@ def validate_batch(
     """Return True, or raise with the first thing that is wrong.
 
     Args:
-        batch: What a loader handed out.
+        batch: What a loader yielded.
         spec: What it must look like.
         strict: Allow exactly the keys of the spec, not even the names Lading adds.
         name_row: Says which sample a row of the batch is, for the error.

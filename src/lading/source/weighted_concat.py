@@ -132,7 +132,7 @@ class WeightedConcatDataset:
 class SequentialWeightedConcatDataset(WeightedConcatDataset):
     """Datasets one after another, each as many times as its weight says; the order is that of the indices.
 
-    Read it in order: ``shuffle=False``. A Lading loader refuses to shuffle it; a torch ``DataLoader`` cannot be told.
+    Read it in order: ``shuffle=False``. A Lading loader refuses to shuffle it; a torch ``DataLoader`` cannot be asked.
 
     >>> data = SequentialWeightedConcatDataset([["a", "b"], ["c", "d", "e", "f"]], [1, 0.5])
     >>> [data[i] for i in range(len(data))]

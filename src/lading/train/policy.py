@@ -1,4 +1,4 @@
-"""Policies: choose the mixture while the run goes on, from what was seen and what was learnt.
+"""Policies: choose the mixture during the run, from what was seen and what was learnt.
 
     every_steps ─▶ policy(mix) ─▶ weights ─▶ loader.reweight ─▶ an event of the plan
 
@@ -98,7 +98,7 @@ class FollowLosses:
         return {"losses": dict(self.losses), "base": dict(self.base) if self.base is not None else None}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where a state was taken."""
+        """Resume where a state was taken."""
         self.losses, self.base = dict(state["losses"]), state["base"]
 
 
@@ -129,7 +129,7 @@ class SteerToShares:
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where a state was taken."""
+        """Resume where a state was taken."""
 
 
 def steered(mix: Mix, targets: Mapping[str, float], horizon: float) -> dict[str, float] | None:
@@ -244,7 +244,7 @@ class MixtureScheduler:
         return {"counts": self.counts.tolist(), "policy": self.policy.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where a state was taken, on any number of ranks."""
+        """Resume where a state was taken, on any number of ranks."""
         self.counts = np.array(state["counts"], dtype=np.int64)
         self._last, self._resets = self._tracked(), self.tracker.n_resets
         self.policy.load_state_dict(state["policy"])

@@ -1,4 +1,4 @@
-"""Run a JAX loader in one of several processes and write down what it hands out.
+"""Run a JAX loader in one of several processes and write down what it yields.
 
 Usage: jax_processes.py PROCESS PROCESSES PORT STORE OUT STEPS [PAUSE]
 """
@@ -40,7 +40,7 @@ def write_state(path: Path, state: dict) -> None:
 
 
 def main() -> None:
-    """Iterate over epochs until enough steps were handed out."""
+    """Iterate over epochs until enough steps were yielded."""
     process, processes, port, store, out, steps, *pause = sys.argv[1:]
     import jax
 

@@ -119,7 +119,7 @@ def test_batches_that_are_held_do_not_change(store):
 
 
 def test_the_loader_can_be_stopped_and_restored_at_every_step():
-    """State speaks of batches handed out, never of prefetched ones."""
+    """State speaks of batches yielded, never of prefetched ones."""
     assert_resumable(lambda: JaxLoader({"table": table()}, 8, chunk_batches=3), rounds=3)
 
 
@@ -345,7 +345,7 @@ def held(folder, processes):
 
 @pytest.mark.launch
 def test_two_processes_share_the_global_batches_of_one_and_one_goes_on_after_a_kill(tmp_path, store):
-    """Each process holds half of every batch and sums over all of it; after kill -9, one goes on exactly there."""
+    """Each process holds half of every batch and sums over all of it; after kill -9, one continues exactly there."""
     finish(start(1, store, tmp_path / "one", 9))
     expected = held(tmp_path / "one", 1)
 

@@ -1,4 +1,4 @@
-"""Distributed evaluation: every sample counted once, nobody hangs; and DCP keeps the loader's state."""
+"""Distributed evaluation: every sample counted once, no rank hangs; and DCP keeps the loader's state."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def test_chunk_size_takes_precedence_over_the_limit():
 
 
 def test_an_abandoned_chunk_comes_again():
-    """Breaking off uses nothing up; a chunk counts when its last batch was handed out."""
+    """Breaking off uses nothing up; a chunk counts when its last batch was yielded."""
     loader = ChunkedDataLoader(range(20), 2, 3)
     first = numbers(itertools.islice(loader, 2))
 
@@ -96,7 +96,7 @@ def test_an_abandoned_chunk_comes_again():
 
 
 def test_a_chunk_is_finished_when_its_last_batch_was_handed_out():
-    """Nobody has to ask for the StopIteration."""
+    """No one has to ask for the StopIteration."""
     loader = ChunkedDataLoader(range(20), 2, 3)
     iterator = iter(loader)
 
@@ -169,7 +169,7 @@ def test_length_stays_the_whole_chunk_after_a_resume():
 
 
 def test_a_state_of_other_data_is_refused():
-    """Changed data are named, with a way to go on."""
+    """Changed data are named, with a way to continue."""
     state = ChunkedDataLoader(range(40), 2, 8).state_dict()
 
     with pytest.raises(ResumeError, match=r"40.*39"):
@@ -255,7 +255,7 @@ def test_what_cannot_be_honoured_is_refused_with_a_sentence():
 
 
 def test_bills_and_trackers_come_along():
-    """Every batch has its bill; a tracker hears of each one handed out."""
+    """Every batch has its bill; a tracker hears of each one yielded."""
 
     class Heard:
         def __init__(self) -> None:
@@ -279,7 +279,7 @@ def test_bills_and_trackers_come_along():
 
 
 def test_workers_change_nothing():
-    """Two worker processes hand out the same chunks."""
+    """Two worker processes yield the same chunks."""
     data = TensorDataset(torch.arange(30))
     kept = {"persistent_workers": True}
 

@@ -59,7 +59,7 @@ def as_rank(monkeypatch):
 
 
 class Listener:
-    """A tracker that remembers the batches it was told of."""
+    """A tracker that remembers the batches it was notified of."""
 
     def __init__(self):
         self.batches = []

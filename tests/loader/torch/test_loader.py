@@ -116,7 +116,7 @@ def test_ranks_together_deliver_the_plan(lengths, batch, world_size, seed, drop_
 
 @given(lengths, st.integers(1, 7), st.integers(0, 60), st.integers(1, 5), st.integers(1, 5), st.booleans())
 def test_resume_on_other_ranks_continues_as_if_nothing_had_happened(lengths, batch, stop, before, after, chunked):
-    """Law 3: stop anywhere, go on with any other number of ranks."""
+    """Law 3: stop anywhere, continue with any other number of ranks."""
     sources = {f"d{i}": Columns(x=np.arange(n)) for i, n in enumerate(lengths)}
     chunk = 2 if chunked else None
 
@@ -216,7 +216,7 @@ def test_reading_data_leaves_the_generators_of_training_alone():
 
 
 def test_resume_with_other_workers():
-    """A state taken with 2 workers goes on with none, and the other way round."""
+    """A state taken with 2 workers continues with none, and the other way round."""
     straight = list(Loader(Augmented(40), 4))
     for before, after in ((2, 0), (0, 2)):
         first = Loader(Augmented(40), 4, num_workers=before)
@@ -270,7 +270,7 @@ def test_breaking_off_starts_the_same_epoch_again():
 
 
 def test_the_last_batch_moves_the_loader_on_without_stopiteration():
-    """Frameworks never ask past the end; the loader stands at the next epoch as soon as the last is handed out."""
+    """Frameworks never ask past the end; the loader is at the next epoch as soon as the last is yielded."""
     loader = Loader(Squares(8), 4)
     batches = iter(loader)
     next(batches), next(batches)
@@ -347,14 +347,14 @@ def test_held_batches_are_never_overwritten():
 
 def test_peeking_takes_nothing_from_the_run():
     """Batches looked at inside ``peeking`` come again, and the tracker never hears of them."""
-    told = []
+    said = []
 
     class Tracker:
         def update(self, bill):
-            told.append(bill.step)
+            said.append(bill.step)
 
         def flush(self):
-            told.append("flush")
+            said.append("flush")
 
     loader = Loader(Squares(20), 4, tracker=Tracker())
     next(iter(loader))
@@ -364,7 +364,7 @@ def test_peeking_takes_nothing_from_the_run():
         next(iter(loader))
     rest = list(loader)
 
-    assert len(rest) == 4 and told == [0, "flush", 1, 2, 3, 4]
+    assert len(rest) == 4 and said == [0, "flush", 1, 2, 3, 4]
 
 
 def test_every_kind_of_source_is_read():
@@ -492,7 +492,7 @@ def test_a_corrupt_sample_is_named(workers):
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("policy", ["skip", "substitute"])
 def test_bad_samples_are_skipped_or_substituted_and_reported(workers, policy):
-    """The run goes on; law 4: the plan plus the recorded deviations is what was delivered."""
+    """The run continues; law 4: the plan plus the recorded deviations is what was delivered."""
     bad = {3, 13}
     loader = Loader({"web": Corrupt(20, bad)}, 4, num_workers=workers, on_bad_sample=policy)
 

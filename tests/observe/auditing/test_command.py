@@ -62,7 +62,7 @@ class Stream(IterableDataset):
 
 
 class Sharded(Stream):
-    """A stream that divides itself among workers, in the way it is told."""
+    """A stream that divides itself among workers, in the way it is asked to."""
 
     def __init__(self, size=40, lost=0, rank=0, world_size=1):
         super().__init__(size)
@@ -72,7 +72,7 @@ class Sharded(Stream):
         info = get_worker_info()
         worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
         shard, shards = self.rank * workers + worker, self.world_size * workers
-        # A classic: whole blocks, rounded down, so that the end belongs to nobody.
+        # A classic: whole blocks, rounded down, so that the end belongs to no case.
         if self.lost and workers > 1:
             block = self.size // workers - self.lost
             return iter(range(worker * block, (worker + 1) * block))
@@ -269,7 +269,7 @@ def test_sound_loaders_of_any_size_are_left_in_peace(way, size, batch_size, seed
 
 @given(st.integers(4, 40), st.integers(1, 9), st.integers(2, 4), st.booleans(), st.booleans())
 def test_distributed_samplers_have_exactly_the_faults_of_their_arithmetic(size, batch_size, ranks, drop, shuffle):
-    """What does not divide by the ranks is padded or dropped; an epoch that is never told is always the same."""
+    """What does not divide by the ranks is padded or dropped; an epoch that is never given is always the same."""
     data = numbers(size)
     sampler = DistributedSampler(data, ranks, 0, shuffle=shuffle, drop_last=drop)
     loader = DataLoader(data, batch_size, sampler=sampler)
@@ -315,7 +315,7 @@ def test_evidence_says_what_was_seen(name):
     assert Finding(**finding.to_dict()) == finding
 
 
-MENDED = {
+FIXED = {
     "stream not divided among workers": lambda: DataLoader(Sharded(), 4, num_workers=2),
     "ranks without a distributed sampler": lambda: [distributed(39, r) for r in range(3)],
     "sampler of a part": lambda: DataLoader(numbers(), 4, sampler=RandomSampler(numbers())),
@@ -325,10 +325,10 @@ MENDED = {
 }
 
 
-@pytest.mark.parametrize("name", MENDED)
+@pytest.mark.parametrize("name", FIXED)
 def test_the_fixing_line_fixes(name):
     """With the line of the finding the fault is gone."""
-    assert FAULTY[name][0] not in [f.fault for f in audit(MENDED[name]())]
+    assert FAULTY[name][0] not in [f.fault for f in audit(FIXED[name]())]
 
 
 def test_set_epoch_can_be_part_of_the_loop():
@@ -341,7 +341,7 @@ def test_set_epoch_can_be_part_of_the_loop():
 
 
 def test_stream_that_wants_the_epoch_is_told_or_found():
-    """A shuffling stream with ``set_epoch`` gives the same order if nobody calls it."""
+    """A shuffling stream with ``set_epoch`` gives the same order if no one calls it."""
 
     class Shuffling(IterableDataset):
         epoch = 0

@@ -49,7 +49,7 @@ def same(one, two):
 
 
 def variants_of(loader):
-    """All steering variants a loader hands out, in order."""
+    """All steering variants a loader yields, in order."""
     return torch.cat([batch["steering_variant"] for batch in loader]).tolist()
 
 

@@ -174,7 +174,7 @@ def test_compressed_hdf5_cannot_be_mapped(directory):
 
 
 def test_directories_that_say_they_are_large_are_mapped(tmp_path):
-    """Above 10 GB by the original's estimate; not on another device, not when told otherwise."""
+    """Above 10 GB by the original's estimate; not on another device, not when asked otherwise."""
     directory = make_directory(tmp_path, n_pairs=50_000_000)
 
     assert JASPERSteeringDataset(directory, "train").use_mmap is True

@@ -119,7 +119,7 @@ def test_the_originals_checks_hold_whatever_validate_says(directory, validate):
     ],
 )
 def test_what_the_original_misses_is_refused(directory, name, place, value, message):
-    """With file, row and value; validate=False lets it pass, if somebody insists."""
+    """With file, row and value; validate=False lets it pass, if someone insists."""
     put(directory, name, place, value)
 
     text = refused(directory, message)

@@ -165,7 +165,7 @@ def test_every_sample_is_dealt_exactly_once(case, is_sharded):
 
 @given(slots, st.booleans())
 def test_ranks_get_equal_counts_in_every_round(case, is_sharded):
-    """Nobody hangs: the same worker of each rank has as many batches, with as many rows."""
+    """No one hangs: the same worker of each rank has as many batches, with as many rows."""
     size, batch_size, ranks, workers, drop_last = case
     if is_sharded and size < ranks * workers:
         return
@@ -295,7 +295,7 @@ def test_dict_batches_carry_columns():
 
 
 def test_length_is_known_where_the_source_has_one():
-    """``len`` counts this rank's batches; where nobody can know, it says so."""
+    """``len`` counts this rank's batches; where no one can know, it says so."""
     for first, drop_last, ranks in itertools.product((0, 2), (False, True), (1, 2, 3)):
         dataset = TaggedIterableDataset(list(range(23)), 5, drop_last=drop_last, rank=0, world_size=ranks)
         dataset = dataset.starting_at(first * ranks)
@@ -325,7 +325,7 @@ def test_misuse_is_named():
 
 
 def test_world_is_looked_up_at_first_use_and_travels_to_workers(monkeypatch):
-    """Loaders are built before the ranks are known; spawned workers are told whose they are."""
+    """Loaders are built before the ranks are known; spawned workers are notified whose they are."""
     dataset = TaggedIterableDataset(list(range(4)), 1)
     rest = dataset.starting_at(2)
     monkeypatch.setenv("RANK", "1")

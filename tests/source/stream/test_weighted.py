@@ -83,7 +83,7 @@ def test_epochs_and_seeds_draw_differently():
 @pytest.mark.parametrize("kind", [rows, SizedStream])
 @given(ranks=st.integers(1, 4))
 def test_ranks_share_one_stream(kind, ranks):
-    """Nobody repeats another's draws; ranks are equally long; together they are the stream of one rank."""
+    """No one repeats another's draws; ranks are equally long; together they are the stream of one rank."""
     streams = [make(kind, rank=r, world_size=ranks) for r in range(ranks)]
     parts = [names(s) for s in streams]
 

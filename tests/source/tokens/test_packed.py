@@ -173,7 +173,7 @@ def test_wrong_use_is_refused(store):
 
 
 def test_batches_that_are_held_do_not_change(store):
-    """Buffers are reused only when nobody holds them."""
+    """Buffers are reused only when no one holds them."""
     rows = PackedRows(store, RULES)
 
     held = [rows.take(np.array([row])) for row in range(len(rows))]

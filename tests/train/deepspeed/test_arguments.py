@@ -127,7 +127,7 @@ def test_a_deepspeed_file_is_put_on_top_and_auto_means_the_arguments(tmp_path):
     ],
 )
 def test_a_configuration_that_contradicts_the_loader_is_refused(theirs, words):
-    """DeepSpeed would count samples that nobody delivered."""
+    """DeepSpeed would count samples that were not delivered."""
     with pytest.raises(ConfigError, match=words):
         deepspeed_config(DsTrainingArguments("runs/7", ds_config=theirs), micro_batch_size=8)
 

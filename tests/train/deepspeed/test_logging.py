@@ -101,14 +101,14 @@ def test_only_complete_checkpoints_are_taken(tmp_path):
 
 
 def test_checkpoints_of_a_way_not_taken_are_rolled_back(tmp_path):
-    """They stay on disk and say so when somebody asks for them."""
+    """They stay on disk and say so when someone asks for them."""
     for update in (5, 10, 15):
         saved(tmp_path, update)
 
     checkpoints.roll_back_checkpoints(tmp_path, 5)
 
     assert checkpoints.chosen_checkpoint(True, tmp_path).name == "checkpoint-5"
-    with pytest.raises(ResumeError, match=r"checkpoint-15 was rolled back: the run went on from an earlier checkpoint"):
+    with pytest.raises(ResumeError, match=r"checkpoint-15 was rolled back: the run resumed from an earlier checkpoint"):
         Checkpoint.read(tmp_path / "checkpoint-15")
 
 

@@ -35,7 +35,7 @@ pytest.importorskip("deepspeed", reason="DeepSpeed is not installed: make setup"
 
 
 def environment() -> dict[str, str]:
-    """Return an environment in which DeepSpeed finds a CPU and nobody else's process group."""
+    """Return an environment in which DeepSpeed finds a CPU and no other process group."""
     taken = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
     own = {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}
     return {**{key: value for key, value in os.environ.items() if key not in taken}, **own}
@@ -49,7 +49,7 @@ def run(*command, check=True):
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on."""
+    """Return a port that no one listens on."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return found.getsockname()[1]
@@ -202,7 +202,7 @@ def test_only_the_newest_checkpoints_are_kept_where_a_limit_is_set(alone):
         ("no_checkpoint", "has no complete checkpoint. Pass resume_from_checkpoint='auto'"),
         (
             "not_resumed",
-            "holds a run with checkpoint-2. Pass resume_from_checkpoint=True to go on .* overwrite_output_dir",
+            "holds a run with checkpoint-2. Pass resume_from_checkpoint=True to resume there.* overwrite_output_dir",
         ),
         ("no_data", "nothing to train on: expected train_dataset="),
         ("no_eval", "nothing to evaluate on: expected eval_dataset="),

@@ -286,7 +286,7 @@ BORDERS = [30, 60, 90, 112, 142, 172]
 @pytest.mark.filterwarnings("ignore:The '.*_dataloader' does not have many workers")
 @pytest.mark.parametrize(("chunked", "killed_at"), [(True, 40), (True, 60), (True, 111), (False, 40)])
 def test_a_batch_that_died_in_training_comes_again(tmp_path, chunked, killed_at):
-    """A checkpoint saved by the exception itself: the batch was handed out and not used, so it is trained on again."""
+    """A checkpoint saved by the exception itself: the batch was yielded and not used, so it is trained on again."""
     sizes = {} if chunked else {"train_chunk_size": None, "val_chunk_size": None, "accounted": True}
     whole, died, resumed = Model(), Model(), Model()
     trainer(tmp_path, max_epochs=4).fit(whole, datamodule=data(**sizes))

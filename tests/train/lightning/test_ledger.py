@@ -22,7 +22,7 @@ pytestmark = [
 
 
 class Model(LightningModule):
-    """An ordinary module; dies before a batch if told to."""
+    """An ordinary module; dies before a batch if asked to."""
 
     def __init__(self, dies_at: int = -1) -> None:
         super().__init__()

@@ -18,13 +18,13 @@ class Kept:
     """A third sink, as the recipe writes one."""
 
     def __init__(self):
-        self.records, self.told, self.closed = [], {}, None
+        self.records, self.said, self.closed = [], {}, None
 
     def scalars(self, values, step):
         self.records.append((step, dict(values)))
 
     def facts(self, facts):
-        self.told.update(facts)
+        self.said.update(facts)
 
     def close(self, run):
         self.closed = run
@@ -53,7 +53,7 @@ def test_shares_passes_losses_and_the_plan_reach_a_sink(tmp_path):
     assert last["lading/shares/code"] == pytest.approx(0.8, abs=0.1)
     assert last["lading/passes/code"] == pytest.approx(80 / 60, abs=0.05)
     assert last["lading/loss"] == 1.0
-    assert kept.told["lading/plan"] == loader.plan.fingerprint
+    assert kept.said["lading/plan"] == loader.plan.fingerprint
     assert kept.closed == tmp_path / "run"
     assert open_run(tmp_path / "run").verify().holds
 

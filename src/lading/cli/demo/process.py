@@ -5,6 +5,8 @@ parent  ──start──▶  child trains, one JSON line an event
    ──kill -9──▶  gone: no handler, no farewell
 
 What the demo shows while it trains: a bar for the steps, a line for every chunk.
+
+Apart from ``command``, which tells the story: this one starts, watches and kills.
 """
 
 from __future__ import annotations

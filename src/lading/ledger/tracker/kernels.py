@@ -1,4 +1,7 @@
-"""Compiled twins of the tracker's counting and grouping, equal to ``grouping`` in every element."""
+"""Compiled twins of the tracker's counting and grouping, equal to ``grouping`` in every element.
+
+Apart from ``log``: Numba is optional, and opened at first use.
+"""
 
 from __future__ import annotations
 

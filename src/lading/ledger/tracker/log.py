@@ -17,6 +17,8 @@ Group names by dataset, each group in arrival order.
 
 A counting sort: datasets are few and close together, so nothing is compared.
 Indices below 2**32 take 4 bytes each.
+
+Apart from ``tracker``, which is the interface: this one is the compact arrays behind it.
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@
     document_idx, sequence_idx          an LLM batch: its documents are the samples of dataset 0
 
 Tensors, arrays and lists are read alike, and no framework is imported for it.
+
+Apart from ``tracker``: what a batch may look like, in any framework.
 """
 
 from __future__ import annotations
@@ -59,7 +61,7 @@ def _names(datasets: Any, indices: Any, is_padding: Any) -> Names:
 def _uneven(num_indices: int, found: int, name: str) -> SourceError:
     return SourceError(
         f"the batch has {num_indices} idx but {found} {name}: expected one of each for every sample. "
-        "Nothing of it was recorded; mend the collate function."
+        "Nothing of it was recorded; fix the collate function."
     )
 
 

@@ -1,4 +1,4 @@
-"""A DataLoader that hands out one chunk of batches per iteration, and the next chunk the next time.
+"""A DataLoader that yields one chunk of batches per iteration, and the next chunk the next time.
 
     for epoch in range(4):                # chunk_size=30 of 112 batches
         for batch in loader: ...          # 30, 30, 30, 22: all the data; then the next pass
@@ -234,7 +234,7 @@ class ChunkedDataLoader(DataLoader[Any]):
         return chunk_info(self.chunks)
 
     def set_chunk(self, chunk: int) -> None:
-        """Stand at the start of a chunk; numbers past one pass belong to the next."""
+        """Move to the start of a chunk; numbers past one pass belong to the next."""
         self.chunks.move_to(self.plan.chunk_start(chunk))
 
     def state_dict(self) -> dict[str, Any]:
@@ -242,7 +242,7 @@ class ChunkedDataLoader(DataLoader[Any]):
         return self._loader.state_dict() if self.use_chunked else {}
 
     def load_state_dict(self, state: Mapping[str, Any], **overrides: Any) -> None:
-        """Go on where a state was taken, on any number of ranks and workers."""
+        """Resume where a state was taken, on any number of ranks and workers."""
         if self.use_chunked:
             self._loader.load_state_dict(state, **overrides)
 

@@ -1,4 +1,4 @@
-"""What runs in a worker process: read requests, fetch, write results into slots, until told to stop.
+"""What runs in a worker process: read requests, fetch, write results into slots, until asked to stop.
 
     parent  ── frame: kind, generation, number, pickled request ──▶  worker
     parent  ◀── message: kind, generation, number, place (+ descriptor of a new slot) ──  worker

@@ -62,7 +62,7 @@ def audit(
         dataloader: A torch DataLoader, a Lading loader, or a list of DataLoaders, one for each rank.
         epochs: Epochs to watch; below 2 nothing can be said about what changes between epochs.
         set_epoch: Tell sampler and dataset each epoch, as a training loop should. Without it a sampler that needs to be
-            told is a finding.
+            given is a finding.
         limit_batches: Batches the training loop takes from each epoch, if it does not take all.
     """
     loaders = _loaders(dataloader)

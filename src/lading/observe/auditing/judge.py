@@ -1,4 +1,7 @@
-"""Say what the evidence means: the faults of a map-style loader's order, in plain words."""
+"""Say what the evidence means: the faults of a map-style loader's order, in plain words.
+
+Apart from ``command``: the verdicts on orders, without a DataLoader in sight.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The charts of the page, as the figures that plotly.js draws: data and layout, plain dicts."""
+"""The charts of the page, as the figures that plotly.js draws: data and layout, plain dicts.
+
+Apart from ``page``: drawing only, nothing of runs.
+"""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ class MixturePicture:
             seen = go.Scatter(x=x, y=y, mode="markers", marker=dots, name=f"{label}, delivered", legendgroup=name)
             figure.add_trace(seen, row=1, col=1)
         if name in self.passes:
-            told = go.Scatter(
+            line = go.Scatter(
                 x=self.steps,
                 y=self.passes[name],
                 mode="lines",
@@ -125,4 +125,4 @@ class MixturePicture:
                 legendgroup=name,
                 showlegend=False,
             )
-            figure.add_trace(told, row=2, col=1)
+            figure.add_trace(line, row=2, col=1)

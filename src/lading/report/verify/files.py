@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pyarrow as pa
 
 from lading.ledger.parts import PartFile
 from lading.report.evidence import AttemptEvidence, Evidence, RankEvidence, read_part
-
-if TYPE_CHECKING:
-    from lading.report.verify.verdict import Progress, Verdict
+from lading.report.verify.verdict import Progress, Verdict
 
 
 def check_files(evidence: Evidence, verdict: Verdict, progress: Progress) -> None:

@@ -1,9 +1,12 @@
-"""Does the evidence say what the plan says, each step once?"""
+"""Does the evidence say what the plan says, each step once?
+
+Apart from ``checking``: what the steps say, after the files have been believed.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,11 +21,9 @@ from lading.ledger.lineage import Span
 from lading.report.evidence import Evidence, RankEvidence, read_part
 from lading.report.planned import expected_digests
 from lading.report.verify.files import rank_rows
+from lading.report.verify.verdict import Progress, Verdict
 from lading.report.views import Views
 from lading.report.where import expected_bill
-
-if TYPE_CHECKING:
-    from lading.report.verify.verdict import Progress, Verdict
 
 _STEPS = """
 SELECT attempt, step, count(*)::INT AS ranks, bool_and(fate <> 'delivered') AS settled,

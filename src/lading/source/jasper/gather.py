@@ -63,7 +63,7 @@ class SteeringStack:
         return cls(rows, tuple(views))
 
     def backs(self, tables: Tables) -> bool:
-        """True unless somebody put another tensor in place of a table."""
+        """True unless a table was replaced by another tensor."""
         return all(view is table for view, table in zip(self.tables, _steering_tables(tables), strict=True))
 
     def places(self, pairs: NDArray[np.int64], variants: NDArray[np.int64]) -> Tensor:
@@ -100,7 +100,7 @@ def jasper_spec(embedding_dim: int | str, n_neg: int | str, n_clusters: int | No
 def gather_batch(
     tables: Tables, numbers: NDArray[np.int64], variants: NDArray[np.int64], buffers: Buffers
 ) -> dict[str, Tensor]:
-    """Return the batch of some pairs, each with its steering variant; large columns lie in memory nobody holds."""
+    """Return the batch of some pairs, each with its steering variant; large columns lie in unused memory."""
     pairs = torch.from_numpy(numbers).to(tables.device)
     rows = tables.pair_index.index_select(0, pairs)
     negatives = tables.hard_negatives.index_select(0, pairs)

@@ -5,6 +5,8 @@
                 steering/{centroid,keyword_weighted,residual,distances}    splits/{train,val,test}
 
 No handle outlives a call, so nothing is shared by accident between processes.
+
+Apart from ``storage``: it imports h5py, which is optional.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ def load(path: Path, *, mapped: bool = False) -> Any:
 
 
 def _was_saved(path: Path) -> bool:
-    """True where torch (or somebody's pickle) wrote the file, as opposed to mere noise."""
+    """True where torch (or any pickle) wrote the file, as opposed to mere noise."""
     with path.open("rb") as file:
         return zipfile.is_zipfile(path) or file.read(1) == b"\x80"
 
@@ -109,7 +109,7 @@ def _was_saved(path: Path) -> bool:
 def remap(path: Path, tensor: Tensor) -> Tensor:
     """Return the same tensor on a shared, read-only mapping of its file; torch itself maps privately.
 
-    Writing into such a tensor is a segmentation fault, so datasets hand out copies of its rows only.
+    Writing into such a tensor is a segmentation fault, so datasets return copies of its rows only.
     """
     if tensor.numel() == 0:
         return tensor

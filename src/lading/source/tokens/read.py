@@ -3,6 +3,8 @@
 a.txt        the file, its lines, or its paragraphs
 b.jsonl      {"text": "..."}  a line      (or ready ids: {"input_ids": [1, 2]})
 c.parquet    a column of texts or of lists of ids
+
+Apart from ``build``: inputs are read here, stores are written there.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a DeepSpeed run is told: sizes, intervals, precision, where to write.
+"""What a DeepSpeed run is given: sizes, intervals, precision, where to write.
 
     DsTrainingArguments("runs/7", per_device_train_batch_size=32, max_steps=1000, batch_tracker=True)
     DsTrainingArguments.from_yaml("train.yaml")
@@ -30,7 +30,7 @@ SCHEDULES = ("linear", "cosine", "constant")
 
 @dataclass(frozen=True)
 class DsTrainingArguments:
-    """Everything a ``DsTrainer`` is told beside model and data.
+    """Everything a ``DsTrainer`` is given beside model and data.
 
     Attributes:
         output_dir: Folder of the run: ledger, records, logs and checkpoints.

@@ -17,7 +17,7 @@ class Update:
     Attributes:
         number: Number of the update in the run, from 0; skipped ones count.
         bills: Bills of the steps whose gradients it added up.
-        loss: Mean loss over these steps; a tensor, so that nobody waits for the device.
+        loss: Mean loss over these steps; a tensor, so that no call waits for the device.
         is_applied: False where the gradients overflowed and the weights stayed as they were.
         seconds: Time it took.
         learning_rate: Learning rate it used.

@@ -11,8 +11,10 @@ the later ones part of what was rolled back: their ``lading.json`` is renamed.
 
 Random numbers of a process: seeded at the start, kept in checkpoints, restored on resume.
 
-Dropout and the like go on as if nothing had happened, as long as the number
+Dropout and the like continue as if nothing had happened, as long as the number
 of processes stays the same. Order needs none of this: it is the plan's.
+
+Apart from ``trainer``: what is on disk, and what a restart undoes.
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ class Checkpoint:
     Attributes:
         update: Updates done; the number of the next one.
         epoch: Epoch of the next step.
-        consumed_samples: Samples handed out so far, all processes together.
+        consumed_samples: Samples yielded so far, all processes together.
         loader: State of the loader.
         world_size: Processes that wrote it.
         zero_stage: ZeRO stage it was written at.
@@ -130,11 +132,11 @@ def chosen_checkpoint(asked: bool | str | os.PathLike[str] | None, run_dir: Path
 
 
 def check_untouched(run_dir: Path) -> None:
-    """Refuse to begin anew where somebody may have meant to go on."""
+    """Refuse to begin anew where a resume may have been meant."""
     complete = complete_checkpoints(run_dir)
     if complete:
         raise ResumeError(
-            f"{run_dir} holds a run with {complete[-1].name}. Pass resume_from_checkpoint=True to go on from there, "
+            f"{run_dir} holds a run with {complete[-1].name}. Pass resume_from_checkpoint=True to resume there, "
             "another output_dir for another run, or overwrite_output_dir=True to begin anew and roll this one back."
         )
 
@@ -146,7 +148,7 @@ def reopen(folder: Path) -> None:
 
 
 def roll_back_checkpoints(run_dir: Path, update: int) -> None:
-    """Mark the checkpoints after an update as undone: training goes on from there on another way."""
+    """Mark the checkpoints after an update as undone: training continues from there on another way."""
     for path in complete_checkpoints(run_dir):
         if int(path.name.rpartition("-")[2]) > update:
             (path / _MARK).rename(path / _UNDONE)
@@ -171,7 +173,7 @@ def _why_unusable(folder: Path) -> str:
         return f"there is no checkpoint {folder}. Pass resume_from_checkpoint=True for the last one."
     if (folder / _UNDONE).exists():
         return (
-            f"{folder} was rolled back: the run went on from an earlier checkpoint. Take a newer one, or rename its "
+            f"{folder} was rolled back: the run resumed from an earlier checkpoint. Take a newer one, or rename its "
             f"{_UNDONE} to {_MARK} to undo that in turn."
         )
     return f"{folder} has no {_MARK}: it is incomplete, or not Lading's. Take an older checkpoint."

@@ -3,11 +3,13 @@
     what the arguments say  ◀── on top: args.ds_config, where "auto" means "as the arguments say"
 
 The sizes are the loader's: a configuration that contradicts them would make
-DeepSpeed count samples that nobody delivered, so it is refused.
+DeepSpeed count samples that were not delivered, so it is refused.
 
 The learning rate over a run: up during the warm-up, then down to nothing, or level.
 
 linear    ╱╲        cosine   ╱⌒╲        constant   ╱▔▔
+
+Apart from ``trainer``: from arguments to DeepSpeed's own configuration.
 """
 
 from __future__ import annotations

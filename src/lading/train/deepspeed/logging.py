@@ -1,4 +1,4 @@
-"""What a run tells while it goes on: records of every update, log lines, a progress bar.
+"""What a run reports: records of every update, log lines, a progress bar.
 
 batch_tracker_rank_00.jsonl, _01 ...   each process: one line an update (from 1), which datasets its samples came from
 log.jsonl                              rank 0: one line every logging_steps, over all processes; evaluations
@@ -9,6 +9,8 @@ One JSON line an update, in a file that agrees with the run's history.
 update     0 1 2 3 4 5 | 6 7 x           killed after a checkpoint at 6
 on disk    0 1 2 3 4 5 | 6 7             written at intervals, and always before a checkpoint
 resumed    0 1 2 3 4 5 | 6 7 8 ...       what the restart undid is removed; the ledger keeps it
+
+Apart from ``trainer``: files and lines that a run leaves.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ class Records:
         self._waiting: list[Mapping[str, Any]] = []
 
     def add(self, record: Mapping[str, Any]) -> None:
-        """Take a record. Tensors are read when it is written, so that nobody waits for a device now."""
+        """Take a record. Tensors are read when it is written, so that no call waits for a device now."""
         self._waiting.append(record)
 
     def flush(self) -> None:

@@ -6,7 +6,7 @@
 
 Started by ``deepspeed script.py``, ``torchrun script.py`` or ``python
 script.py``. Killed at any moment and resumed from the last checkpoint, the
-run goes on with exactly the batch that comes next.
+run resumes with exactly the batch that comes next.
 
 DeepSpeed's engine: model, optimizer, learning rate and precision, as the arguments say.
 
@@ -90,7 +90,7 @@ def training_loader(
         args: Sizes, order, workers.
         dataset: One dataset, or several by name.
         collate_fn: Makes a batch of a list of samples.
-        policy: Chooses the mixture while the run goes on.
+        policy: Chooses the mixture during the run.
     """
     return Loader(
         dataset,
@@ -193,7 +193,7 @@ class DsTrainer:
         eval_dataset: What ``evaluate`` looks at; one dataset, or several by name.
         collate_fn: Makes a batch of a list of samples.
         callbacks: Objects with ``on_step``, ``on_evaluate`` or ``on_save``; see ``DsCallback``.
-        policy: Chooses the mixture while the run goes on; see ``lading.train.FollowLosses``.
+        policy: Chooses the mixture during the run; see ``lading.train.FollowLosses``.
 
     Attributes:
         world: Who this process is.
@@ -269,7 +269,7 @@ class DsTrainer:
         """Train until ``max_steps`` updates are done.
 
         Args:
-            resume_from_checkpoint: True: go on from the last checkpoint. ``"auto"``: the same, or from the start if
+            resume_from_checkpoint: True: resume from the last checkpoint. ``"auto"``: the same, or from the start if
                 there is none. A path: from that one.
         """
         began, args = time.perf_counter(), self.args
@@ -346,7 +346,7 @@ class DsTrainer:
         )
 
     def _begin(self, folder: Path | None) -> None:
-        """Stand at the beginning, or where a checkpoint was taken."""
+        """Start fresh, or restore a checkpoint."""
         engine, self._lineage, self.consumed_samples = self.engine, (), 0
         self._parent = parent = None if folder is None else Checkpoint.read(folder)
         update = None if parent is None else parent.update

@@ -22,7 +22,7 @@ Losses of everything and of each dataset, added up over time and over processes.
 
             code   prose   everything
     sums     9.1     4.2        13.3      added here at every step, on the device
-    counts     6       2           8      added over all processes when somebody asks
+    counts     6       2           8      added over all processes on request
 
 Sums and counts, not means of means: unequal shares and padding are right.
 """
@@ -184,8 +184,8 @@ class Updater:
         loader: The loader whose bills are asked for.
         batches: Its batches, for ever.
         arguments: Turns batches into arguments of ``forward``.
-        ledger: What is told the fate of every step.
-        policy: What is told the losses of the datasets after every update, if it wants to know.
+        ledger: What is notified of the fate of every step.
+        policy: What is notified of the losses of the datasets after every update, if it wants to know.
     """
 
     def __init__(

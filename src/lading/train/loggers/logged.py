@@ -25,7 +25,7 @@ from lading.runtime.arrays import host
 
 
 class Sink(Protocol):
-    """What a logger must do to be told about a run."""
+    """What a logger must offer to be notified of a run."""
 
     def scalars(self, values: Mapping[str, float], step: int) -> None:
         """Record numbers at a step."""

@@ -17,7 +17,7 @@ def dataset_sums(
 ) -> tuple[F64, F64]:
     """Return the sum of values and the number of rows of each dataset, over all processes.
 
-    Summed on the host in float64: on the device JAX has 32 bits unless told otherwise.
+    Summed on the host in float64: on the device JAX has 32 bits unless configured otherwise.
     """
     local = host_rows(values).astype(np.float64)
     real = datasets >= 0

@@ -56,7 +56,7 @@ class LadingTrainerMixin:
             data = PackedDocuments(data, trainer.args.output_dir)
         if isinstance(data, IterableDataset):
             raise ConfigError(
-                "train_dataset is a stream, whose order nobody can plan. Record it with lading.track around the "
+                "train_dataset is a stream, whose order cannot be planned. Record it with lading.track around the "
                 "trainer's DataLoader, or give the trainer a dataset with a length."
             )
         args = trainer.args

@@ -33,7 +33,7 @@ def prepared(loader, **config):
 
 
 def sharded_again(loader):
-    """Return a loader that somebody shards once more."""
+    """Return a loader that someone shards once more."""
     shard = BatchSamplerShard(loader.batch_sampler, 2, distributed.get_rank())
     return DataLoader(loader.dataset, batch_sampler=shard, collate_fn=loader.collate_fn)
 

@@ -67,7 +67,7 @@ def test_tiers_share_the_negatives(n_neg):
     seed=st.integers(0, 10**6),
 )
 def test_negatives_obey_their_tiers(n_neg, n_clusters, sources, adjacent_k, seed):
-    """Any clusters, empty ones too: right tier, nobody twice, never the true source, tier 3 by brute force."""
+    """Any clusters, empty ones too: right tier, no one twice, never the true source, tier 3 by brute force."""
     random = np.random.default_rng(seed)
     questions, vectors = random.normal(size=(10, 5)), random.normal(size=(sources, 5))
     centroids = random.normal(size=(n_clusters, 5)).astype(np.float32)

@@ -80,7 +80,7 @@ def main(folder: Path, devices: int) -> None:
 
 
 def resumed(folder: Path, devices: int) -> dict[str, list[int]]:
-    """Stop after two batches of epoch 0, go on from the checkpoint; compare with a straight run."""
+    """Stop after two batches of epoch 0, continue from the checkpoint; compare with a straight run."""
     straight = Model()
     trainer(devices, folder, max_epochs=1, enable_checkpointing=False).fit(straight, Loader(DATA, 3, seed=4))
     first = Model()

@@ -33,7 +33,7 @@ from lading.source.jasper.build.vectors import unit
 I64 = NDArray[np.int64]
 F32 = NDArray[np.float32]
 PAIRS_AT_ONCE = 8192
-NOBODY = -1
+UNFILLED = -1
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def mine(
         pools: Sources by cluster.
         sizes: Negatives of each tier.
         seed: Same seed, same negatives.
-        advance: Told of pairs done.
+        advance: Called with the number of pairs done.
     """
     n_neg = sum(sizes)
     if len(pools.order) <= n_neg:
@@ -150,7 +150,7 @@ class _Draw:
         taken = np.column_stack([taken, near])
         far = first_others(self._outside(sizes[3] + taken.shape[1]), taken, sizes[3])
         found = np.column_stack([same, near, similar, far])
-        empty = found == NOBODY
+        empty = found == UNFILLED
         if empty.any():
             rows = empty.any(axis=1)
             found[rows] = self._filled(found[rows], rows)
@@ -161,8 +161,8 @@ class _Draw:
         draw = _Draw(self.pools, self.pairs[rows], self.true[rows], self.clusters[rows], self.seed)
         everybody = _at(self.pools.order, draw._places(len(self.pools.order), 2 * count + 1, "fill"))
         others = first_others(everybody, np.column_stack([draw.true, found]), count)
-        turn = np.cumsum(found == NOBODY, axis=1) - 1  # the first gap gets the first other, and so on
-        return np.where(found == NOBODY, np.take_along_axis(others, np.maximum(turn, 0), axis=1), found)
+        turn = np.cumsum(found == UNFILLED, axis=1) - 1  # the first gap gets the first other, and so on
+        return np.where(found == UNFILLED, np.take_along_axis(others, np.maximum(turn, 0), axis=1), found)
 
     def _in_cluster(self, count: int) -> I64:
         starts, sizes = self._runs(self.pools.starts)
@@ -183,35 +183,35 @@ class _Draw:
         return starts[self.clusters], starts[self.clusters + 1] - starts[self.clusters]
 
     def _places(self, sizes: I64 | int, count: int, purpose: str) -> I64:
-        """Return ``count`` different places of each pair's pool, in random order; NOBODY where the pool ends."""
+        """Return ``count`` different places of each pair's pool, in random order; UNFILLED where the pool ends."""
         shape = len(self.pairs), count
         each = np.repeat(np.broadcast_to(np.asarray(sizes, dtype=np.int64), shape[:1]), count)
         turns = np.tile(np.arange(count), len(self.pairs))
         keys = np.repeat(keys64(key64(self.seed, "negatives", purpose), self.pairs), count)
         inside = turns < each
-        places = np.full(len(turns), NOBODY, dtype=np.int64)
+        places = np.full(len(turns), UNFILLED, dtype=np.int64)
         places[inside] = permute(each[inside], keys[inside], turns[inside])
         return places.reshape(shape)
 
 
 def _shifted(places: I64, by: I64) -> I64:
-    return np.where(places == NOBODY, NOBODY, places + by)
+    return np.where(places == UNFILLED, UNFILLED, places + by)
 
 
 def _at(pool: I64, places: I64) -> I64:
-    """Return the sources at some places of a pool; NOBODY stays."""
-    return np.where(places == NOBODY, NOBODY, pool[places]) if len(pool) else np.full_like(places, NOBODY)
+    """Return the sources at some places of a pool; UNFILLED stays."""
+    return np.where(places == UNFILLED, UNFILLED, pool[places]) if len(pool) else np.full_like(places, UNFILLED)
 
 
 def first_others(candidates: I64, excluded: I64, count: int) -> I64:
-    """Return the first ``count`` candidates of each row that are not excluded, in their order; NOBODY where none."""
-    useless = (candidates[:, :, None] == excluded[:, None, :]).any(axis=2) | (candidates == NOBODY)
+    """Return the first ``count`` candidates of each row that are not excluded, in their order; UNFILLED where none."""
+    useless = (candidates[:, :, None] == excluded[:, None, :]).any(axis=2) | (candidates == UNFILLED)
     chosen = np.argsort(useless, axis=1, kind="stable")[:, :count]
     found = np.where(
-        np.take_along_axis(useless, chosen, axis=1), NOBODY, np.take_along_axis(candidates, chosen, axis=1)
+        np.take_along_axis(useless, chosen, axis=1), UNFILLED, np.take_along_axis(candidates, chosen, axis=1)
     )
     missing = count - found.shape[1]
-    return np.pad(found, ((0, 0), (0, max(missing, 0))), constant_values=NOBODY)
+    return np.pad(found, ((0, 0), (0, max(missing, 0))), constant_values=UNFILLED)
 
 
 QUESTIONS_AT_ONCE = 256
@@ -230,11 +230,11 @@ def most_similar(
 
     Exact: every question against every source, in blocks; a question asked in several pairs of a cluster is asked once.
     """
-    found = np.full((len(pair_index), count), NOBODY, dtype=np.int64)
+    found = np.full((len(pair_index), count), UNFILLED, dtype=np.int64)
     if count == 0:
         return found
     asked, of_pair = np.unique(_questions(pair_index, pair_clusters), axis=0, return_inverse=True)
-    of_pair, best = of_pair.reshape(-1), np.full((len(asked), count + 1), NOBODY, dtype=np.int64)
+    of_pair, best = of_pair.reshape(-1), np.full((len(asked), count + 1), UNFILLED, dtype=np.int64)
     table = torch.from_numpy(unit(sources)[pools.order])
     vectors = torch.from_numpy(unit(questions))
     for start, stop in _blocks(asked[:, 0]):
@@ -242,7 +242,7 @@ def most_similar(
         scores = vectors[torch.from_numpy(asked[start:stop, 1])] @ table.T
         scores[:, pools.starts[cluster] : pools.starts[cluster + 1]] = -torch.inf
         top = scores.topk(min(count + 1, len(table)), dim=1)
-        names = np.where(torch.isinf(top.values).numpy(), NOBODY, pools.order[top.indices.numpy()])
+        names = np.where(torch.isinf(top.values).numpy(), UNFILLED, pools.order[top.indices.numpy()])
         best[start:stop, : names.shape[1]] = names
         advance(stop - start)
     return first_others(best[of_pair], pair_index[:, 1:], count)

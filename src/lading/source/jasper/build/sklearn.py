@@ -18,7 +18,7 @@ EXACT_BELOW = 20_000
 
 
 def kmeans(vectors: F32, n_clusters: int, seed: int) -> tuple[NDArray[np.int64], F32]:
-    """Return the cluster of each vector and the centroids; clusters nobody is in are left out."""
+    """Return the cluster of each vector and the centroids; empty clusters are left out."""
     kind = KMeans if len(vectors) < EXACT_BELOW else MiniBatchKMeans
     labels = kind(n_clusters=n_clusters, random_state=seed, n_init=1).fit_predict(vectors)
     _, clusters = np.unique(labels, return_inverse=True)

@@ -38,7 +38,7 @@ def part_with(path: Path, step: int) -> Path:
 
 
 def rewrite_manifest(home: RankFolder, part: Path) -> None:
-    """Make manifest and begun fit an altered part, as somebody would who rewrites them all."""
+    """Make manifest and begun fit an altered part, as someone would who rewrites them all."""
     values = Journal(home.manifest).values()
     home.manifest.unlink()
     for value in values:
@@ -87,7 +87,7 @@ def test_a_flipped_byte_names_the_file_and_a_step_in_it(run_dir: Path, share: fl
 
 
 def test_a_deleted_part_names_the_file_and_its_first_step(run_dir: Path):
-    """History goes on around the hole."""
+    """History continues around the hole."""
     part = part_with(run_dir, 120)
     parts = read_manifest(folder(run_dir)).parts
     first = next(f.first_step for p in parts for f in p.files if f.file == part.name)

@@ -1,0 +1,30 @@
+"""Is the record what the plan says, byte for byte?
+
+    files      the chain of the log, begun and manifest of each rank, SHA-256 of closed parts, CRCs of tails
+    history    each step once, no step missing, digest of what was delivered = digest of what the plan says
+    names      where names were kept: they hash to the digests
+
+Every fault names the file and the first wrong step. A tail that a crash cut
+off is no fault: what it held was never called safe.
+"""
+
+from __future__ import annotations
+
+from lading.errors import CorruptLedgerError
+from lading.report.evidence import Evidence
+from lading.report.verify.files import check_files
+from lading.report.verify.history import check_history, check_names
+from lading.report.verify.verdict import Progress, Verdict, silent
+
+
+def verify(evidence: Evidence, progress: Progress = silent) -> Verdict:
+    """Compare everything a run left on disk with itself and with its plan."""
+    verdict = Verdict(head=evidence.log.head)
+    for check in (check_files, check_history, check_names):
+        try:
+            check(evidence, verdict, progress)
+        except CorruptLedgerError as error:  # it names the file
+            if not verdict.faults:
+                verdict.fault(str(error), file=evidence.run.path)
+    progress(1.0, "done")
+    return verdict
