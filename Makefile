@@ -45,7 +45,7 @@ demo: $(VENV)/.demo
 	@$(BIN)/lading demo
 
 # What to run before a commit: everything that is quick, few examples of each law.
-QUICK := tests/identity tests/order tests/runtime tests/batch tests/source tests/ledger tests/loader
+QUICK := tests/identity tests/order tests/runtime tests/batch tests/source/tokens tests/source/stream tests/ledger/tracker tests/loader/torch
 
 quick: lint types
 	$(PYTEST) -q tests/test_architecture.py

@@ -58,8 +58,10 @@ def marks(source: str) -> set[str]:
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item) -> None:
     """Fail the first test that finds JAX loaded where no file says that it loads it."""
-    if item.config.getoption("--jax") == "without" and "jax" in sys.modules and not _REPORTED:
-        _REPORTED.append(item.nodeid)
+    if item.config.getoption("--jax") != "without" or "jax" not in sys.modules or _REPORTED:
+        return
+    _REPORTED.append(item.nodeid)
+    if not any(loads_jax(path) for path in {other.path for other in item.session.items}):  # named on the command line
         pytest.fail(
             "JAX is loaded under --jax=without, by this test or by a file that imports it. Mark the file: "
             "pytestmark = pytest.mark.jax"

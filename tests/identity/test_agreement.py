@@ -63,12 +63,12 @@ def test_many_different_ranks_make_a_short_sentence():
 def test_a_rank_that_does_not_come_is_named():
     """After the timeout, by those who came; whoever it is."""
     begun = time.monotonic()
-    late = together(dist.HashStore(), [{"seed": 1}, None, {"seed": 1}], timeout=0.3)
-    first = together(dist.HashStore(), [None, {"seed": 1}, {"seed": 1}], timeout=0.3)
+    late = together(dist.HashStore(), [{"seed": 1}, None, {"seed": 1}], timeout=2.0)
+    first = together(dist.HashStore(), [None, {"seed": 1}, {"seed": 1}], timeout=2.0)
 
-    assert late[0] == late[2] and late[0].startswith("rank 1 did not come to agree on the plan within 0.3 s")
+    assert late[0] == late[2] and late[0].startswith("rank 1 did not come to agree on the plan within 2 s")
     assert first[1] == first[2] and first[1].startswith("rank 0 did not come")
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 30
 
 
 def test_the_store_does_not_grow_with_the_turns():

@@ -9,6 +9,7 @@ from hypothesis import given, strategies as st
 from torch.utils.data import default_collate
 
 from lading.errors import SourceError
+from lading.identity import World
 from lading.identity.content import CONTENT_VERSION, content_hash, content_hashes, contents_hash
 from lading.loader.torch.loader import Loader
 
@@ -75,9 +76,7 @@ def test_no_two_structures_run_into_one(one, other):
 
 def test_a_source_with_other_strings_has_another_fingerprint():
     """The pair that collided in the first version, through a loader's plan."""
-    one, other = (
-        Loader(list(texts), 1, fingerprint="full", rank=0, world_size=1) for texts in (["a\0sb", ""], ["a", "b\0s"])
-    )
+    one, other = (Loader(list(texts), 1, fingerprint="full", world=World()) for texts in (["a\0sb", ""], ["a", "b\0s"]))
 
     assert one.plan.datasets[0].fingerprint != other.plan.datasets[0].fingerprint
 

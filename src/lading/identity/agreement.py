@@ -215,7 +215,7 @@ class Turn:
         raise WorldError(
             f"{who if late else 'a rank'} did not come to agree on {self._what} within {self._seconds:g} s "
             f"(comparison {self.number}): expected all {self._world.world_size} ranks. Every rank must use the same "
-            "loaders; for one that a single rank uses alone, pass rank=0 and world_size=1."
+            "loaders; for one that a single rank uses alone, pass world=World()."
         )
 
     def _clean_up(self) -> None:
