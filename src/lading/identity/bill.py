@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import html
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,7 @@ from lading.identity.sample import Deviation, SampleId
 from lading.identity.world import World
 
 _ALONE = World()
+_SHOWN = 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,6 +154,20 @@ class Bill:
         mine = set(self.slots[rows[~beyond]].tolist()) if self.deviations else set()
         deviations = tuple(d for d in self.deviations if d.slot in mine)
         return self.select(rows, is_padding=is_padding, world=world, deviations=deviations)
+
+    def _repr_html_(self) -> str:
+        """Return the rows as a table, for notebooks."""
+        rows = zip(
+            self.slots.tolist(), self.dataset_idx.tolist(), self.idx.tolist(), self.is_padding.tolist(), strict=True
+        )
+        cells = [
+            (slot, html.escape(self.names[d] if d < len(self.names) else str(d)), index, "padding" if pad else "")
+            for slot, d, index, pad in list(rows)[:_SHOWN]
+        ]
+        body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in cells)
+        more = f"<p>and {len(self) - _SHOWN} more rows</p>" if len(self) > _SHOWN else ""
+        head = "<tr><th>slot</th><th>dataset</th><th>index</th><th></th></tr>"
+        return f"<p>{html.escape(repr(self))}</p><table>{head}{body}</table>{more}"
 
     def __repr__(self) -> str:
         of = f", rank {self.world.rank}/{self.world.world_size}" if self.world.world_size > 1 else ""

@@ -42,10 +42,15 @@ def in_this_process(
     if size_of is None:
         prefetch = 0
     for request in requests:
+        if prefetch == 0:
+            yield request, fetch(request)
+            continue
         start = time.perf_counter()
         delivery = fetch(request)
         ready = time.perf_counter()
         is_large = prefetch is None and size_of is not None and size_of(delivery.batch) >= PREFETCH_BYTES
+        if prefetch is None and not is_large:
+            prefetch = 0  # small batches stay small: nothing is measured any more
         yield request, delivery
         del delivery  # a batch is held no longer than its user holds it
         is_used_slowly = is_large and time.perf_counter() - ready > (ready - start) / 2

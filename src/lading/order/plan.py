@@ -43,6 +43,7 @@ from lading.order.simulation import Simulation, simulate
 from lading.order.substitute import Blocklist
 
 I64 = NDArray[np.int64]
+_SHOWN = 4
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,18 @@ class Plan:
     def __post_init__(self) -> None:
         object.__setattr__(self, "datasets", numbered(self.datasets))
         _check(self)
+
+    def __repr__(self) -> str:
+        sizes = {d.name: d.length for d in self.datasets[:_SHOWN]}
+        more = f" and {len(self.datasets) - _SHOWN} more" if len(self.datasets) > _SHOWN else ""
+        kinds = [f"{len(self.events)} event{'s' * (len(self.events) > 1)}"] if self.events else []
+        kinds += ["mixed"] if self.mixture is not None else []
+        kinds += [f"chunks of {self.chunk_batches}"] if self.chunk_batches is not None else []
+        rest = "".join(f", {kind}" for kind in kinds)
+        return (
+            f"Plan({sizes}{more}, global_batch_size={self.global_batch_size}, seed={self.seed}, "
+            f"shuffle={self.shuffle!r}{rest}, {self.fingerprint})"
+        )
 
     @classmethod
     def make(
