@@ -43,6 +43,7 @@ _CONFIG = {
 }
 _PARTS = "parts_"
 _NO_SAMPLES = "name samples does not exist"
+_FEW_ROWS = 100_000  # of so small a run history is worked out once, not in every query
 _ORIGIN = [("attempt", pa.int32()), ("rank", pa.int32())]
 _OWNED = "r.step >= start AND r.step < stop"
 _WAITS = "EXISTS (SELECT 1 FROM pending WHERE pending.attempt = r.attempt AND pending.step = r.step)"
@@ -62,7 +63,7 @@ FROM marked
 """
 
 _HISTORY = f"""
-CREATE VIEW history AS
+CREATE {{kind}} history AS
 SELECT step, attempt, max(update) AS update, any_value(epoch) AS epoch,
        any_value(chunk) AS chunk, any_value(position) AS position, sum(samples)::BIGINT AS samples,
        ((sum(digest::HUGEINT) % 18446744073709551616 + 18446744073709551616) % 18446744073709551616)::UBIGINT AS digest,
@@ -144,7 +145,11 @@ class Views:
         connection.register("pending", self._pending())
         connection.execute(_MARKED.format(waits=_WAITS if self._evidence.pending else "false"))
         connection.execute(_BATCHES)
-        connection.execute(_HISTORY)
+        few = sum(file.rows for _, file in self._evidence.files("batches")) <= _FEW_ROWS
+        try:
+            connection.execute(_HISTORY.format(kind="TEMP TABLE" if few else "VIEW"))
+        except _duckdb().Error as error:
+            raise _refused(error) from error
         return connection
 
     def create_samples(self) -> None:
