@@ -49,11 +49,10 @@ class Rank:
         self.dice = random.Random(seed)  # the same on every rank of the launch
         self.ledger = Ledger(folder / "run", flush_every=15, part_rows={"batches": 40})
         workers = self.dice.choice([0, 0, 1, 2])
-        rank = {"rank": world.rank, "world_size": world.world_size}
-        options = {"num_workers": workers, "tracker": self.ledger, **rank}
+        options = {"num_workers": workers, "tracker": self.ledger, "world": world}
         self.loader = Loader(dict(DATA), global_batch_size=G, seed=SEED, names=False, **options)
         self.model: list[list[int]] = []
-        self.count = 0
+        self.count = self.met = 0
         if checkpoint is not None:
             self.loader.load_state_dict(checkpoint["state"])
             self.model = checkpoint["model"]
@@ -61,6 +60,7 @@ class Rank:
     def train(self) -> None:
         """Train to the end, break off now and then, take checkpoints."""
         while self.loader.step < TOTAL:
+            self.meet()
             limit = self.dice.randint(3, 60) if self.dice.random() < 0.4 else TOTAL
             for place, (batch, bill) in enumerate(self.loader.with_bills()):
                 self.use(batch, bill)
@@ -69,6 +69,13 @@ class Rank:
                 if self.dice.random() < 0.1:
                     self.save()
         self.ledger.close()
+
+    def meet(self) -> None:
+        """Wait for the other ranks, as a collective would: none is an iteration ahead."""
+        (self.folder / "checkpoints" / f"{self.tag}-{self.met}-{self.world.rank}.met").touch()
+        while len(list((self.folder / "checkpoints").glob(f"{self.tag}-{self.met}-*.met"))) < self.world.world_size:
+            time.sleep(0.001)
+        self.met += 1
 
     def use(self, batch: Any, bill: Any) -> None:
         """Make an update of a batch."""

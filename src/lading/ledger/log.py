@@ -88,8 +88,11 @@ def sha256_of_bytes(content: bytes) -> str:
 
 def read_log(run: RunFolder, description_sha256: str) -> Log:
     """Read the log of a run and check its chain; what is wrong is in ``problems``."""
-    log, known, numbers = Log(newest=description_sha256), [description_sha256], run.records()
-    log.head = _read_head(run, log, bool(numbers))
+    log = Log(newest=description_sha256)
+    log.head = _read_head(run, log)  # before the records: another process may add one, and the head must not be ahead
+    numbers = run.records()
+    if log.head is None and numbers and not log.problems:
+        log.problems.append(Problem(run.head, "is missing"))
     hashes: dict[int, str] = {-1: description_sha256}
     previous: dict[int, str] = {}
     for number in range(numbers[-1] + 1 if numbers else 0):
@@ -102,17 +105,15 @@ def read_log(run: RunFolder, description_sha256: str) -> Log:
             text = "is missing" if number not in numbers else f"cannot be read ({error})"
             log.problems.append(Problem(path, text))
     log.next_number = numbers[-1] + 1 if numbers else 0
-    log.newest = hashes.get(log.next_number - 1, known[0])
+    log.newest = hashes.get(log.next_number - 1, description_sha256)
     _check_chain(run, log, hashes, previous)
     _check_attempts(run, log)
     return log
 
 
-def _read_head(run: RunFolder, log: Log, has_records: bool) -> tuple[int, str] | None:
+def _read_head(run: RunFolder, log: Log) -> tuple[int, str] | None:
     origin = Origin(run.head, CorruptLedgerError, _WAY_OUT)
     if not run.head.exists():
-        if has_records:
-            log.problems.append(Problem(run.head, "is missing"))
         return None
     try:
         fields = origin.record(origin.read(1 << 12))
