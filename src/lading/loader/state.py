@@ -23,7 +23,7 @@ from lading.order.event import Event, event_to_dict, pair, read_event
 from lading.order.plan_json import differences, summary
 from lading.runtime.fields import LONGEST_TEXT, Fields, Origin
 
-STATE_VERSION = 2
+STATE_VERSION = 1
 NO_MARK: Mapping[str, Any] = {"run": "", "attempt": -1, "launch": ""}
 _KEYS = (
     "version",
