@@ -22,7 +22,8 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from lading.errors import LoaderError, WorldError
-from lading.identity import Bill, World
+from lading.identity import Bill, World, fingerprint
+from lading.identity.agreement import agree
 from lading.identity.hashing import key64
 from lading.loader import planning, reweighting
 from lading.loader.bad_samples import BadSamples, bad_sample_error
@@ -351,7 +352,14 @@ class Engine:
         """Replace samples by substitutes, from the first step that cannot have been prefetched."""
         number = self.plan.number_of(dataset)
         ahead = self.plan.lookahead_steps if self.cursor.is_iterating else 0
-        self.add_event(Block(self.step + ahead, number, tuple(map(int, indices)), reason))
+        event = Block(self.step + ahead, number, tuple(map(int, indices)), reason)
+        agree(
+            self.world,
+            "a block",
+            {"next step": self.step, "acts at": event.step, "dataset": number, "samples": fingerprint(event.indices)},
+            way_out="Every rank must call it after the same step, with the same samples. Nothing was changed.",
+        )
+        self.add_event(event)
 
     def _fresh_plan(self, first_batch: int | None = None) -> Plan:
         in_flight = self.request.in_flight(self._depth())
