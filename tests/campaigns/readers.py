@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
-from tests.campaigns.mutations import changed_bytes, changed_text, changed_yaml
+from tests.campaigns.mutations import changed_bytes, changed_json, changed_text, changed_yaml
 from tests.report.runs import record
 from tests.source.jasper.jasper_directory import make_directory
 
@@ -25,6 +26,7 @@ from lading.cli.plan import read_plan, steps_until
 from lading.datamodule.config import read_config
 from lading.identity import World
 from lading.ledger import Ledger
+from lading.loader.state import Resume, make_state, read_state, restored_plan
 from lading.order import Block, Reweight
 from lading.order.mixture.spec import MixtureSpec
 from lading.order.packing.file import open_index, save_index
@@ -109,6 +111,28 @@ def _read_plans(folder: Path) -> None:
         if plan.global_batch_size <= 1 << 16:
             plan.bill(3)
             plan.where(0, 0, 0, 5) if plan.datasets[0].length else None
+
+
+def _states(folder: Path) -> None:
+    plain = Plan.make({"code": 700, "prose": 301}, 16, seed=3)
+    (folder / "0.json").write_text(json.dumps(make_state(plain.with_event(Block(4, 0, (5, 6), "bad")), 7)))
+
+
+def _changed_state(data: bytes, chance: random.Random) -> bytes:
+    """Change the state, or the JSON that is a string inside it."""
+    state = json.loads(data)
+    key = chance.choice(("summary", "events", "policy", ""))
+    if not key:
+        return json.dumps(changed_json(state, chance)).encode()
+    return json.dumps(state | {key: changed_text(state[key].encode(), chance).decode(errors="replace")}).encode()
+
+
+def _read_states(folder: Path) -> None:
+    plan = Plan.make({"code": 700, "prose": 301}, 16, seed=3)
+    for path in folder.iterdir():
+        saved = read_state(json.loads(path.read_bytes()))
+        for allowed in (Resume(), Resume(rebatch=True, changed_plan=True)):
+            restored_plan(saved, plan, allowed).bill(saved.step)
 
 
 def _tokens(folder: Path) -> None:
@@ -205,6 +229,7 @@ def _read_run(folder: Path) -> None:
 
 TARGETS = {
     "plan JSON": Target(_plans, _read_plans, 31_000, changed_text),
+    "loader state": Target(_states, _read_states, 8_000, _changed_state),
     "token store": Target(_tokens, _read_tokens, 15_000, _json_files),
     "packing index": Target(_packing, _read_packing, 20_000, _json_files),
     "documents": Target(_documents, _read_documents, 14_000),
