@@ -574,7 +574,7 @@ def test_another_global_batch_size_is_an_event():
         (lambda s: {k: v for k, v in s.items() if k != "summary"}, "the state lacks summary"),
         (lambda s: {"epoch": 3}, "damaged, or another loader's"),
         (lambda s: [1], "a loader state is a dict: found list"),
-        (lambda s: {**s, "version": 99}, "version 99, this Lading reads 2"),
+        (lambda s: {**s, "version": 99}, "version 99, this Lading reads 1"),
         (lambda s: {**s, "summary": "{"}, "the state: summary: expected JSON"),
         (lambda s: {**s, "events": "[{}]"}, r"the state: events: \[0\].kind: expected one of"),
         (lambda s: {**s, "position": 3}, "the state says position 3 in epoch 0 for step 2, its plan says 8"),
