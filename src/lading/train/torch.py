@@ -75,22 +75,22 @@ def train(
     path = Path(run_dir) / CHECKPOINT
     path.parent.mkdir(parents=True, exist_ok=True)
     first, skipped = load_checkpoint(path, model, optimizer, loader), 0
-    ledger = loader.tracker = Ledger(run_dir, loader.plan)
-    net = DistributedDataParallel(model) if loader.world.world_size > 1 else model
-    batches = RepeatingLoader(loader)
-    for update in range(first, updates):
-        bills, loss = accumulate(net, loader, batches, losses_of, steps_per_update)
-        norm = nn.utils.clip_grad_norm_(model.parameters(), max_norm)
-        if norm.isfinite():  # the same on every process, as the gradients are
-            optimizer.step()
-            ledger.commit(bills, update=update, loss=loss)
-        else:
-            skipped += 1
-            ledger.skip(bills, f"the gradients of update {update} were not finite")
-        optimizer.zero_grad()
-        if (update + 1) % save_every == 0 or update + 1 == updates:
-            save_checkpoint(path, model, optimizer, loader, update + 1)
-    ledger.close()
+    with Ledger(run_dir, loader.plan) as ledger:  # closed as interrupted where training is
+        loader.tracker = ledger
+        net = DistributedDataParallel(model) if loader.world.world_size > 1 else model
+        batches = RepeatingLoader(loader)
+        for update in range(first, updates):
+            bills, loss = accumulate(net, loader, batches, losses_of, steps_per_update)
+            norm = nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+            if norm.isfinite():  # the same on every process, as the gradients are
+                optimizer.step()
+                ledger.commit(bills, update=update, loss=loss)
+            else:
+                skipped += 1
+                ledger.skip(bills, f"the gradients of update {update} were not finite")
+            optimizer.zero_grad()
+            if (update + 1) % save_every == 0 or update + 1 == updates:
+                save_checkpoint(path, model, optimizer, loader, update + 1)
     return skipped
 
 
