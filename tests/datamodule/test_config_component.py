@@ -48,7 +48,7 @@ def test_components_nest():
                 "class_path": "lading.order.chunked_sampler.ChunkedSampler",
                 "init_args": {"dataset_size": 1, "chunk_size": 0},
             },
-            r"run\.yaml: model: chunk_size=0: expected a whole number",
+            r"run\.yaml: model: chunk_size=0: expected an integer",
         ),
     ],
 )

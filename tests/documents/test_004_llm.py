@@ -10,6 +10,8 @@ import pytest
 from lading import Batch, LLMBatch, LLMIndexedBatch, dataclass_kwonly, pack, rolling_windows
 from lading.batch import segment_by_eod
 
+pytestmark = pytest.mark.jax
+
 E = 9
 
 

@@ -214,8 +214,10 @@ def _claim(run: RunFolder, log: Log, request: Request) -> Opened | None:
 def tidy(run: RunFolder, attempt: int) -> None:
     """Remove what dead processes left that is of no use to readers: files aside, claims that came to nothing, parts
     that were not closed (their rows are in the tail)."""
-    for folder in (run.path, run.log, run.path / "plans", run.begun(attempt)):
-        clean_up(folder)
+    before = (run.begun(attempt - 1),) if attempt else ()
+    for folder in (run.path, run.log, run.path / "plans", run.begun(attempt), *before):
+        if folder.is_dir():
+            clean_up(folder)
     for claim in run.claims(attempt):
         begun = _read(claim)
         if begun is not None and is_alive(begun.host, begun.process) is False:
