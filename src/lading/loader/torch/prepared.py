@@ -43,7 +43,7 @@ class PreparedLoader(EngineLoader):
         self._pulls = Pulls(self.engine)
         loader = cast(DataLoader[Any], self)
         sampler = cast(PlanSampler, loader.sampler)
-        batches = PlanBatchSampler(sampler, self._pulls, batch_size, loader.drop_last)
+        batches = PlanBatchSampler(sampler, batch_size, loader.drop_last, self._pulls)
         object.__setattr__(self, "batch_sampler", batches)  # torch allows no change after __init__
         loader.collate_fn = PlannedCollate(users, self._pulls)
 

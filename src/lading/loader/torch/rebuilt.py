@@ -129,14 +129,17 @@ class PlanBatchSampler(BatchSampler):
 
     Args:
         sampler: The plan as a sampler; frameworks look at it.
-        pulls: Where requests come from, and what is noted.
         batch_size: Samples of a batch on this rank.
         drop_last: Whether an incomplete global batch is dropped.
+        pulls: Where requests come from, and what is noted; None where a framework makes one anew, as Lightning does.
     """
 
-    def __init__(self, sampler: PlanSampler, pulls: Pulls, batch_size: int | None, drop_last: bool) -> None:
+    def __init__(self, sampler: Any, batch_size: int | None, drop_last: bool, pulls: Pulls | None = None) -> None:
         self.sampler, self.batch_size, self.drop_last = sampler, batch_size or 1, drop_last
-        self._pulls, self._engine = pulls, sampler.engine
+        if not isinstance(sampler, PlanSampler):  # a framework's own: its loader reads from it what was meant
+            return
+        self._engine = sampler.engine
+        self._pulls = pulls or Pulls(sampler.engine)
 
     def __iter__(self) -> Iterator[list[int]]:
         starts = np.concatenate([[0], np.cumsum(self._engine.plan.lengths)])

@@ -119,6 +119,8 @@ def meaning(sampler: Any, batch_sampler: Any, asked: Sizes) -> Sizes:
     if isinstance(inner, PlanSampler):
         original = inner.engine.request
         return original.batch_size, original.shuffle, bool(batch_sampler.drop_last)
+    if isinstance(inner, SequentialSampler):
+        return batch_sampler.batch_size, False, bool(batch_sampler.drop_last)
     if isinstance(sampler, SequentialSampler) and batch_sampler is None:
         return asked[0], False, asked[2]
     if isinstance(sampler, PlanSampler) and batch_sampler is None:
