@@ -7,7 +7,9 @@ load it (``--jax=without``, which fails if one does). Without the option
 everything is collected.
 
 A file loads JAX if it says ``pytestmark = pytest.mark.jax``, or if it is named
-after JAX: ``jax.py``, ``test_x_jax.py``, or below a folder ``jax``.
+after JAX: ``jax.py``, ``test_x_jax.py``, or below a folder ``jax``. The doors
+of our packages (``__init__.py``) count too: pytest, looking for fixtures beside
+their doctests, asks for every name, and a name of JAX's room loads JAX.
 """
 
 from __future__ import annotations
@@ -42,6 +44,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def loads_jax(path: Path) -> bool:
     """Say whether a file is marked as one that loads JAX, or named after it."""
     relative = path.relative_to(Path(__file__).parent)
+    if relative.parts[0] == "src" and path.name == "__init__.py":
+        return True
     return "jax" in relative.parts or relative.stem.split("_")[-1] == "jax" or "jax" in marks(path.read_text())
 
 

@@ -110,6 +110,7 @@ MAKE = "import numpy as np; batch = LLMBatch.from_inputs(np.ones((2, 3), np.int3
         f"import jax\nfrom lading.batch import LLMBatch\n{MAKE}\n{USE}",
         f"from lading.batch import LLMBatch\nimport jax\n{MAKE}\n{USE}",
         f"from lading.batch import LLMBatch\n{MAKE}\nimport jax.numpy\nimport jax\n{USE}",
+        f"from lading.batch import LLMBatch\n{MAKE}\nimport importlib.util as u\nu.find_spec('jax')\nimport jax\n{USE}",
         """
         import sys
         import lading.batch
@@ -122,7 +123,7 @@ MAKE = "import numpy as np; batch = LLMBatch.from_inputs(np.ones((2, 3), np.int3
         print(10)
         """,
     ],
-    ids=["jax-first", "lading-first", "batch-first", "the-watcher-goes"],
+    ids=["jax-first", "lading-first", "batch-first", "asked-for-first", "the-watcher-goes"],
 )
 def test_any_order_of_imports(program):
     """A batch made before JAX was loaded works under jit as well."""

@@ -80,17 +80,19 @@ class _JaxWatcher(importlib.abc.MetaPathFinder):
 
     def __init__(self) -> None:
         self.waiting: list[type] = []
+        self.searching = False
 
     def find_spec(self, fullname: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        if fullname != "jax":
+        if fullname != "jax" or self.searching:
             return None
-        sys.meta_path.remove(self)  # so that the search below does not come back here
-        spec = importlib.util.find_spec("jax")
-        if spec is None or spec.loader is None:
-            sys.meta_path.insert(0, self)
-            return spec
-        spec.loader = _AfterLoading(spec.loader, self)
-        return spec
+        self.searching = True  # so that the search below does not come back here
+        try:
+            spec = importlib.util.find_spec("jax")
+        finally:
+            self.searching = False
+        if spec is not None and spec.loader is not None:
+            spec.loader = _AfterLoading(spec.loader, self)
+        return spec  # many only ask whether JAX is there, so go on watching until it is executed
 
 
 class _AfterLoading(importlib.abc.Loader):
@@ -107,10 +109,8 @@ class _AfterLoading(importlib.abc.Loader):
         module.__loader__ = self._loader
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader
-        try:
-            self._loader.exec_module(module)
-        except BaseException:
-            sys.meta_path.insert(0, self._watcher)  # a second ``import jax`` may succeed
-            raise
+        self._loader.exec_module(module)  # if it fails we go on watching: a second ``import jax`` may succeed
+        if self._watcher in sys.meta_path:
+            sys.meta_path.remove(self._watcher)
         for cls in self._watcher.waiting:
             _register_with(module.tree_util, cls)
