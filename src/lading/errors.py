@@ -45,7 +45,7 @@ class SourceError(LadingError, ValueError):
 
 
 class BadSampleError(SourceError):
-    """One sample could not be read.
+    """One sample could not be read; also an instance of the error that its source raised.
 
     Attributes:
         dataset: Name of the dataset.

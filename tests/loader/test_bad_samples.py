@@ -8,6 +8,7 @@ import warnings
 import numpy as np
 import pytest
 
+from lading.errors import BadSampleError
 from lading.identity import World
 from lading.loader.numpy import NumpyLoader
 from lading.order import Plan
@@ -96,3 +97,47 @@ def test_a_blocked_sample_is_no_substitute_of_another():
     assert loader.plan.bill(1).idx.tolist() == [
         substitute(LENGTH, 0, i, RING[:2]) if i in RING[:2] else i for i in plan.bill(1).idx.tolist()
     ]
+
+
+class Unplugged(Exception):
+    """An error of the user's own, whose ``__init__`` takes what no other does."""
+
+    def __init__(self, disk, *, seconds):
+        super().__init__(f"{disk} has been silent for {seconds} s")
+        self.disk = disk
+
+
+class Failing:
+    """Numbers that cannot be read, each for another reason."""
+
+    random_free = True
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        if index == 0:
+            raise FileNotFoundError(2, "no such file", "a.wav")
+        if index == 1:
+            raise Unplugged("sdb", seconds=30)
+        if index == 2:
+            raise StopIteration("not the end")
+        return {"x": np.int64(index)}
+
+
+@pytest.mark.parametrize("options", [{}, {"num_workers": 1}, {"num_workers": 1, "workers": "threads"}])
+@pytest.mark.parametrize(("bad", "kind"), [(0, FileNotFoundError), (1, Unplugged), (2, BadSampleError)])
+def test_a_bad_sample_is_also_of_the_type_its_source_raised(options, bad, kind):
+    """``except FileNotFoundError`` around a loop still catches it, with workers, too; the original is its cause."""
+    loader = NumpyLoader({"web": Failing()}, batch_size=1, shuffle=False, **options)
+    loader.move_to(bad)
+
+    with pytest.raises(kind) as caught:
+        list(loader)
+
+    error = caught.value
+    assert isinstance(error, BadSampleError) and (error.dataset, error.index, error.step) == ("web", bad, bad)
+    assert "on_bad_sample='skip'" in str(error) and "in __getitem__" in error.__notes__[-1]
+    assert isinstance(error.__cause__, (kind, StopIteration)) and not isinstance(error, StopIteration)
+    if kind is FileNotFoundError:
+        assert (error.errno, error.filename) == (2, "a.wav")

@@ -15,6 +15,7 @@ from typing import Any
 
 from lading.errors import BadSampleError, LoaderError
 from lading.identity import Bill, Deviation
+from lading.loader.workers.failure import also, restored
 
 POLICIES = ("raise", "skip", "substitute")
 _KEPT_BILLS = 1024
@@ -61,10 +62,11 @@ class Failure:
     error: str
     trace: str
     source: int
+    chain: tuple[bytes, ...] = ()
 
 
 def bad_sample_error(bill: Bill, failure: Failure) -> BadSampleError:
-    """Return the error that names a sample that could not be read."""
+    """Return the error that names a sample that could not be read; it is also of the type that the source raised."""
     name = bill.names[failure.dataset]
     file = f" ({failure.file})" if failure.file else ""
     error = BadSampleError(
@@ -76,6 +78,9 @@ def bad_sample_error(bill: Bill, failure: Failure) -> BadSampleError:
         batch_id=bill.batch_id,
         file=failure.file,
     )
+    original = restored(failure.chain)
+    error = also(error, original)
+    error.__cause__ = original
     error.add_note(failure.trace)
     return error
 

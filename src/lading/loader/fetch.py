@@ -24,6 +24,7 @@ from lading.identity.hashing import key64
 from lading.loader.bad_samples import Failure
 from lading.loader.gather import Arrays, gather_columns, gather_samples, sample_keys
 from lading.loader.names import missing_names
+from lading.loader.workers.failure import pickled_chain
 from lading.order.parts import Parts
 from lading.order.substitute import substitutes
 from lading.runtime.random_state import isolated_rng
@@ -211,7 +212,7 @@ class Fetcher:
             text = f"{type(error).__name__}: {error}"
             file = self.readers[source].file_of(int(chosen.rows[0]))
             sample = int(chosen.dataset_idx[0]), int(chosen.idx[0])
-            return row, Failure(*sample, file, text, traceback.format_exc(), source)
+            return row, Failure(*sample, file, text, traceback.format_exc(), source, pickled_chain(error))
         return None
 
     def _amended(self, request: FetchRequest, bill: Bill, row: int, failure: Failure, bad_rows: set[int]) -> Bill:

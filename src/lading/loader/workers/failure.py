@@ -43,11 +43,11 @@ class Failure:
         """Describe an error that has just been caught."""
         summary = f"{type(error).__name__}: {error}".rstrip(": ")
         trace = "".join(traceback.format_exception(error))
-        return cls(where, summary, trace, tuple(_pickled_chain(error)))
+        return cls(where, summary, trace, pickled_chain(error))
 
     def error(self) -> BaseException:
         """Return the error to raise in the parent."""
-        original = _linked([pickle.loads(part) for part in self.chain]) if self.chain else None
+        original = restored(self.chain)
         if isinstance(original, LadingError):
             error: BaseException = original
         else:
@@ -112,7 +112,8 @@ def _rebuilt(ours: type, theirs: type, arguments: tuple[Any, ...], state: dict[s
     return both
 
 
-def _pickled_chain(error: BaseException | None) -> list[bytes]:
+def pickled_chain(error: BaseException | None) -> tuple[bytes, ...]:
+    """Return an error and its causes, each pickled; as far as that can be done."""
     parts: list[bytes] = []
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
@@ -122,7 +123,15 @@ def _pickled_chain(error: BaseException | None) -> list[bytes]:
             break
         parts.append(part)
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-    return parts
+    return tuple(parts)
+
+
+def restored(chain: tuple[bytes, ...]) -> BaseException | None:
+    """Return the error that ``pickled_chain`` took apart, with its causes; None where nothing could be pickled."""
+    errors = [pickle.loads(part) for part in chain]
+    for error, cause in itertools.pairwise(errors):
+        error.__cause__ = cause
+    return errors[0] if errors else None
 
 
 def _pickled(value: Any) -> bytes | None:
@@ -149,9 +158,3 @@ def _bare(kind: type[BaseException], text: str) -> BaseException:
     error = kind.__new__(kind)
     error.args = (text,)
     return error
-
-
-def _linked(chain: list[Any]) -> Any:
-    for error, cause in itertools.pairwise(chain):
-        error.__cause__ = cause
-    return chain[0]
