@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -42,7 +43,7 @@ def test_high_losses_get_more():
     policy.observe(dict.fromkeys(NAMES, 2.0))
     assert policy(mix()) == pytest.approx(dict(zip(NAMES, (0.5, 0.3, 0.2), strict=True)))
 
-    policy = FollowLosses(strength=1.0, floor=0.0, base=dict.fromkeys(NAMES, 1.0))
+    policy = FollowLosses(strength=1.0, floor=0.0, base=dict.fromkeys(NAMES, 1.0), most_change=1.0)
     policy.observe({"code": 1.0, "prose": 2.0, "web": 3.0})
 
     chosen = policy(mix())
@@ -66,7 +67,7 @@ def test_losses_are_smoothed_and_overflows_ignored():
 )
 def test_following_losses_always_gives_weights(losses, base):
     """Whatever the losses: shares, none lost below the floor, none found where there was none."""
-    policy = FollowLosses(base=dict(zip(NAMES, base, strict=True)), floor=0.05, strength=3.0)
+    policy = FollowLosses(base=dict(zip(NAMES, base, strict=True)), floor=0.05, strength=3.0, most_change=1.0)
     policy.observe(dict(zip(NAMES, losses, strict=True)))
 
     chosen = policy(mix())
@@ -100,6 +101,37 @@ def test_steering_counts_tokens_where_the_mixture_does():
     assert steered(said, {"a": 1, "b": 1}, 1.0) == {"a": 0.5, "b": 0.5}
 
 
+@given(
+    st.lists(st.floats(0, 50), min_size=3, max_size=3),
+    st.floats(0.01, 1),
+    st.lists(st.integers(1, 100), min_size=3, max_size=3),
+)
+def test_no_choice_moves_a_share_further_than_allowed(losses, most, weights):
+    """Half and half became 1:99 in one step; a limited choice goes on next time, and gets there."""
+    in_force = tuple(w / sum(weights) for w in weights)
+    policy = FollowLosses(base=dict.fromkeys(NAMES, 1.0), strength=3.0, most_change=most)
+    policy.observe(dict(zip(NAMES, losses, strict=True)))
+    steered = SteerToShares({"code": 1, "prose": 0, "web": 0}, horizon=0.01, most_change=most)
+
+    for chooser in (policy, steered):
+        shares, choices = in_force, 0
+        while choices <= 1 / most + 1:
+            chosen = tuple(chooser(mix(weights=shares)).values())
+            assert max(abs(a - b) for a, b in zip(chosen, shares, strict=True)) <= most + 1e-9
+            assert sum(chosen) == pytest.approx(1) and min(chosen) >= 0
+            shares, choices = chosen, choices + 1
+        wanted = (replace(policy, most_change=1.0) if chooser is policy else replace(steered, most_change=1.0))(mix())
+        assert shares == pytest.approx(tuple(wanted.values()), abs=1e-6)
+
+
+def test_a_choice_says_what_it_was_made_from():
+    """The reason is in the event; it stays short, however many datasets there are."""
+    policy = FollowLosses()
+    policy.observe({f"dataset number {n} of many": n for n in range(100)})
+
+    assert policy.reason.startswith("FollowLosses: dataset number 0 of") and len(policy.reason) < 140
+
+
 def test_policies_refuse_settings_that_make_no_sense():
     """Named with what was expected."""
     for bad in ({"every_steps": 0}, {"smoothing": 1.0}, {"floor": -0.1}, {"strength": -1}):
@@ -107,6 +139,8 @@ def test_policies_refuse_settings_that_make_no_sense():
             FollowLosses(**bad)
     with pytest.raises(MixtureError, match="horizon above 0"):
         SteerToShares({"a": 1}, horizon=0)
+    with pytest.raises(MixtureError, match=r"most_change=0: expected a share above 0"):
+        FollowLosses(most_change=0)
     with pytest.raises(MixtureError, match="weights name 'sea'"):
         SteerToShares({"sea": 1})(mix())
 
@@ -157,7 +191,7 @@ def test_resets_and_resumes_do_not_disturb_the_scheduler():
 
 def test_losses_of_parts_move_the_weight_of_their_source():
     """Weights are of sources: a source's loss is that of its datasets, by their rows."""
-    policy = FollowLosses(strength=1.0, floor=0.0, base=dict.fromkeys(NAMES, 1.0))
+    policy = FollowLosses(strength=1.0, floor=0.0, base=dict.fromkeys(NAMES, 1.0), most_change=1.0)
     policy.observe({"code[0]": 1.0, "code[1]": 5.0, "prose": 2.0, "web": 2.0})
     datasets = ({"code[0]": 0.75, "code[1]": 0.25}, {"prose": 1.0}, {"web": 1.0})
 
@@ -185,7 +219,7 @@ def test_the_scheduler_tells_the_probabilities():
     data = {"code": Columns(x=np.arange(90)), "prose": Columns(x=np.arange(90))}
     tracker = BatchTracker()
     loader = Loader(data, 8, weights=[3, 1], tracker=tracker)
-    scheduler = MixtureScheduler(loader, tracker, FollowLosses(every_steps=2, floor=0.0))
+    scheduler = MixtureScheduler(loader, tracker, FollowLosses(every_steps=2, floor=0.0, most_change=1.0))
     it = iter(loader)
 
     assert scheduler.probabilities == {"code": 0.75, "prose": 0.25}

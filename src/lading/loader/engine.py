@@ -277,7 +277,7 @@ class Engine:
         if moves and self._policy.wants(self.step):
             chosen = self._policy.choose(self.plan, self.step)
             if chosen is not None:
-                self.reweight(chosen, type(self.request.policy).__name__)
+                self.reweight(chosen, reweighting.reason_of(self.request.policy))
 
     def fetch_request(self, step: int, names: Mapping[str, str]) -> FetchRequest:
         """Return what is asked of a worker for a step."""

@@ -122,6 +122,12 @@ def mix_at(plan: Plan, step: int) -> Mix:
     )
 
 
+def reason_of(policy: Any) -> str:
+    """Return what a policy says of its last choice in ``reason``; else its name."""
+    reason = getattr(policy, "reason", None)
+    return reason if isinstance(reason, str) and reason else type(policy).__name__
+
+
 def _shares_of_rows(plan: Plan, source: int) -> dict[str, float]:
     rows = plan.parts.row_counts(source)
     return {plan.names[number]: count / max(plan.lengths[source], 1) for number, count in rows.items()}

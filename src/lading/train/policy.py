@@ -2,8 +2,15 @@
 
     every_steps ─▶ policy(mix) ─▶ weights ─▶ loader.reweight ─▶ an event of the plan
 
-    FollowLosses    more of what is learnt badly: shares times exp(strength · (loss - mean loss))
-    SteerToShares   whatever was drawn so far, reach these shares of everything drawn
+    FollowLosses    more of what is learnt badly: t_d = base_d · exp(strength · (loss_d - mean loss)), summing to 1
+    SteerToShares   whatever was drawn so far, reach these shares of everything drawn:
+                    t_d = max((1 + horizon) · N · target_d - n_d, 0), summing to 1; n_d of N samples drawn so far
+
+No choice goes all the way at once: with s the shares in force, t those wanted and c = ``most_change``,
+
+    w = s + min(1, c / max_d |t_d - s_d|) · (t - s)
+
+so that no share moves by more than c at once; the next choice moves on.
 
 A policy must give the same answer on every rank: counts are the plan's and
 equal everywhere; losses must be all-reduced (``per_dataset_mean`` does it).
@@ -30,9 +37,11 @@ import numpy as np
 
 from lading.errors import MixtureError
 from lading.identity.world import process_group
-from lading.loader.reweighting import Mix, Policy, mix_at
+from lading.loader.reweighting import Mix, Policy, mix_at, reason_of
 from lading.order.mixture.weights import named_weights
 from lading.order.plan import Plan
+
+_SHOWN, _SHOWN_NAME = 4, 20
 
 
 @dataclass
@@ -45,6 +54,7 @@ class FollowLosses:
         strength: How far shares follow: a loss 1 above the mean multiplies a share by e ** strength.
         smoothing: Share of the old estimate that an observation keeps (0 follows at once).
         floor: Least share of any dataset that has one.
+        most_change: Most that one choice adds to a share or takes from it; 1 for no limit.
     """
 
     base: Mapping[str, float] | None = None
@@ -52,6 +62,7 @@ class FollowLosses:
     strength: float = 1.0
     smoothing: float = 0.9
     floor: float = 0.01
+    most_change: float = 0.1
     losses: dict[str, float] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -59,6 +70,7 @@ class FollowLosses:
             raise MixtureError(
                 f"{self}: expected every_steps at least 1, smoothing and floor from 0 to below 1, strength at least 0."
             )
+        _check_change(self.most_change)
 
     def observe(self, losses: Mapping[str, float]) -> None:
         """Note the losses of a step, as ``per_dataset_mean`` returns them: equal on all ranks."""
@@ -81,7 +93,12 @@ class FollowLosses:
         logs = {n: math.log(w) + self.strength * (known.get(n, mean) - mean) for n, w in base.items() if w > 0}
         top = max(logs.values())
         lifted = _floored({n: math.exp(log - top) for n, log in logs.items()}, self.floor)
-        return {name: lifted.get(name, 0.0) for name in mix.names}
+        return limited(mix, {name: lifted.get(name, 0.0) for name in mix.names}, self.most_change)
+
+    @property
+    def reason(self) -> str:
+        """What the last choice was made from."""
+        return f"FollowLosses: {_listed(self.losses)}" if self.losses else "FollowLosses"
 
     def _by_source(self, mix: Mix) -> dict[str, float]:
         """Return the losses by source; of a source with several datasets the mean over its rows, as far as known."""
@@ -110,19 +127,23 @@ class SteerToShares:
         targets: Shares to reach, by name; of samples, or of tokens where the mixture counts tokens.
         every_steps: Steps between two choices.
         horizon: Share of what was drawn so far within which to get there; smaller is more abrupt.
+        most_change: Most that one choice adds to a share or takes from it; 1 for no limit.
     """
 
     targets: Mapping[str, float]
     every_steps: int = 100
     horizon: float = 0.25
+    most_change: float = 0.1
 
     def __post_init__(self) -> None:
         if not (self.every_steps >= 1 and self.horizon > 0):
             raise MixtureError(f"{self}: expected every_steps at least 1 and horizon above 0.")
+        _check_change(self.most_change)
 
     def __call__(self, mix: Mix) -> dict[str, float] | None:
         """Return the shares that make up for what is missing."""
-        return steered(mix, self.targets, self.horizon)
+        wanted = steered(mix, self.targets, self.horizon)
+        return None if wanted is None else limited(mix, wanted, self.most_change)
 
     def state_dict(self) -> dict[str, Any]:
         """Return nothing: counts are the plan's."""
@@ -150,6 +171,33 @@ def steered(mix: Mix, targets: Mapping[str, float], horizon: float) -> dict[str,
     missing = [max(reach * w / scale - n, 0.0) for w, n in zip(wanted, drawn, strict=True)]
     total = math.fsum(missing)
     return {name: m / total for name, m in zip(mix.names, missing, strict=True)}
+
+
+def limited(mix: Mix, wanted: Mapping[str, float], most_change: float) -> dict[str, float]:
+    """Return shares on the way from those in force to those wanted, none moved by more than ``most_change``.
+
+    >>> mix = Mix(8, ("a", "b"), (9, 9), (None, None), counts=(300, 100), weights=(.5, .5))
+    >>> limited(mix, {"a": 0.01, "b": 0.99}, 0.1)
+    {'a': 0.4, 'b': 0.6}
+    """
+    whole = math.fsum(wanted.values())
+    targets = [wanted[name] / whole for name in mix.names]
+    furthest = max(abs(t - s) for t, s in zip(targets, mix.weights, strict=True))
+    if furthest <= most_change:
+        return dict(zip(mix.names, targets, strict=True))
+    part = most_change / furthest
+    return {name: s + part * (t - s) for name, s, t in zip(mix.names, mix.weights, targets, strict=True)}
+
+
+def _check_change(most_change: float) -> None:
+    if not 0 < most_change <= 1:
+        raise MixtureError(f"most_change={most_change!r}: expected a share above 0, up to 1 (no limit).")
+
+
+def _listed(values: Mapping[str, float]) -> str:
+    """Return a few numbers by name, for a reason: it is kept as long as its event has not acted."""
+    shown = ", ".join(f"{name[:_SHOWN_NAME]} {value:.4g}" for name, value in list(values.items())[:_SHOWN])
+    return f"{shown} ..." if len(values) > _SHOWN else shown
 
 
 def _floored(weights: Mapping[str, float], floor: float) -> dict[str, float]:
@@ -235,7 +283,7 @@ class MixtureScheduler:
         weights = self.policy(self._mix())
         if weights is None:
             return None
-        self.loader.reweight(weights, reason=f"{type(self.policy).__name__} on tracked counts")
+        self.loader.reweight(weights, reason=f"{reason_of(self.policy)} on tracked counts")
         names = self.loader.plan.source_names
         return dict(zip(names, named_weights(weights, names), strict=True))
 
