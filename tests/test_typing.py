@@ -18,7 +18,7 @@ from lading import JaxLoader, Ledger, Loader, open_run, track
 def use(data: list[int], run: str) -> None:
     loader = Loader(data, batch_size=2, seed=3, tracker=Ledger(run))
     for batch, bill in loader.with_bills():
-        print(batch, bill.step)
+        print(batch, bill.step, len(loader.with_bills()))
     print(open_run(run))
 
 

@@ -6,6 +6,7 @@ torch and NumPy, ``test_faces_jax`` on JAX, which needs processes of its own.
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
 import random
@@ -431,3 +432,46 @@ def test_a_changed_batch_size_is_refused_or_an_event(face):
 
     assert sorted(s for batch in head + rest for s in batch) == [(0, i) for i in range(40)]
     assert samples(third, 4) == rest
+
+
+@pytest.mark.parametrize("options", [{}, {"chunk_batches": 4}])
+def test_progress_bars_end_at_the_end(face, options):
+    """``len`` is that of the whole epoch or chunk; after a resume ``batches_done`` is where tqdm and rich begin."""
+    tqdm, rich = pytest.importorskip("tqdm").tqdm, pytest.importorskip("rich.progress")
+    first, loader = (face(table(23), 2, **options) for _ in range(2))
+    take(first.with_bills(), 3)
+    loader.load_state_dict(first.state_dict())
+    whole = len(loader)
+
+    bar = tqdm(loader.with_bills(), initial=loader.batches_done, file=io.StringIO())
+    ran = [bill.step for _, bill in bar]
+
+    assert len(loader.with_bills()) == len(loader) and whole == (4 if options else 12)
+    assert ran == list(range(3, whole))
+    assert (bar.n, bar.total) == (whole, whole)
+
+    first, loader = (face(table(23), 2, **options) for _ in range(2))
+    take(first.with_bills(), 3)
+    loader.load_state_dict(first.state_dict())
+    assert loader.batches_done == 3
+    with rich.Progress(console=rich.Console(file=io.StringIO())) as progress:
+        # Not progress.track(completed=...): in rich 15 its thread forgets where it began.
+        task = progress.add_task("epoch", total=len(loader), completed=loader.batches_done)
+        for _ in loader.with_bills():
+            progress.advance(task)
+    assert progress.tasks[0].percentage == 100
+    assert loader.batches_done == 0  # the next epoch or chunk
+
+
+def test_batches_done_counts_while_iterating_and_starts_again_after_a_break(face):
+    """As the loader does: what is broken off is iterated from its start."""
+    loader = face(table(10), 2)
+    done = []
+    for _ in loader:
+        done.append(loader.batches_done)
+        if len(done) == 3:
+            break
+
+    assert done == [1, 2, 3]
+    assert len(list(loader)) == 5
+    assert loader.batches_done == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import io
 import json
 import random
 import runpy
@@ -514,6 +515,25 @@ def test_state_is_flat_and_always_has_the_same_keys():
 
     assert fresh.keys() == tracked.state_dict().keys()
     assert all(isinstance(value, int | str) for value in tracked.state_dict().values())
+
+
+def test_progress_bars_end_at_the_end():
+    """``len`` is that of the whole pass; ``batches_done`` is where a bar begins after a resume."""
+    tqdm = pytest.importorskip("tqdm").tqdm
+    torch.manual_seed(0)
+    first, loader = (track(DataLoader(Noisy(), batch_size=4, shuffle=True)) for _ in range(2))
+    batches = first.with_bills()
+    next(batches), next(batches)
+    loader.load_state_dict(first.state_dict())
+
+    bar = tqdm(loader.with_bills(), initial=loader.batches_done, file=io.StringIO())
+    ran = [bill.step for _, bill in bar]
+
+    assert len(batches) == len(loader.with_bills()) == 6
+    assert ran == [2, 3, 4, 5]
+    assert (bar.n, bar.total) == (6, 6)
+    with pytest.raises(TypeError, match="no len"):
+        len(track(DataLoader(Shards())).with_bills())
 
 
 def test_ledger_keeps_the_names_of_a_tracked_run(tmp_path):

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from lading.identity import Bill, Deviation, World
-from lading.loader.engine import Engine
+from lading.loader.engine import Batches, Engine
 from lading.loader.state import Resume
 from lading.order import Event, Plan, Reweight
 from lading.order.mixture.weights import Weights
@@ -29,8 +29,8 @@ class EngineLoader:
     def __iter__(self) -> Iterator[Any]:
         return self.engine.iterate(with_bills=False)
 
-    def with_bills(self) -> Iterator[tuple[Any, Bill]]:
-        """Iterate over (batch, bill)."""
+    def with_bills(self) -> Batches[tuple[Any, Bill]]:
+        """Iterate over (batch, bill); ``len`` is that of the loader."""
         return self.engine.iterate(with_bills=True)
 
     def __len__(self) -> int:
@@ -87,6 +87,11 @@ class EngineLoader:
     def chunk(self) -> int | None:
         """The chunk of the next step, where there are chunks."""
         return self.plan.locate(self.step).chunk
+
+    @property
+    def batches_done(self) -> int:
+        """Batches of the epoch or chunk that were yielded or lie before a loaded state: ``initial=`` of a tqdm bar."""
+        return self.engine.batches_done
 
     @property
     def policy(self) -> Any:

@@ -17,11 +17,12 @@ from __future__ import annotations
 
 import contextlib
 import weakref
+from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
-from lading.errors import LoaderError, WorldError
+from lading.errors import LoaderError, MixtureError, WorldError
 from lading.identity import Bill, World, fingerprint
 from lading.identity.agreement import agree
 from lading.identity.hashing import key64
@@ -43,6 +44,7 @@ from lading.runtime.random_state import isolated_rng
 from lading.source.reader import Reader
 
 _NOTHING: Mapping[int, frozenset[int]] = {}
+T = TypeVar("T", covariant=True)
 
 
 class Face(Protocol):
@@ -86,19 +88,36 @@ class Face(Protocol):
         ...
 
 
+class Batches(Iterator[T], Protocol[T]):
+    """An iteration that knows its length, for progress bars."""
+
+    def __len__(self) -> int:
+        """Return the batches of the whole epoch or chunk, also where the iteration resumes inside it."""
+        ...
+
+
 class Iteration(Iterator[Any]):
     """The batches of one epoch or chunk, each with its bill.
 
     Args:
         engine: The engine whose cursor is advanced.
         stream: The batches.
-        stop: Step that ends the iteration.
+        steps: Steps of the whole epoch or chunk.
         with_bills: Whether to yield (batch, bill) or the batch alone.
+        holds_one: Whether the caller asks for one batch more than it has passed on. A batch then counts as delivered
+            when the next one is asked for.
     """
 
-    def __init__(self, engine: Engine, stream: Generator[Delivered, None, None], stop: int, with_bills: bool) -> None:
-        self._engine, self._stream, self._stop, self._with_bills = engine, stream, stop, with_bills
+    def __init__(
+        self, engine: Engine, stream: Generator[Delivered, None, None], steps: range, with_bills: bool, holds_one: bool
+    ) -> None:
+        self._engine, self._stream, self._steps, self._with_bills = engine, stream, steps, with_bills
+        self._holds_one, self._held = holds_one, deque[tuple[Bill, Delivery]]()
         self._is_ended = False
+
+    def __len__(self) -> int:
+        """Return the batches of the whole epoch or chunk."""
+        return len(self._steps)
 
     def __next__(self) -> Any:
         if self._is_ended:
@@ -106,13 +125,25 @@ class Iteration(Iterator[Any]):
                 "a newer iteration over this loader took its worker processes: an older one cannot continue. Make a "
                 "loader for each of them, or pass persistent_workers=False."
             )
-        request, delivery = next(self._stream)
+        try:
+            request, delivery = next(self._stream)
+        except StopIteration:
+            self._deliver()
+            raise
         if delivery.failure is not None:
             self._stream.close()  # ends workers and threads now, not when the traceback is forgotten
             raise bad_sample_error(request.bill, delivery.failure)
         bill = delivery.bill or request.bill
-        self._engine.deliver(self, bill, delivery, self._stop)
+        self._deliver()
+        self._held.append((bill, delivery))
+        if not self._holds_one:
+            self._deliver()
         return (delivery.batch, bill) if self._with_bills else delivery.batch
+
+    def _deliver(self) -> None:
+        """Note that the batch held back, if there is one, reaches the training loop."""
+        if self._held:
+            self._engine.deliver(self, *self._held.popleft(), self._steps.stop)
 
     def end(self) -> None:
         """End an iteration whose workers are needed for a newer one."""
@@ -206,6 +237,12 @@ class Engine:
         """Return the steps of the epoch or chunk that the next iteration covers."""
         return range(*self.cursor.bounds(self.plan))
 
+    @property
+    def batches_done(self) -> int:
+        """Batches of the epoch or chunk that are behind the loader: yielded, or before a loaded state."""
+        is_under_way = self._newest is not None and self._newest() is not None
+        return (self.step if is_under_way else self.coming().start) - self.iteration_steps().start
+
     def share_of(self, step: int) -> Bill:
         """Return what this rank answers for at a step, before anything is loaded."""
         return self.plan.bill(step, world=self.world, pad=self.request.pad)
@@ -218,12 +255,18 @@ class Engine:
         step = first + batch_idx
         return self.bad_samples.bill(step) or self.share_of(step)
 
-    def iterate(self, *, with_bills: bool) -> Iteration:
-        """Start an iteration: an epoch or chunk, or the rest of it where a state was loaded."""
-        steps = self.begin()
+    def iterate(self, *, with_bills: bool, holds_one: bool = False) -> Iteration:
+        """Start an iteration: an epoch or chunk, or the rest of it where a state was loaded.
+
+        Args:
+            with_bills: Whether to yield (batch, bill) or the batch alone.
+            holds_one: Whether the caller asks for one batch more than it has passed on.
+        """
+        whole, steps = self.iteration_steps(), self.begin()
         self._end_older()
-        stream = self._stream(_requests(weakref.ref(self), steps, self.name_columns()))
-        iteration = Iteration(self, stream, steps.stop, with_bills)
+        requests = _requests(weakref.ref(self), steps, self.name_columns())
+        stream = self._stream(requests, _ahead_of(self.plan) if holds_one else self.plan)
+        iteration = Iteration(self, stream, whole, with_bills, holds_one)
         self._newest = weakref.ref(iteration)
         return iteration
 
@@ -382,19 +425,19 @@ class Engine:
         later = [event for asked, event in self._requested if asked > step]
         return self.plan.with_events([e for e in self.plan.events if e not in later]) if later else self.plan
 
-    def _stream(self, requests: Iterator[FetchRequest]) -> Generator[Delivered, None, None]:
+    def _stream(self, requests: Iterator[FetchRequest], plan: Plan) -> Generator[Delivered, None, None]:
         if self.request.workers.num_workers == 0:
-            prefetch = capped_prefetch(self.plan, self.request.prefetch)
+            prefetch = capped_prefetch(plan, self.request.prefetch)
             may_run_ahead = self.fetcher.random_free and (self.face.places_freely or not self.face.places)
             fetch = self._fetch_and_place if self.face.places else self.fetcher
             return in_this_process(fetch, requests, prefetch, self.face.arrays.nbytes if may_run_ahead else None)
-        stream = self._worker_pool().run(requests)
+        stream = self._worker_pool(plan).run(requests)
         if not self.face.places:
             return stream
-        left = self.plan.lookahead_steps - self.request.workers.batches - 1
+        left = plan.lookahead_steps - self.request.workers.batches - 1
         return placed(stream, self._placed, max(min(self._depth(), left), 0))
 
-    def _worker_pool(self) -> Workers | ThreadWorkers:
+    def _worker_pool(self, plan: Plan) -> Workers | ThreadWorkers:
         asked = self.request.workers
         stays = asked.persistent and not self._policy.is_paused  # batches that are only looked at disturb no others
         if self._workers is None or not stays:
@@ -403,7 +446,7 @@ class Engine:
                 num_workers=asked.num_workers,
                 seed=self.request.seed,
                 context=asked.context,
-                prefetch_factor=capped_prefetch_factor(self.plan, asked),
+                prefetch_factor=capped_prefetch_factor(plan, asked),
                 timeout=asked.timeout,
                 worker_init_fn=asked.worker_init_fn,
                 persistent=stays,
@@ -447,6 +490,16 @@ class Engine:
                 f"this loader began as rank {self.world.rank} of {self.world.world_size} and is now rank {now.rank} of "
                 f"{now.world_size}. Make the loader after the process group, or pass world=World(rank, world_size)."
             )
+
+
+def _ahead_of(plan: Plan) -> Plan:
+    """Return the plan with room for a batch that the caller holds back, beside those that are prefetched."""
+    if not plan.lookahead_steps:
+        raise MixtureError(
+            "lookahead_steps=0 lets events act on the next batch, but whoever iterates over this loader asks for one "
+            "batch more than it passes on. Raise lookahead_steps; with Ray, prepare_data_loader(move_to_device=False)."
+        )
+    return replace(plan, lookahead_steps=plan.lookahead_steps - 1)
 
 
 def _requests(reference: weakref.ref[Engine], steps: range, names: Mapping[str, str]) -> Iterator[FetchRequest]:

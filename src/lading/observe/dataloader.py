@@ -7,6 +7,8 @@ from typing import Any
 
 from torch.utils.data import IterableDataset
 
+from lading.observe.carried import CarriedBatches
+
 
 def is_iterable(dataloader: Any) -> bool:
     """Say whether the data is a stream, without indices."""
@@ -63,5 +65,7 @@ def data_length(dataloader: Any) -> int | None:
 
 def described(dataloader: Any) -> str:
     """Return what is read, in words."""
+    if isinstance(dataloader, CarriedBatches):
+        return f"batches of a {type(dataloader.dataset).__name__}"
     name, length = type(dataloader.dataset).__name__, data_length(dataloader)
     return name if length is None else f"{name} of {length} samples"

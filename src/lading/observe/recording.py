@@ -238,6 +238,16 @@ class RecordedPass:
             self._pulls = self._order.latest
         return self._pulls
 
+    def skipped(self) -> RowNames | None:
+        """Draw the first batch's indices now, and return the names of what was left out; None where nothing was."""
+        pulls = self.pulls
+        if pulls is None:
+            return None
+        pulls.prime()
+        names = self._recording.names(np.concatenate(pulls.skipped)) if pulls.skipped else None
+        pulls.skipped.clear()
+        return names
+
     def _note(self, *, lost: bool = False) -> NDArray[np.int64]:
         self._handed_out += 1
         pulls = self.pulls
@@ -276,7 +286,10 @@ def _refuse(dataloader: Any) -> None:
             f"a {type(dataloader).__name__} has bills already. Give it the tracker or ledger itself: tracker=..."
         )
     if not isinstance(dataloader, DataLoader):
-        raise LoaderError(f"found a {type(dataloader).__name__}: expected a torch DataLoader.")
+        raise LoaderError(
+            f"found a {type(dataloader).__name__}: expected a torch DataLoader. Of other iterables, track dict batches "
+            "whose rows carry numbers: track(batches, ids=...)."
+        )
     if not getattr(dataloader, "in_order", True):
         raise LoaderError(
             "the DataLoader has in_order=False: batches then come in the order in which workers finish, and no "

@@ -27,27 +27,34 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 import weakref
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lading.errors import ResumeError
+from lading.errors import LoaderError, ResumeError
 from lading.identity import Bill, World, fingerprint
 from lading.ledger.ledger import Ledger
+from lading.loader.engine import Batches
 from lading.loader.state import loaded_mark, marked
+from lading.loader.torch.prepared import asks_for_one_more
 from lading.loader.trackers import Trackers
+from lading.observe.carried import CarriedNames, CarriedPass
 from lading.observe.dataloader import described, order_of, pass_length, told_epoch
 from lading.observe.names import RowNames
 from lading.observe.recording import RecordedPass, Recording
 from lading.observe.track_state import Standing, names_digest
 from lading.runtime.random_state import Snapshot, as_captured, capture, restore, same
 
-if TYPE_CHECKING:
-    from torch.utils.data import DataLoader
+_PREPARED_LATE = (
+    "Ray's prepare_data_loader was given a tracked loader: it builds another one from its parts, or asks for one batch "
+    "more than it passes on, and the books would not be those of the training. Prepare first, then track: "
+    "track(prepare_data_loader(dataloader, move_to_device=False), ...)."
+)
 
 
 class ObservedBills:
@@ -104,21 +111,24 @@ class TrackedLoader:
 
     def __init__(
         self,
-        dataloader: DataLoader[Any],
+        dataloader: Any,
         run: str | os.PathLike[str] | Ledger | None = None,
         tracker: Any = None,
         *,
         names: Sequence[str] | None = None,
+        ids: str | tuple[str, str] | None = None,
     ) -> None:
-        self._recording = Recording(dataloader)
         self.dataloader = dataloader
+        self._recording: Recording | CarriedNames
+        self._recording = Recording(self.dataloader) if ids is None else CarriedNames(dataloader, ids, names)
+        self._asked: Any = self._recording.dataloader  # what is asked about order, length and random numbers
         self.tracker = tracker
         self.names = tuple(names) if names is not None else self._recording.dataset_names
         self.ledger = run if isinstance(run, Ledger) or run is None else Ledger(run, names=self.names)
         self._settles = self.ledger is not run
         self.last_bill: Bill | None = None
-        self._source = described(dataloader)
-        self._bills = ObservedBills(self._source, dataloader.batch_size, self.names)
+        self._source = described(self._asked)
+        self._bills = ObservedBills(self._source, self._asked.batch_size, self.names)
         self._standing = Standing()
         self._is_resumed = False
         self._loaded: dict[str, Any] | None = None  # the state loaded last, until its first batch is yielded
@@ -136,10 +146,12 @@ class TrackedLoader:
         return self._world
 
     def __iter__(self) -> Iterator[Any]:
+        if asks_for_one_more(sys._getframe(1)):
+            raise LoaderError(_PREPARED_LATE)
         return self._start(with_bills=False)
 
-    def with_bills(self) -> Iterator[tuple[Any, Bill]]:
-        """Iterate over (batch, bill)."""
+    def with_bills(self) -> Batches[tuple[Any, Bill]]:
+        """Iterate over (batch, bill); ``len`` is that of the loader."""
         return self._start(with_bills=True)
 
     def __len__(self) -> int:
@@ -149,6 +161,8 @@ class TrackedLoader:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name == "dataloader":
             raise AttributeError(name)
+        if name == "sampler" and str(sys._getframe(1).f_globals.get("__name__")).startswith("ray.train."):
+            raise LoaderError(_PREPARED_LATE)
         return getattr(self.dataloader, name)
 
     @property
@@ -157,13 +171,18 @@ class TrackedLoader:
         return self._standing.epoch
 
     @property
+    def batches_done(self) -> int:
+        """Batches of the pass that were yielded or lie before a loaded state: ``initial=`` of a tqdm bar."""
+        return self._standing.batch
+
+    @property
     def step(self) -> int:
         """The number of batches yielded in the run."""
         return self._standing.step
 
     def set_epoch(self, epoch: int) -> None:
         """Tell the epoch to the sampler and the dataset, where they want to know."""
-        for part in (order_of(self.dataloader), self.dataloader.dataset):
+        for part in (order_of(self._asked), self._asked.dataset):
             if hasattr(part, "set_epoch"):
                 part.set_epoch(epoch)
 
@@ -216,7 +235,7 @@ class TrackedLoader:
     def _start(self, *, with_bills: bool) -> TrackedPass:
         self._recording.world = self.world
         self._newest = object()
-        self._pass_length = pass_length(self.dataloader)
+        self._pass_length = pass_length(self._asked)
         # A resumed pass draws from its own snapshot, so it can wait until a batch is really wanted.
         batches = None if self._is_resumed else self._begin()
         started = TrackedPass(self, batches, self._newest, with_bills=with_bills)
@@ -224,46 +243,41 @@ class TrackedLoader:
             self._idle = self._idle._replace(owner=weakref.ref(started))
         return started
 
-    def _begin(self) -> RecordedPass:
+    def _begin(self) -> RecordedPass | CarriedPass:
         """Begin a pass just as ``iter(dataloader)`` would: random numbers are drawn now."""
         if self._standing.batch:
             self._standing.next_pass()  # the pass before was broken off
         idle = self._idle
-        if idle is not None and idle.owner() is None and same(capture(self.dataloader), idle.after):
+        if idle is not None and idle.owner() is None and same(capture(self._asked), idle.after):
             # Lightning calls iter() once only to see whether it can: as if it had not.
-            restore(idle.before, self.dataloader)
+            restore(idle.before, self._asked)
         self._note_start()
         batches = self._recording.start()
-        self._idle = _Idle(_nobody, self._standing.random_state, capture(self.dataloader))
+        self._idle = _Idle(_nobody, self._standing.random_state, capture(self._asked))
         return batches
 
     def _note_start(self) -> None:
         """Note everything the order of a pass that begins now depends on."""
-        self._standing.random_state = capture(self.dataloader)
-        self._standing.sampler_epoch = told_epoch(self.dataloader)
+        self._standing.random_state = capture(self._asked)
+        self._standing.sampler_epoch = told_epoch(self._asked)
         self._standing.starts_workers = self._recording.starts_workers
 
-    def _wake(self) -> RecordedPass:
+    def _wake(self) -> RecordedPass | CarriedPass:
         return self._resume() if self._is_resumed else self._begin()
 
-    def _resume(self) -> RecordedPass:
+    def _resume(self) -> RecordedPass | CarriedPass:
         standing, self._is_resumed = self._standing, False
-        sampler = order_of(self.dataloader)
+        sampler = order_of(self._asked)
         # Between epochs the training loop says which one comes; in the middle of one there is no choice.
         if standing.batch and standing.sampler_epoch is not None and hasattr(sampler, "set_epoch"):
             sampler.set_epoch(standing.sampler_epoch)
         # The seed of persistent workers was drawn in an earlier pass; here it is drawn now, and must not count.
-        rewind = None if standing.starts_workers else functools.partial(restore, standing.random_state, self.dataloader)
-        with as_captured(standing.random_state, self.dataloader):
+        rewind = None if standing.starts_workers else functools.partial(restore, standing.random_state, self._asked)
+        with as_captured(standing.random_state, self._asked):
             batches = self._recording.start(skip=standing.batch, rewind=rewind)
-            pulls = batches.pulls
-            if pulls is not None:
-                pulls.prime()
-        if pulls is not None and standing.batch:
-            skipped = self._recording.names(np.concatenate(pulls.skipped))
-            pulls.skipped.clear()
-            if names_digest(0, skipped.datasets, skipped.indices) != standing.digest:
-                raise ResumeError(_another_order(sampler, standing.batch))
+            skipped = batches.skipped()
+        if skipped is not None and names_digest(0, skipped.datasets, skipped.indices) != standing.digest:
+            raise ResumeError(_another_order(sampler, standing.batch))
         return batches
 
     def _yielded(self, names: RowNames, mark: object, batch: Any) -> Bill:
@@ -310,7 +324,9 @@ def _nobody() -> None:
 class TrackedPass:
     """One pass over a tracked loader."""
 
-    def __init__(self, loader: TrackedLoader, batches: RecordedPass | None, mark: object, *, with_bills: bool) -> None:
+    def __init__(
+        self, loader: TrackedLoader, batches: RecordedPass | CarriedPass | None, mark: object, *, with_bills: bool
+    ) -> None:
         self._loader = loader
         self._batches = batches
         self._mark = mark
@@ -318,6 +334,10 @@ class TrackedPass:
 
     def __iter__(self) -> TrackedPass:
         return self
+
+    def __len__(self) -> int:
+        """Return the batches of a whole pass."""
+        return len(self._loader)
 
     def __next__(self) -> Any:
         self._loader._settle_last()
@@ -341,26 +361,31 @@ def _another_order(sampler: Any, batches: int) -> str:
 
 
 def track(
-    dataloader: DataLoader[Any],
+    dataloader: Iterable[Any],
     run: str | os.PathLike[str] | Ledger | None = None,
     tracker: Any = None,
     *,
     names: Sequence[str] | None = None,
+    ids: str | tuple[str, str] | None = None,
 ) -> TrackedLoader:
-    """Return a loader that yields byte for byte the batches of a torch DataLoader, with bills.
+    """Return a loader that yields byte for byte the batches of a torch DataLoader, or of any iterable, with bills.
 
     Args:
         dataloader: Any torch DataLoader: map style or iterable, any sampler, collate function and workers. The index
             in a bill is the one the sampler gave, so ``dataloader.dataset[index]`` is the sample; for a dataset with
             parts (``ConcatDataset``, ``WeightedConcatDataset``, ``TaggedDataset``) it is the index in the part whose
-            number ``dataset_idx`` is, as the samples say; an iterable's samples are counted.
+            number ``dataset_idx`` is, as the samples say; an iterable's samples are counted. With ``ids``: any iterable
+            of dict batches, Ray's ``iter_torch_batches`` for instance, iterated anew in each pass.
         run: Folder of a run: where the names of the samples are recorded. A batch counts as used when the next one is
             asked for, unless ``commit`` or ``skip`` said so before. Or a ``Ledger``, to which you commit yourself.
         tracker: Anything with ``update(bill)`` and ``flush()``, a ``BatchTracker`` for instance; or several of them.
         names: Names of the datasets, by number. Default: as a Lading loader calls them, ``data`` or ``data[0]``, ...
+        ids: Column of the batches that holds a number of its own for each row, which then is its name; or two columns:
+            the number of the row's dataset, and its number in it. The order is the iterable's own: it is recorded, not
+            predicted, and a resume inside a pass reads the head of it again and compares.
 
     Returns:
         A loader; not a DataLoader by isinstance, so frameworks leave its sampler alone. With several ranks give the
         DataLoader a distributed sampler yourself.
     """
-    return TrackedLoader(dataloader, run, tracker, names=names)
+    return TrackedLoader(dataloader, run, tracker, names=names, ids=ids)

@@ -19,6 +19,7 @@ from accelerate.state import AcceleratorState, GradientState
 from accelerate.utils import send_to_device
 
 from lading.identity import Bill
+from lading.loader.engine import Batches
 from lading.order import Plan
 
 
@@ -50,11 +51,15 @@ class Prepared(Iterator[Any]):
         with_bills: Whether to yield (batch, bill) or the batch alone.
     """
 
-    def __init__(self, batches: Iterator[tuple[Any, Bill]], plan: Plan, last: int, *, with_bills: bool) -> None:
+    def __init__(self, batches: Batches[tuple[Any, Bill]], plan: Plan, last: int, *, with_bills: bool) -> None:
         self._batches, self._last, self._with_bills = batches, last, with_bills
         self._device = AcceleratorState().device
         self._state, self._gradients = PreparedState(plan), GradientState()
         self._gradients._add_dataloader(self._state)
+
+    def __len__(self) -> int:
+        """Return the batches of the whole epoch or chunk."""
+        return len(self._batches)
 
     def __next__(self) -> Any:
         try:

@@ -30,6 +30,7 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler, RandomSamp
 
 from lading.errors import LoaderError, PlanError
 from lading.identity import Bill, World, fingerprint
+from lading.loader.engine import Batches
 from lading.loader.torch.loader import Loader
 from lading.loader.torch.samplers import PlannedSequentialSampler, PlanSampler
 from lading.order import Plan
@@ -225,9 +226,14 @@ class ChunkedDataLoader(DataLoader[Any]):
         """Return the bill of a batch of the chunk under way."""
         return self.chunks.bill_at(batch_idx)
 
-    def with_bills(self) -> Iterator[tuple[Any, Bill]]:
+    def with_bills(self) -> Batches[tuple[Any, Bill]]:
         """Iterate over (batch, bill) of one chunk."""
         return self.chunks.with_bills()
+
+    @property
+    def batches_done(self) -> int:
+        """Batches of the chunk that were yielded or lie before a loaded state; see ``Loader.batches_done``."""
+        return self.chunks.batches_done
 
     def get_chunk_info(self) -> dict[str, Any]:
         """Return where the loader stands: chunk, pass, share of the data seen; see ``chunk_info``."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any, cast
 
 from torch.utils.data import DataLoader
@@ -15,6 +16,7 @@ from torch.utils.data import DataLoader
 from lading.errors import LoaderError
 from lading.identity import Bill
 from lading.loader.base import EngineLoader
+from lading.loader.engine import Batches
 from lading.loader.pulls import Pulls
 from lading.loader.torch.rebuilt import PlanBatchSampler, PlannedCollate, SourceView
 from lading.loader.torch.samplers import PlanSampler
@@ -48,15 +50,15 @@ class PreparedLoader(EngineLoader):
         loader.collate_fn = PlannedCollate(users, self._pulls)
 
     def __iter__(self) -> Iterator[Any]:
-        return self._iterate(with_bills=False)
+        return self._iterate(with_bills=False, holds_one=asks_for_one_more(sys._getframe(1)))
 
-    def with_bills(self) -> Iterator[tuple[Any, Bill]]:
-        """Iterate over (batch, bill)."""
+    def with_bills(self) -> Batches[tuple[Any, Bill]]:
+        """Iterate over (batch, bill); ``len`` is that of the loader."""
         return self._iterate(with_bills=True)
 
-    def _iterate(self, *, with_bills: bool) -> Iterator[Any]:
-        if not self._is_prepared:
-            return self.engine.iterate(with_bills=with_bills)
+    def _iterate(self, *, with_bills: bool, holds_one: bool = False) -> Batches[Any]:
+        if not self._is_prepared or holds_one:
+            return self.engine.iterate(with_bills=with_bills, holds_one=holds_one)
         from lading.loader.torch.accelerate import Prepared  # Accelerate has prepared this loader, so it is there
 
         last = self.engine.coming().stop - 1
@@ -99,6 +101,20 @@ class PreparedLoader(EngineLoader):
     @_is_accelerate_prepared.setter
     def _is_accelerate_prepared(self, value: bool) -> None:
         self._is_prepared = bool(value)
+
+
+def asks_for_one_more(frame: FrameType | None) -> bool:
+    """Say whether Ray's wrapper iterates: it asks for a batch before it passes on the one before, on any device.
+
+    Args:
+        frame: Who called ``iter``; a loader that passes it on to one inside is allowed in between.
+    """
+    for _ in range(2):
+        caller = type(frame.f_locals.get("self")) if frame is not None else object
+        if caller.__name__ == "_WrappedDataLoader" and caller.__module__.startswith("ray."):
+            return True
+        frame = None if frame is None else frame.f_back
+    return False
 
 
 def _warn_of_options(accelerator: Any) -> None:
