@@ -121,7 +121,7 @@ def test_from_inputs_takes_lists():
 @pytest.mark.parametrize(
     ("tokens", "message"),
     [
-        (np.array([[1.5]]), "inputs have dtype float64, expected whole numbers"),
+        (np.array([[1.5]]), "inputs have dtype float64, expected integers"),
         (np.array([[1 << 31]]), "inputs hold 2147483648, which does not fit into int32"),
     ],
 )

@@ -102,25 +102,25 @@ def test_assignments_change_values_before_they_are_checked(config_of):
     )
 
     assert config.sizes().train == 500 and config.run["dir"] == "runs/x" and config.model is not None
-    with pytest.raises(ConfigError, match=r"run\.yaml: train\.train_chunk_size: expected a whole number.*found 'many'"):
+    with pytest.raises(ConfigError, match=r"run\.yaml: train\.train_chunk_size: expected an integer.*found 'many'"):
         config_of("train: {}", "train.train_chunk_size=many")
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("train: {train_chunk_size: 0}", r"train\.train_chunk_size: expected a whole number from 1 up, found 0"),
-        ("train: {val_chunk_size: '200'}", r"train\.val_chunk_size: expected a whole number from 1 up, found '200'"),
+        ("train: {train_chunk_size: 0}", r"train\.train_chunk_size: expected an integer from 1 up, found 0"),
+        ("train: {val_chunk_size: '200'}", r"train\.val_chunk_size: expected an integer from 1 up, found '200'"),
         ("train: {val_chunk_size: 2.5}", r"train\.val_chunk_size: .*found 2\.5"),
         (
             "train: {train_chunk_sise: 5}",
             r"train\.train_chunk_sise: unknown key.*Did you mean train\.train_chunk_size\?",
         ),
-        ("loader: {batch_size: big}", r"loader\.batch_size: expected a whole number from 1 up, found 'big'"),
+        ("loader: {batch_size: big}", r"loader\.batch_size: expected an integer from 1 up, found 'big'"),
         ("loader: {shuffle: 1}", r"loader\.shuffle: expected true or false, found 1"),
         (
             "trainer: {limit_val_batches: -1}",
-            r"trainer\.limit_val_batches: expected a whole number of batches, or a share",
+            r"trainer\.limit_val_batches: expected an integer of batches, or a share",
         ),
         ("trainer: 7", r"trainer: expected a section of keys and values, found 7"),
         ("run: {mixture: {a: -1}}", r"run\.mixture: expected a weight from 0 up for each dataset"),

@@ -61,8 +61,8 @@ def test_a_missing_size_waits_for_its_partition():
 
 @pytest.mark.parametrize("size", [0, -5, 2.5, "2000", True])
 def test_impossible_sizes_are_refused(size):
-    """Sizes are whole numbers of batches."""
-    with pytest.raises(ConfigError, match=r"val_chunk_size=.*expected a whole number of batches from 1 up"):
+    """Sizes are integers of batches."""
+    with pytest.raises(ConfigError, match=r"val_chunk_size=.*expected an integer of batches from 1 up"):
         chunk_sizes(val_chunk_size=size)
 
 

@@ -153,7 +153,7 @@ def test_foreign_keys_are_kept_and_shown(folder):
         ("dataset.sample_length=4", None),
         ("model.bitss=4", r"model\.bitss: expected an argument of s4_parts\.Autoregressive. Did you mean bits"),
         ("dataset.sample_len='${l_max}'", r"dataset\.sample_len: expected a value, found '\$\{l_max\}'. Hydra's"),
-        ("train.train_chunk_size=4.5", r"train\.train_chunk_size: expected a whole number from 1 up, found 4\.5"),
+        ("train.train_chunk_size=4.5", r"train\.train_chunk_size: expected an integer from 1 up, found 4\.5"),
     ],
 )
 def test_misspellings_and_wrong_values_are_still_refused(folder, capsys, assignment, words):

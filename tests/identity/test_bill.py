@@ -115,7 +115,7 @@ def test_worlds_are_found_in_the_environment(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "4")
     assert World.current() == World(2, 4)
     monkeypatch.setenv("RANK", "x")
-    with pytest.raises(WorldError, match="RANK='x' and WORLD_SIZE='4' in the environment are not whole numbers"):
+    with pytest.raises(WorldError, match="RANK='x' and WORLD_SIZE='4' in the environment are not integers"):
         World.current()
     with pytest.raises(WorldError, match="rank 3 of world size 3 is impossible"):
         World(3, 3)

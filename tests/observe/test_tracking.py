@@ -606,7 +606,7 @@ def test_misuse_is_named():
         track(Loader({"n": TensorDataset(torch.arange(4))}, batch_size=2))
     with pytest.raises(LoaderError, match="a TrackedLoader has bills already"):
         track(track(DataLoader(Noisy())))
-    with pytest.raises(SourceError, match=r"the sampler gave \['a', 'b'\] \(list\): expected whole numbers"):
+    with pytest.raises(SourceError, match=r"the sampler gave \['a', 'b'\] \(list\): expected integers"):
         next(iter(track(DataLoader({"a": 1, "b": 2}, 2, sampler=["a", "b"]))))
 
 

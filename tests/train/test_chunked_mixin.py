@@ -79,7 +79,7 @@ def test_each_epoch_trains_a_chunk_validates_a_chunk_and_tells_progress():
 
 
 def test_without_sizes_a_standard_epoch_with_limits():
-    """Limits work as ever, whole numbers and shares."""
+    """Limits work as ever, integers and shares."""
     loop = Loop({"trainer": {"limit_train_batches": 3}, "train": {"limit_val_batches": 0.34}, **LOADER})
 
     result = loop.train_epoch_with_chunking()

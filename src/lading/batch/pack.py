@@ -127,7 +127,7 @@ def _tokens(number: int, document: Any) -> NDArray[Any]:
         return np.zeros(0, np.int32)
     if array.dtype.kind not in "iu":
         raise SourceError(
-            f"the tokens of document {number} have dtype {array.dtype}, expected whole numbers. "
+            f"the tokens of document {number} have dtype {array.dtype}, expected integers. "
             "Pass token ids, not text or embeddings."
         )
     return array

@@ -32,7 +32,7 @@ from lading.order.mixture.request import Mixture
 from lading.order.simulation import Forecast, forecast
 from lading.report.render import text as render
 from lading.runtime.fields import Fields, Origin
-from lading.runtime.numbers import is_whole
+from lading.runtime.numbers import is_number, is_whole
 from lading.runtime.shown import found as brief, listed
 from lading.runtime.yaml_text import parse_yaml
 
@@ -142,7 +142,7 @@ def _plan(path: str, found: dict[str, Any]) -> Plan:
 
 
 def _is_number(value: Any) -> bool:
-    return value is None or (isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e18)
+    return value is None or (is_number(value) and 0 < value < 1e18)
 
 
 def _datasets(path: str, found: Any) -> tuple[PlannedDataset, ...]:

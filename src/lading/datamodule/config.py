@@ -25,7 +25,7 @@ from typing import Any
 from lading.datamodule.component import Component, misspelt
 from lading.datamodule.sizes import ChunkSizes, chunk_sizes
 from lading.errors import ConfigError
-from lading.runtime.numbers import is_whole
+from lading.runtime.numbers import is_number, is_whole
 from lading.runtime.shown import found as brief, listed
 from lading.runtime.yaml_text import parse_yaml, read_yaml
 
@@ -55,7 +55,7 @@ Check = tuple[str, Callable[[Any], bool]]
 
 
 def _whole(least: int) -> Check:
-    return f"a whole number from {least} up", lambda v: is_whole(v, least)
+    return f"an integer from {least} up", lambda v: is_whole(v, least)
 
 
 def _limit(value: Any) -> bool:
@@ -65,10 +65,10 @@ def _limit(value: Any) -> bool:
 
 
 _COUNT, _FROM_ZERO = _whole(1), _whole(0)
-_LIMIT: Check = ("a whole number of batches, or a share from 0.0 to 1.0", _limit)
+_LIMIT: Check = ("an integer of batches, or a share from 0.0 to 1.0", _limit)
 _FLAG: Check = ("true or false", lambda v: isinstance(v, bool))
 _TEXT: Check = ("a text", lambda v: isinstance(v, str) and bool(v))
-_NUMBER: Check = ("a number", lambda v: isinstance(v, int | float) and not isinstance(v, bool))
+_NUMBER: Check = ("a number", is_number)
 _WEIGHTS: Check = (
     "a weight from 0 up for each dataset, by name",
     lambda v: (

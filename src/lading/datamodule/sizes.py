@@ -94,10 +94,10 @@ def chunk_sizes(
 
 
 def checked_size(name: str, value: Any) -> None:
-    """Refuse a chunk size that is no whole number from 1 up (None is fine)."""
+    """Refuse a chunk size that is no integer from 1 up (None is fine)."""
     if value is not None and not is_whole(value, 1):
         raise ConfigError(
-            f"{name}={value!r}: expected a whole number of batches from 1 up, or nothing. Leave it out to take the "
+            f"{name}={value!r}: expected an integer of batches from 1 up, or nothing. Leave it out to take the "
             "whole partition as one chunk."
         )
 

@@ -95,6 +95,6 @@ def _environment_world() -> World | None:
         return World(int(rank), int(world_size))
     except ValueError as error:
         raise WorldError(
-            f"RANK={rank!r} and WORLD_SIZE={world_size!r} in the environment are not whole numbers. "
+            f"RANK={rank!r} and WORLD_SIZE={world_size!r} in the environment are not integers. "
             "Unset them, or pass rank= and world_size=."
         ) from error

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import math
-import operator
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -25,6 +24,7 @@ from lading.identity import Bill, digest, total_digest
 from lading.identity.digest import as_signed
 from lading.identity.hashing import fold
 from lading.ledger.schema import BATCHES, DELIVERED, EVENTS, SAMPLES
+from lading.runtime.numbers import whole
 
 MOST_OPEN = 4096  # batches whose fate is open; a loader whose batches are never committed must not fill the memory
 
@@ -176,11 +176,8 @@ def checked_number(name: str, value: Any) -> Any:
 
 def checked_update(update: Any) -> int | None:
     """Return the number of an update; refuse what is none."""
-    try:
-        number = None if update is None else operator.index(update)
-    except TypeError:
-        number = -1
-    if number is not None and not 0 <= number < 1 << 63:
+    number = whole(update)
+    if update is not None and (number is None or not 0 <= number < 1 << 63):
         raise LedgerError(
             f"update of a commit is {update!r}: expected the number of the optimizer update, from 0. "
             "Leave it out if there is none."

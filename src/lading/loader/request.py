@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +12,7 @@ from lading.order.mixture.request import Mixture
 from lading.order.mixture.spec import MixtureSpec
 from lading.order.mixture.weights import Weights
 from lading.order.plan import Plan
+from lading.runtime.numbers import is_whole
 
 PREFETCH = 2  # batches of the prefetch thread
 WORKER_KINDS = ("processes", "threads")
@@ -157,11 +157,7 @@ def first_size(batch_schedule: Sequence[tuple[Any, int]] | None) -> int | None:
 
 def check_count(name: str, value: Any) -> None:
     """Refuse what is no number of something."""
-    try:
-        number = 0 if isinstance(value, bool) else operator.index(1 if value is None else value)
-    except TypeError:
-        number = 0
-    if number < 1:
+    if value is not None and not is_whole(value, 1):
         raise PlanError(f"{name} is {value!r}: expected an integer of at least 1.")
 
 

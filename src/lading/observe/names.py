@@ -58,7 +58,7 @@ def pulled_indices(pulled: Any, length: int) -> NDArray[np.int64]:
             values = np.array([_index(item) for item in pulled], np.int64)
     except (TypeError, ValueError) as error:
         raise SourceError(
-            f"the sampler gave {pulled!r} ({type(pulled).__name__}): expected whole numbers, so that samples can be "
+            f"the sampler gave {pulled!r} ({type(pulled).__name__}): expected integers, so that samples can be "
             "named. Wrap the dataset in lading.TaggedDataset and let the sampler give its indices."
         ) from error
     return _counted_from_start(values.reshape(-1).astype(np.int64), length)  # a copy: samplers reuse their lists

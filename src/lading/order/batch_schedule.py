@@ -11,13 +11,13 @@ Apart from ``plan``: the sizes of steps, read and checked once.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any
 
 from lading.errors import PlanError
 from lading.order.clock import Batching, Clock
 from lading.order.duration import Duration
+from lading.runtime.numbers import whole
 
 MAX_SIZES = 4096
 
@@ -74,7 +74,7 @@ def _step(when: Duration, clock: Clock) -> int:
 def _pair(point: Any) -> tuple[Duration, int]:
     try:
         when, size = point
-        size = operator.index(size) if not isinstance(size, bool) else 0
+        size = whole(size) or 0
     except (TypeError, ValueError):
         size = 0
     if size < 1:

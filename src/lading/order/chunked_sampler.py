@@ -15,7 +15,6 @@ also looks at ``__class__`` (``lading.runtime.torch_class``).
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -24,6 +23,7 @@ from numpy.typing import NDArray
 
 from lading.errors import PlanError, ResumeError
 from lading.order.permutation import Permutation
+from lading.runtime.numbers import whole
 from lading.runtime.torch_class import torch_class
 
 I64 = NDArray[np.int64]
@@ -174,10 +174,7 @@ class ChunkedSampler:
 
 def _integer(name: str, value: Any, *, minimum: int | None) -> int:
     """Return an integer, or refuse it with a sentence."""
-    try:
-        number = operator.index(value) if not isinstance(value, bool) else None
-    except TypeError:
-        number = None
+    number = whole(value)
     if number is None or (minimum is not None and number < minimum):
         expected = "an integer" if minimum is None else f"an integer from {minimum} up"
         raise PlanError(f"{name}={value!r}: expected {expected}. ChunkedSampler counts samples, not batches.")

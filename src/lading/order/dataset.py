@@ -10,11 +10,11 @@ A source without names of its own is one part, called as the source is.
 from __future__ import annotations
 
 import itertools
-import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from lading.errors import PlanError
+from lading.runtime.numbers import whole
 
 # Names are looked up by number in a tuple that travels with every bill.
 MAX_NUMBER = (1 << 16) - 1
@@ -65,10 +65,9 @@ class PlannedDataset:
     parts: tuple[Part, ...] = ()
 
     def __post_init__(self) -> None:
-        try:
-            length = operator.index(self.length)
-        except TypeError:
-            raise PlanError(f"dataset {self.name!r} has length {self.length!r}: expected an integer.") from None
+        length = whole(self.length)
+        if length is None:
+            raise PlanError(f"dataset {self.name!r} has length {self.length!r}: expected an integer.")
         object.__setattr__(self, "length", length)  # NumPy's integers become Python's, so that plans stay JSON
 
 

@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-import operator
 import re
 from dataclasses import dataclass
 from typing import Any
 
 from lading.errors import MixtureError
 from lading.order.clock import Clock
+from lading.runtime.numbers import whole
 
 UNITS = {"ba": "steps", "sp": "samples", "ep": "epochs", "tok": "tokens"}
 
@@ -34,8 +34,9 @@ class Duration:
         """
         if isinstance(when, Duration):
             return when
-        if hasattr(when, "__index__") and not isinstance(when, bool) and when >= 0:
-            return cls(operator.index(when))
+        step = whole(when)
+        if step is not None and step >= 0:
+            return cls(step)
         match = _PATTERN.fullmatch(when) if isinstance(when, str) else None
         if match is None:
             raise MixtureError(

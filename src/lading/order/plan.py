@@ -15,7 +15,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -41,6 +40,7 @@ from lading.order.resuming import events_from
 from lading.order.shuffle import SHUFFLES, Order, Shuffled
 from lading.order.simulation import Simulation, simulate
 from lading.order.substitute import Blocklist
+from lading.runtime.numbers import whole
 
 I64 = NDArray[np.int64]
 _SHOWN = 4
@@ -460,7 +460,7 @@ def _check(plan: Plan) -> None:
         value = getattr(plan, field)
         if value is None and field == "chunk_batches":
             continue
-        number = _integer(value)
+        number = whole(value)
         if number is None or number < least:
             expected = "an integer" if least == _ANY else f"an integer of at least {least}"
             raise PlanError(f"{field} is {value!r}: expected {expected}.")
@@ -472,13 +472,6 @@ def _check(plan: Plan) -> None:
 
 _ANY = -(1 << 200)
 _INTEGERS = {"global_batch_size": 1, "chunk_batches": 1, "window_samples": 1, "lookahead_steps": 0, "seed": _ANY}
-
-
-def _integer(value: Any) -> int | None:
-    try:
-        return None if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        return None
 
 
 def _check_sizes(plan: Plan) -> None:

@@ -43,7 +43,7 @@ def namespace(array: Any) -> Any:
 
 
 def as_int32(values: Any, like: Any = None, name: str = "tokens") -> Any:
-    """Return whole numbers as an ``int32`` array, of the framework of ``like`` where given.
+    """Return integers as an ``int32`` array, of the framework of ``like`` where given.
 
     Values that an int32 cannot hold are refused where they can be looked at (not under a JAX trace).
     """
@@ -63,7 +63,7 @@ def as_int32(values: Any, like: Any = None, name: str = "tokens") -> Any:
 def _refuse_what_int32_cannot_hold(values: Any, name: str) -> None:
     if values.dtype.kind not in "iub":
         raise SourceError(
-            f"{name} have dtype {values.dtype}, expected whole numbers. Pass token ids, not text or embeddings."
+            f"{name} have dtype {values.dtype}, expected integers. Pass token ids, not text or embeddings."
         )
     if values.dtype.itemsize >= 4 and values.dtype != np.int32 and values.size:
         low, high = int(values.min()), int(values.max())

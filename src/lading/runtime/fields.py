@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import json
 import math
-import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
 from lading.errors import LadingError
+from lading.runtime.numbers import is_number, whole
 from lading.runtime.shown import found as brief, shown
 
 MOST_BYTES = 1 << 26
@@ -170,7 +170,7 @@ class Fields:
     def integer(self, key: str | int, *, low: int = -INT64_MAX - 1, high: int = INT64_MAX) -> int:
         """Return an integer from ``low`` to ``high``."""
         value = self._values.get(key)
-        number = None if isinstance(value, bool) else _index(value)
+        number = whole(value)
         if number is None or not low <= number <= high:
             self.refuse(key, f"an integer from {low} to {high}")
         return number
@@ -179,7 +179,7 @@ class Fields:
         """Return a finite number from ``low`` to ``high``."""
         value = self._values.get(key)
         number = math.nan
-        if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300:
+        if is_number(value) and abs(value) < 1e300:
             number = float(value)
         if not (math.isfinite(number) and low <= number <= high):
             bounds = "" if math.isinf(low) and math.isinf(high) else f" from {low} to {high}"
@@ -269,16 +269,6 @@ class Items(Fields):
 def is_bare_name(name: str) -> bool:
     """Say whether a name stays in its folder: one component, neither empty nor hidden, nothing that cannot be seen."""
     return bool(name) and not name.startswith(".") and not set(name) & {"/", "\\"} and name.isprintable()
-
-
-def _index(value: Any) -> int | None:
-    """Return an integer of any kind (NumPy's, a tensor's) as Python's own."""
-    if type(value) is int:
-        return value
-    try:
-        return operator.index(value)
-    except Exception:  # a tensor of several numbers raises what it likes
-        return None
 
 
 def _kind(value: Any) -> str:

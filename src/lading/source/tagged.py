@@ -71,7 +71,7 @@ class TaggedDataset:
     Args:
         dataset: Anything with ``__len__`` and ``__getitem__``.
         dataset_idx: Number of this dataset among several.
-        ids: An id for each sample (texts or whole numbers), or ``"hash"`` for a hash of the sample's content as the
+        ids: An id for each sample (texts or integers), or ``"hash"`` for a hash of the sample's content as the
             dataset gives it. None: the index is the id.
         transform: Applied to each sample before it is named.
         names: Other keys for ``idx``, ``dataset_idx`` or ``id``, where samples have columns of these names.

@@ -69,7 +69,7 @@ def test_document_example_gives_the_document_answer():
     [torch.tensor, np.array, list, lambda v: torch.tensor(v, dtype=torch.int32), lambda v: np.array(v, np.uint8)],
 )
 def test_reads_tensors_arrays_and_lists_alike(column):
-    """Any framework's column of whole numbers will do."""
+    """Any framework's column of integers will do."""
     tracker = BatchTracker()
 
     tracker.update({"idx": column([5, 3]), "dataset_idx": column([0, 7]), "text": ["a", "b"]})
@@ -194,7 +194,7 @@ def test_refused_batch_leaves_no_trace():
 
 def test_ids_that_are_no_numbers_are_refused():
     """Strings and floats are no indices, and the error says where they belong."""
-    with pytest.raises(SourceError, match=r"'idx' holds .*expected whole numbers.*'id'"):
+    with pytest.raises(SourceError, match=r"'idx' holds .*expected integers.*'id'"):
         BatchTracker().update({"idx": ["a", "b"], "dataset_idx": [0, 0]})
     with pytest.raises(SourceError, match="'dataset_idx' holds float64"):
         BatchTracker().update({"idx": [1], "dataset_idx": [0.5]})

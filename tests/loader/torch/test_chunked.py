@@ -127,8 +127,8 @@ def test_a_chunk_above_the_data_is_the_whole_pass():
 
 @pytest.mark.parametrize("chunk_size", [0, -1, 2.0, True, "3"])
 def test_impossible_chunk_sizes_are_refused(chunk_size):
-    """Chunk sizes are whole numbers of batches."""
-    with pytest.raises(ValueError, match=r"chunk_size=.*expected a whole number of batches from 1 up, or None"):
+    """Chunk sizes are integers of batches."""
+    with pytest.raises(ValueError, match=r"chunk_size=.*expected an integer of batches from 1 up, or None"):
         ChunkedDataLoader(range(10), 2, chunk_size)
 
 

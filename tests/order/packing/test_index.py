@@ -168,12 +168,12 @@ def test_golden_rows():
     [
         ([1, -2], {}, "document 1 has -2 tokens: lengths cannot be negative"),
         ([1, 9], {}, "document 1 has 9 tokens but a row holds 8"),
-        ([0.5], {}, "lengths are float64 with 1 axes: expected one whole number"),
+        ([0.5], {}, "lengths are float64 with 1 axes: expected one integer"),
         ([[1]], {}, "with 2 axes"),
         ([1], {"algorithm": "worst_fit"}, "algorithm='worst_fit' is unknown: expected one of 'first_fit', 'best_fit'"),
         ([1], {"overflow": "wrap"}, "overflow='wrap' is unknown"),
-        ([1], {"row_length": 0}, "row_length=0: expected a whole number from 1"),
-        ([1], {"open_rows": 0}, "open_rows=0: expected a whole number from 1"),
+        ([1], {"row_length": 0}, "row_length=0: expected an integer from 1"),
+        ([1], {"open_rows": 0}, "open_rows=0: expected an integer from 1"),
         ([1], {"algorithm": "concat_then_split", "open_rows": 2}, "open_rows and sort_window mean nothing to it"),
     ],
 )

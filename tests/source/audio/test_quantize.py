@@ -123,8 +123,8 @@ def test_tensors_come_back_as_tensors_and_clips_are_scaled_each_by_itself():
 
 @pytest.mark.parametrize("bits", [0, 25, 8.0, True, "8"])
 def test_impossible_bits_are_refused(bits):
-    """Bits are a whole number from 1 to 24."""
-    with pytest.raises(SourceError, match=r"bits=.*expected a whole number from 1 to 24"):
+    """Bits are an integer from 1 to 24."""
+    with pytest.raises(SourceError, match=r"bits=.*expected an integer from 1 to 24"):
         quantize(np.zeros(3), bits)
 
 
@@ -271,8 +271,8 @@ def test_variable_lengths_are_filled_to_the_same_length(tmp_path):
         ({"quantization": "cubic"}, "quantization='cubic': expected one of 'linear', 'mu-law'"),
         ({"return_type": "pairs"}, "return_type='pairs': expected one of 'autoregressive', None"),
         ({"on_bad_file": "ignore"}, "on_bad_file='ignore': expected one of 'raise', 'skip'"),
-        ({"sample_len": 0}, "sample_len=0: expected a whole number from 1 up"),
-        ({"target_sr": 8000.5}, r"target_sr=8000\.5: expected a whole number"),
+        ({"sample_len": 0}, "sample_len=0: expected an integer from 1 up"),
+        ({"target_sr": 8000.5}, r"target_sr=8000\.5: expected an integer"),
         ({"ratio_min": 0.9, "ratio_max": 0.1}, "expected 0 <= ratio_min <= ratio_max <= 1"),
     ],
 )

@@ -314,7 +314,7 @@ def test_generator_is_refused_and_told_why():
 
 def test_misuse_is_named():
     """Each wrong argument says what was expected."""
-    with pytest.raises(SourceError, match="batch_size is 0: expected a whole number of at least 1"):
+    with pytest.raises(SourceError, match="batch_size is 0: expected an integer of at least 1"):
         TaggedIterableDataset([1], 0)
     with pytest.raises(SourceError, match="items is 'rows': expected 'samples', or 'pairs'"):
         TaggedIterableDataset([1], items="rows")

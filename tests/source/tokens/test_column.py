@@ -61,8 +61,8 @@ def test_the_fingerprint_follows_the_dataset():
 @pytest.mark.parametrize(
     ("column", "message"),
     [
-        (pa.array(["text"]), "holds string, expected lists of whole numbers"),
-        (pa.array([[0.5]]), "expected lists of whole numbers"),
+        (pa.array(["text"]), "holds string, expected lists of integers"),
+        (pa.array([[0.5]]), "expected lists of integers"),
         (pa.chunked_array([[[1]], [[2], None]]), "holds nothing in row 2"),
     ],
 )

@@ -37,7 +37,7 @@ def test_arguments_are_read_from_yaml(tmp_path):
         ("max_steps: 3\n", "train.yaml: output_dir: expected the folder of the run, found nothing"),
         (
             "output_dir: a\nmax_steps: many\n",
-            "train.yaml: max_steps is 'many': expected a whole number from 1 up, or -1",
+            "train.yaml: max_steps is 'many': expected an integer from 1 up, or -1",
         ),
     ],
 )
@@ -53,16 +53,16 @@ def test_wrong_files_are_refused_with_file_and_key(tmp_path, text, words):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"per_device_train_batch_size": 0}, "per_device_train_batch_size is 0: expected a whole number from 1 up"),
-        ({"global_batch_size": 2.5}, "global_batch_size is 2.5: expected a whole number from 1 up, or nothing"),
+        ({"per_device_train_batch_size": 0}, "per_device_train_batch_size is 0: expected an integer from 1 up"),
+        ({"global_batch_size": 2.5}, "global_batch_size is 2.5: expected an integer from 1 up, or nothing"),
         ({"zero_stage": 3}, "zero_stage is 3: expected 0, 1 or 2"),
         ({"precision": "fp8"}, "precision is 'fp8': expected one of fp32, bf16, fp16"),
         ({"pipe_parallel_size": 2}, "pipe_parallel_size is 2: expected 1: this trainer offers no pipeline parallelism"),
         ({"tensor_parallel_size": 4}, "tensor_parallel_size is 4: .* no tensor parallelism"),
         ({"context_parallel_size": 2}, "context_parallel_size is 2: .* no context parallelism"),
         ({"timeout": 0}, "timeout is 0: expected a number of seconds above 0"),
-        ({"logging_steps": 0}, "logging_steps is 0: expected a whole number of updates from 1 up, or a share"),
-        ({"batch_tracker_save_steps": 1.5}, "batch_tracker_save_steps is 1.5: expected a whole number of updates"),
+        ({"logging_steps": 0}, "logging_steps is 0: expected an integer of updates from 1 up, or a share"),
+        ({"batch_tracker_save_steps": 1.5}, "batch_tracker_save_steps is 1.5: expected an integer of updates"),
         ({"learning_rate": float("nan")}, "learning_rate is nan: expected a number from 0 up"),
         ({"batch_tracker": "yes"}, "batch_tracker is 'yes': expected true or false"),
     ],

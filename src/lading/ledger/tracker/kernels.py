@@ -22,7 +22,7 @@ def extent(values):  # type: ignore[no-untyped-def]
 
 @kernel
 def counts(values, low, high):  # type: ignore[no-untyped-def]
-    """Return how often each whole number from ``low`` to ``high`` occurs."""
+    """Return how often each integer from ``low`` to ``high`` occurs."""
     found = np.zeros(high - low + 1, np.int64)
     for value in values:
         found[value - low] += 1

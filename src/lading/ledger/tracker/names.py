@@ -30,7 +30,7 @@ def names_in(batch: Any) -> Names | None:
     """Return the names a batch carries, or None where it carries none.
 
     Raises:
-        SourceError: The columns have different lengths, or hold something else than whole numbers.
+        SourceError: The columns have different lengths, or hold something else than integers.
     """
     if isinstance(batch, Bill):
         has_padding = batch.num_samples < len(batch)
@@ -85,7 +85,7 @@ def _column(values: Any, name: str) -> NDArray[np.integer]:
         if array.size == 0:
             return array.astype(np.int64)
         raise SourceError(
-            f"the batch's {name!r} holds {array.dtype}: expected whole numbers. "
+            f"the batch's {name!r} holds {array.dtype}: expected integers. "
             "Keep other ids in a column of their own (lading.TaggedDataset puts them into 'id')."
         )
     return array

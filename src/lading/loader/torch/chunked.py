@@ -147,7 +147,7 @@ class ChunkedDataLoader(DataLoader[Any]):
             self.standard_dataloader = DataLoader(dataset, batch_size=batch_size, **order, **dataloader_kwargs)
             return
         if not is_whole(chunk_size, 1):
-            raise PlanError(f"chunk_size={chunk_size!r}: expected a whole number of batches from 1 up, or None.")
+            raise PlanError(f"chunk_size={chunk_size!r}: expected an integer of batches from 1 up, or None.")
         meant = ChunkOrder.of(dataset, seed=seed, shuffle=shuffle, sampler=sampler, generator=generator)
         arguments = {**meant.arguments, **_lading_only(dataloader_kwargs)}
         self._world: World | None = arguments.get("world")

@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-import numpy as np
 from torch.utils.data import get_worker_info
 
 from lading.errors import SourceError
@@ -38,6 +37,7 @@ from lading.observe.auditing.finding import (
     some,
 )
 from lading.observe.dataloader import is_iterable, opened_copy
+from lading.runtime.numbers import whole
 from lading.source.stream.torch import TaggedIterableDataset
 
 
@@ -199,9 +199,7 @@ def _number(sample: Any) -> int | None:
         sample = sample.get(IDX)
     elif isinstance(sample, tuple | list) and sample:
         sample = sample[-1]
-    if isinstance(sample, int | np.integer) and not isinstance(sample, bool):
-        return int(sample)
-    return int(sample) if hasattr(sample, "numel") and sample.numel() == 1 and "int" in str(sample.dtype) else None
+    return whole(sample)
 
 
 _FEW = 4

@@ -174,7 +174,7 @@ def _checked(lengths: NDArray[Any], rules: PackingRules) -> NDArray[Any]:
     """Return lengths as int32 or int64, refusing what cannot be packed by the document at fault."""
     if lengths.ndim != 1 or (lengths.size and lengths.dtype.kind not in "iu"):
         raise PackingError(
-            f"lengths are {lengths.dtype} with {lengths.ndim} axes: expected one whole number for each document. "
+            f"lengths are {lengths.dtype} with {lengths.ndim} axes: expected one integer for each document. "
             "Pass the number of tokens of each document."
         )
     if not lengths.size:

@@ -62,4 +62,4 @@ def _choice(name: str, value: str, choices: tuple[str, ...]) -> None:
 
 def _whole(name: str, value: int, least: int) -> None:
     if not is_whole(value, least) or value >= 1 << 31:
-        raise PackingError(f"{name}={value!r}: expected a whole number from {least} to 2**31 - 1.")
+        raise PackingError(f"{name}={value!r}: expected an integer from {least} to 2**31 - 1.")

@@ -1,4 +1,4 @@
-"""Turn clips into whole numbers and back: linear and mu-law quantization.
+"""Turn clips into integers and back: linear and mu-law quantization.
 
     samples ──▶ min-max scaled, each clip by itself ──▶ [mu-law] ──▶ [0, 1] ──▶ 0 .. 2**bits - 1
     decoded ◀──────────────────────────────────────────── [-1, 1] ◀── dequantize
@@ -21,6 +21,7 @@ import numpy as np
 
 from lading.errors import SourceError
 from lading.runtime.arrays import host
+from lading.runtime.numbers import is_whole
 
 MAX_BITS = 24
 
@@ -85,8 +86,8 @@ QUANTIZATIONS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
 
 
 def _levels(bits: int) -> int:
-    if isinstance(bits, bool) or not isinstance(bits, int | np.integer) or not 1 <= bits <= MAX_BITS:
-        raise SourceError(f"bits={bits!r}: expected a whole number from 1 to {MAX_BITS}, 8 being usual.")
+    if not is_whole(bits, 1) or bits > MAX_BITS:
+        raise SourceError(f"bits={bits!r}: expected an integer from 1 to {MAX_BITS}, 8 being usual.")
     return 1 << int(bits)
 
 

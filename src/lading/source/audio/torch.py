@@ -1,6 +1,6 @@
 """Quantized audio as a dataset: each sample is a window of a file, ready for an autoregressive model.
 
-window          s0 s1 s2 s3 ...          whole numbers 0 .. 2**bits - 1
+window          s0 s1 s2 s3 ...          integers 0 .. 2**bits - 1
 y [L, 1]        s0 s1 s2 s3 ...          what is to be predicted
 x [L]         z s0 s1 s2 ...             what is known before it; z is silence, q_zero(bits)
 """
@@ -183,7 +183,7 @@ class QuantizedAudioDataset(torch.utils.data.Dataset[Any]):
         for name, least in {"sample_len": 1, "target_sr": 1, "context_len": 0, "pad_len": 0}.items():
             value = getattr(self, name)
             if value is not None and not is_whole(value, least):
-                raise SourceError(f"{name}={value!r}: expected a whole number from {least} up, or None.")
+                raise SourceError(f"{name}={value!r}: expected an integer from {least} up, or None.")
         if not 0 <= self.ratio_min <= self.ratio_max <= 1:
             raise SourceError(
                 f"ratio_min={self.ratio_min}, ratio_max={self.ratio_max}: expected 0 <= ratio_min <= ratio_max <= 1."

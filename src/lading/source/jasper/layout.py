@@ -113,5 +113,5 @@ def config_size(config: dict[str, Any], key: str, path: Path) -> int:
         )
     value = config[key]
     if not is_whole(value, 1) or value >= 1 << 40:
-        raise SourceError(f"Config file {path} has {key!r} = {brief(value)}, expected a whole number above 0.")
+        raise SourceError(f"Config file {path} has {key!r} = {brief(value)}, expected an integer above 0.")
     return value

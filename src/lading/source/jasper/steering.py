@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 
 from lading.errors import SourceError
 from lading.identity.hashing import fold_int, key64, keys64
+from lading.runtime.numbers import is_number
 
 VARIANTS = ("zero", "centroid", "keyword", "residual")
 ALIASES = {"none": "zero", "keyword_weighted": "keyword"}
@@ -139,7 +140,7 @@ def _curriculum(given: Any) -> Curriculum:
         )
     default = Curriculum()
     epochs = given.get("epochs_total", default.epochs_total)
-    if isinstance(epochs, bool) or not isinstance(epochs, int | float) or not epochs >= 0:
+    if not is_number(epochs) or epochs < 0:
         raise SourceError(f"curriculum['epochs_total'] is {epochs!r}, expected a number of epochs.")
     return Curriculum(
         _share("curriculum['zero_prob_start']", given.get("zero_prob_start", default.zero_prob_start)),
@@ -149,7 +150,7 @@ def _curriculum(given: Any) -> Curriculum:
 
 
 def _share(what: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+    if not is_number(value) or not 0 <= value <= 1:
         raise SourceError(f"{what} is {value!r}, expected a probability from 0 to 1. Correct config.json.")
     return float(value)
 

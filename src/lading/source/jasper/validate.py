@@ -115,7 +115,7 @@ def check_keywords(ids: Any, num_pairs: int, num_keywords: int, label: str) -> N
         raise SourceError(f"pair_keyword_ids has {len(ids)} entries, expected {num_pairs} ({label}). {REPAIR}")
     if set(map(type, chain.from_iterable(ids))) - {int}:
         row, value = next((r, v) for r, row in enumerate(ids) for v in row if type(v) is not int)
-        raise SourceError(f"pair_keyword_ids holds {value!r} ({label}, row {row}), expected whole numbers. {REPAIR}")
+        raise SourceError(f"pair_keyword_ids holds {value!r} ({label}, row {row}), expected integers. {REPAIR}")
     lengths = np.fromiter(map(len, ids), dtype=np.int64, count=len(ids))
     flat = np.fromiter(chain.from_iterable(ids), dtype=np.int64, count=int(lengths.sum()))
     owners = np.repeat(np.arange(len(ids)), lengths)

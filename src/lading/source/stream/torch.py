@@ -196,6 +196,6 @@ def _check(source: Any, batch_size: int | None, items: str) -> None:
             f"the source is {_kind(source)}: expected a re-iterable or a function that returns an iterator."
         )
     if batch_size is not None and not is_whole(batch_size, 1):
-        raise SourceError(f"batch_size is {batch_size!r}: expected a whole number of at least 1, or None for samples.")
+        raise SourceError(f"batch_size is {batch_size!r}: expected an integer of at least 1, or None for samples.")
     if items not in ITEMS:
         raise SourceError(f"items is {items!r}: expected 'samples', or 'pairs' for a source that yields (id, sample).")

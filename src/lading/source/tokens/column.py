@@ -59,7 +59,7 @@ class TokenColumn:
         is_list = pa.types.is_list(chunk.type) or pa.types.is_large_list(chunk.type)
         if not is_list or not pa.types.is_integer(chunk.type.value_type):
             raise SourceError(
-                f"column {self.column!r} holds {chunk.type}, expected lists of whole numbers. Tokenize the texts first."
+                f"column {self.column!r} holds {chunk.type}, expected lists of integers. Tokenize the texts first."
             )
         if chunk.null_count:
             row = first + int(np.argmax(chunk.is_null().to_numpy(zero_copy_only=False)))

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from lading.errors import ConfigError
-from lading.runtime.numbers import is_whole
+from lading.runtime.numbers import is_number, is_whole
 from lading.runtime.yaml_text import read_yaml
 
 PRECISIONS = ("fp32", "bf16", "fp16")
@@ -215,10 +215,6 @@ def updates_of(interval: int | float | None, total: int) -> int | None:
     return max(1, math.ceil(interval * total)) if isinstance(interval, float) else interval
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
 def _is_interval(value: Any) -> bool:
     return 0 < value < 1 if isinstance(value, float) else is_whole(value, 1)
 
@@ -231,27 +227,27 @@ _CHECKS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "output_dir": ("a folder", lambda v: isinstance(v, str | os.PathLike) and bool(str(v))),
     "per_device_train_batch_size gradient_accumulation_steps global_batch_size per_device_eval_batch_size "
     "save_total_limit dataloader_prefetch_factor eval_max_steps": (
-        "a whole number from 1 up, or nothing",
+        "an integer from 1 up, or nothing",
         _or_none(lambda v: is_whole(v, 1)),
     ),
-    "max_steps": ("a whole number from 1 up, or -1", lambda v: v == -1 or is_whole(v, 1)),
-    "num_train_epochs": ("a number above 0", lambda v: _is_number(v) and v > 0),
-    "learning_rate weight_decay max_grad_norm": ("a number from 0 up", lambda v: _is_number(v) and v >= 0),
+    "max_steps": ("an integer from 1 up, or -1", lambda v: v == -1 or is_whole(v, 1)),
+    "num_train_epochs": ("a number above 0", lambda v: is_number(v) and v > 0),
+    "learning_rate weight_decay max_grad_norm": ("a number from 0 up", lambda v: is_number(v) and v >= 0),
     "lr_scheduler_type": (f"one of {', '.join(SCHEDULES)}", lambda v: v in SCHEDULES),
     "warmup_steps": (
-        "a whole number of updates, or a share from 0.0 to 1.0",
+        "an integer of updates, or a share from 0.0 to 1.0",
         lambda v: 0 <= v < 1 if isinstance(v, float) else is_whole(v, 0),
     ),
     "zero_stage": (
         "0, 1 or 2. Stage 3 partitions the weights themselves, which this trainer does not do",
-        lambda v: not isinstance(v, bool) and v in (0, 1, 2),
+        lambda v: is_whole(v, 0) and v <= 2,
     ),
     "precision": (f"one of {', '.join(PRECISIONS)}, or nothing", lambda v: v is None or v in PRECISIONS),
-    "seed dataloader_num_workers": ("a whole number from 0 up", lambda v: is_whole(v, 0)),
+    "seed dataloader_num_workers": ("an integer from 0 up", lambda v: is_whole(v, 0)),
     "ds_config": ("a dict or the path of a JSON file", _or_none(lambda v: isinstance(v, dict | str | os.PathLike))),
-    "logging_steps": ("a whole number of updates from 1 up, or a share between 0.0 and 1.0", _is_interval),
+    "logging_steps": ("an integer of updates from 1 up, or a share between 0.0 and 1.0", _is_interval),
     "eval_steps save_steps batch_tracker_save_steps": (
-        "a whole number of updates from 1 up, a share between 0.0 and 1.0, or nothing",
+        "an integer of updates from 1 up, a share between 0.0 and 1.0, or nothing",
         _or_none(_is_interval),
     ),
     "dataloader_shuffle eval_dataloader_shuffle dataloader_pin_memory do_eval do_final_eval save_final_checkpoint "
@@ -260,7 +256,7 @@ _CHECKS: dict[str, tuple[str, Callable[[Any], bool]]] = {
         lambda v: isinstance(v, bool),
     ),
     "log_dir backend": ("a text, or nothing", _or_none(lambda v: isinstance(v, str | os.PathLike) and bool(str(v)))),
-    "timeout": ("a number of seconds above 0", lambda v: _is_number(v) and v > 0),
+    "timeout": ("a number of seconds above 0", lambda v: is_number(v) and v > 0),
     "pipe_parallel_size": ("1: this trainer offers no pipeline parallelism", lambda v: v == 1),
     "tensor_parallel_size": ("1: this trainer offers no tensor parallelism", lambda v: v == 1),
     "context_parallel_size": ("1: this trainer offers no context parallelism", lambda v: v == 1),

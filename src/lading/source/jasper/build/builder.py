@@ -85,7 +85,7 @@ def cluster_ids(given: Any, name: str, rows: int, count: int | None) -> I64:
     """Return given clusters as numbers; ``count`` None: as many as they number."""
     ids = np.asarray(given)
     if ids.shape != (rows,) or ids.dtype.kind not in "iu":
-        raise SourceError(f"{name} are {ids.dtype} of shape {ids.shape}, expected {rows} whole numbers.")
+        raise SourceError(f"{name} are {ids.dtype} of shape {ids.shape}, expected {rows} integers.")
     numbers = ids.astype(np.int64)
     highest = int(numbers.max()) + 1 if count is None else count
     check_ids(torch.from_numpy(numbers), f"{name} references cluster", "cluster", highest, name)

@@ -208,7 +208,7 @@ def _numbered(table: pa.Table, name: str) -> tuple[I64, list[str] | None]:
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
         coded = pc.dictionary_encode(column)
         return coded.indices.to_numpy(zero_copy_only=False).astype(np.int64), coded.dictionary.to_pylist()
-    raise SourceError(f"column {name!r} of the pairs is {column.type}, expected texts or whole numbers.")
+    raise SourceError(f"column {name!r} of the pairs is {column.type}, expected texts or integers.")
 
 
 def _numbers(table: pa.Table, name: str, dtype: Any, default: Any = None) -> Any:

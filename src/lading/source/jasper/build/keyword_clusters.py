@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from lading.errors import SourceError
 from lading.runtime.fields import Origin
+from lading.runtime.numbers import is_whole
 from lading.source.jasper.build.clusters import Clusters
 from lading.source.jasper.build.vectors import unit
 
@@ -54,7 +55,7 @@ class KeywordClusters:
         if not isinstance(assignments, Mapping):
             origin.refuse("cluster_assignments", "an object", type(assignments).__name__)
         for word, cluster in assignments.items():
-            if isinstance(cluster, bool) or not isinstance(cluster, int) or not 0 <= cluster < len(centroids):
+            if not is_whole(cluster, 0) or cluster >= len(centroids):
                 expected = f"a cluster from 0 to {len(centroids) - 1}"
                 origin.refuse(f"cluster_assignments[{word!r}]", expected, repr(cluster))
         embeddings = values.get("embeddings") or {}
