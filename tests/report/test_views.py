@@ -5,11 +5,15 @@ from __future__ import annotations
 import hashlib
 import shutil
 
+import duckdb
 import pyarrow as pa
 import pytest
+from hypothesis import given, strategies as st
 
 from lading.errors import ConfigError
+from lading.ledger.schema import latest_rows
 from lading.report import open_run
+from lading.report.views import Views
 
 VARIABLE = pa.table({"x": [1]})
 
@@ -120,3 +124,24 @@ def test_a_folder_name_is_a_name_and_no_pattern(rolled_back, tmp_path):
 
     count = "SELECT attempt, count(*) AS n FROM batches GROUP BY attempt ORDER BY attempt"
     assert open_run(strange).sql(count).dicts() == open_run(rolled_back).sql(count).dicts()
+
+
+_KEY = st.tuples(st.integers(0, 1), st.integers(0, 1), st.integers(0, 3))
+
+
+@given(st.dictionaries(_KEY, st.tuples(st.integers(0, 2), st.sampled_from(["applied", "skipped", None]))))
+def test_sql_and_arrow_agree_on_the_latest_row_of_a_batch(found):
+    """Each batch: so many rows as delivered, then its fate, if it has one."""
+    rows = [(*key, "delivered") for key, (times, _) in found.items() for _ in range(times)]
+    rows += [(*key, fate) for key, (_, fate) in found.items() if fate is not None]
+    names = ["attempt", "rank", "step", "fate"]
+    types = [pa.int64(), pa.int64(), pa.int64(), pa.string()]
+    columns = [list(column) for column in zip(*rows, strict=True)] or [[], [], [], []]
+    table = pa.table([pa.array(column, kind) for column, kind in zip(columns, types, strict=True)], names=names)
+    connection = duckdb.connect()
+    connection.register("recorded_batches", table)
+    Views._create_latest(Views.__new__(Views), connection, True)
+
+    seen = connection.sql("FROM latest").fetchall()
+
+    assert sorted(seen) == sorted(tuple(row.values()) for row in latest_rows(table).to_pylist())

@@ -24,7 +24,7 @@ from lading.ledger.begun import CLOSED, INTERRUPTED, RUNNING, Begun, write_begun
 from lading.ledger.launch import MOST_STEPS
 from lading.ledger.log import sha256_of_bytes
 from lading.ledger.run_folder import RankFolder
-from lading.ledger.schema import DELIVERED, SCHEMAS, TABLES, write_table
+from lading.ledger.schema import DELIVERED, SCHEMAS, TABLES, latest_rows, write_table
 from lading.ledger.tail import TailWriter, read_tail
 from lading.runtime.fields import Fields, Origin
 from lading.runtime.files import Journal, written_aside
@@ -267,7 +267,7 @@ class RankStore:
         rows = sum(self._rows().values())
         self._retry_at = 2 * rows  # should it fail, the rows are safe in the tail: do not try at every turn
         self._catch_up()
-        tables = {name: _last_of_each_step(name, held) for name, held in self._held.items() if held}
+        tables = {name: _settled(name, held) for name, held in self._held.items() if held}
         close_part(self._folder, self._part, tables)
         self._part += 1
         self._retry_at, self._is_behind = 0, True
@@ -296,10 +296,7 @@ class RankStore:
         self._begun = begun
 
 
-def _last_of_each_step(name: str, held: list[pa.Table]) -> pa.Table:
-    """Return the rows, of batches only the last of each step: it knows the fate."""
+def _settled(name: str, held: list[pa.Table]) -> pa.Table:
+    """Return the rows, of batches only the latest of each step."""
     table = pa.concat_tables(held).combine_chunks()
-    if name != "batches" or not len(table):
-        return table.cast(SCHEMAS[name])
-    last = {step: row for row, step in enumerate(table["step"].to_pylist())}
-    return table if len(last) == len(table) else table.take(sorted(last.values()))
+    return latest_rows(table) if name == "batches" else table.cast(SCHEMAS[name])

@@ -83,3 +83,21 @@ def write_table(table: pa.Table, name: str, where: Any) -> None:
         write_page_checksum=True,
         store_schema=False,
     )
+
+
+def latest_rows(table: pa.Table) -> pa.Table:
+    """Keep one row of ``batches`` a step (and attempt and rank, where these are columns): the settled one, or the last.
+
+    A batch that was written as delivered is written again when its fate is known.
+    """
+    if not len(table):
+        return table
+    keys = zip(
+        *(table[name].to_pylist() for name in ("attempt", "rank", "step") if name in table.column_names), strict=True
+    )
+    best: dict[tuple[int, ...], int] = {}
+    fates = table["fate"].to_pylist()
+    for row, key in enumerate(keys):
+        if key not in best or fates[row] != DELIVERED or fates[best[key]] == DELIVERED:
+            best[key] = row
+    return table if len(best) == len(table) else table.take(sorted(best.values()))

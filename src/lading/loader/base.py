@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from lading.identity import Bill, Deviation, World
+from lading.loader.bad_samples import BadSamplePolicy
 from lading.loader.engine import Batches, Engine
 from lading.loader.state import Resume
 from lading.order import Event, Plan, Reweight
@@ -21,10 +22,27 @@ class EngineLoader:
     Attributes:
         engine: The engine.
         on_resume: What may differ between a saved run and this loader.
+        sources, global_batch_size, seed, shuffle, window_samples, weights, mixture, chunk_batches, batch_schedule,
+            names, on_bad_sample, fingerprint, prefetch, workers: The arguments, as they were given.
     """
 
     engine: Engine
     on_resume: Resume
+    sources: Any
+    global_batch_size: int | None
+    seed: int
+    shuffle: bool | str
+    window_samples: int
+    weights: Weights | None
+    mixture: Any
+    chunk_batches: int | None
+    batch_schedule: Sequence[tuple[Any, int]] | None
+    pad: bool | None
+    names: Mapping[str, str] | bool | None
+    on_bad_sample: str | Mapping[str, str] | BadSamplePolicy
+    fingerprint: str | None
+    prefetch: int | None
+    workers: str
 
     def __iter__(self) -> Iterator[Any]:
         return self.engine.iterate(with_bills=False)

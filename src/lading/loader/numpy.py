@@ -17,7 +17,7 @@ from lading.identity import Bill, World
 from lading.loader.bad_samples import BadSamplePolicy
 from lading.loader.base import EngineLoader
 from lading.loader.engine import Engine
-from lading.loader.request import LoaderRequest, WorkerRequest, asked_mixture, named_sources
+from lading.loader.request import request_of
 from lading.loader.state import Resume
 from lading.order import Plan
 from lading.order.mixture.request import Mixture
@@ -186,39 +186,31 @@ class NumpyLoader(EngineLoader):
         workers: str = "processes",
     ) -> None:
         self.on_resume = on_resume or Resume()
-        self.sources, self.batch_size, self.global_batch_size = sources, batch_size, global_batch_size
-        self.seed, self.shuffle, self.window_samples, self.drop_last = seed, shuffle, window_samples, drop_last
-        self.weights, self.mixture, self.batch_schedule = weights, mixture, batch_schedule
-        self.chunk_batches, self.pad, self.names, self.collate_fn = chunk_batches, pad, names, collate_fn
-        self.on_bad_sample, self.fingerprint, self.prefetch = on_bad_sample, fingerprint, prefetch
-        self.num_workers, self.prefetch_factor, self.timeout = num_workers, prefetch_factor, timeout
-        self.worker_init_fn, self.persistent_workers = worker_init_fn, persistent_workers
-        self.multiprocessing_context, self.workers = multiprocessing_context, workers
-        request = LoaderRequest(
-            sources=named_sources(sources),
-            batch_size=batch_size,
+        request = request_of(
+            self,
+            sources=sources,
             global_batch_size=global_batch_size,
             seed=seed,
             shuffle=shuffle,
             window_samples=window_samples,
-            mixture=asked_mixture(weights, mixture),
+            weights=weights,
+            mixture=mixture,
             chunk_batches=chunk_batches,
             batch_schedule=batch_schedule,
             drop_last=drop_last,
-            pad=pad,
             names=names,
             collate_fn=collate_fn,
-            on_bad_sample=BadSamplePolicy.of(on_bad_sample),
+            on_bad_sample=on_bad_sample,
             fingerprint=fingerprint,
             prefetch=prefetch,
-            workers=WorkerRequest(
-                num_workers,
-                prefetch_factor,
-                timeout,
-                worker_init_fn,
-                multiprocessing_context,
-                persistent_workers,
-                workers,
-            ),
+            num_workers=num_workers,
+            prefetch_factor=prefetch_factor,
+            timeout=timeout,
+            worker_init_fn=worker_init_fn,
+            multiprocessing_context=multiprocessing_context,
+            persistent_workers=persistent_workers,
+            workers=workers,
+            batch_size=batch_size,
+            pad=pad,
         )
         self.engine = Engine(request, NumpyFace(world, pad), tracker)

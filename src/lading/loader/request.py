@@ -122,6 +122,54 @@ class LoaderRequest:
         return _SHUFFLES[self.shuffle]
 
 
+def request_of(
+    loader: Any,
+    *,
+    sources: Any,
+    weights: Weights | None,
+    mixture: Any,
+    on_bad_sample: str | Mapping[str, str] | BadSamplePolicy,
+    num_workers: int,
+    prefetch_factor: int | None,
+    timeout: float,
+    worker_init_fn: Callable[[int], None] | None,
+    multiprocessing_context: Any,
+    persistent_workers: bool,
+    workers: str,
+    marks_padding: bool = False,
+    **more: Any,
+) -> LoaderRequest:
+    """Return the request that the arguments of a face make, and keep each on the loader under its own name.
+
+    Frameworks that make a loader anew read its arguments there.
+
+    Args:
+        loader: The face.
+        marks_padding: As in ``LoaderRequest``; no argument of the user's.
+        more: The arguments that the request keeps as they are.
+    """
+    given = {**locals(), **more}
+    for name in given.keys() - {"loader", "marks_padding", "more"}:
+        if not isinstance(getattr(type(loader), name, None), property):  # a property knows it already
+            setattr(loader, name, given[name])
+    return LoaderRequest(
+        sources=named_sources(sources),
+        mixture=asked_mixture(weights, mixture),
+        on_bad_sample=BadSamplePolicy.of(on_bad_sample),
+        workers=WorkerRequest(
+            num_workers,
+            prefetch_factor,
+            timeout,
+            worker_init_fn,
+            multiprocessing_context,
+            persistent_workers,
+            workers,
+        ),
+        marks_padding=marks_padding,
+        **more,
+    )
+
+
 def named_sources(sources: Any) -> dict[str, Any]:
     """Return the sources by name; one without a name is called ``data``."""
     if isinstance(sources, Mapping):

@@ -7,7 +7,7 @@ they belong are left out and named.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from lading.ledger.lineage import Span, lineage, pending_of, root_of
 from lading.ledger.log import Log
 from lading.ledger.parts import Manifest, PartFile, sha256_of
 from lading.ledger.run_folder import RankFolder, RunFolder
-from lading.ledger.schema import DELIVERED, SCHEMAS
+from lading.ledger.schema import SCHEMAS, latest_rows
 from lading.ledger.tail import Tail
 from lading.order.event import Event, event_from_dict
 from lading.order.plan import Plan
@@ -266,7 +266,7 @@ class Evidence:
             if len(table):
                 kept = table.filter(pa.array(np.isin(table["step"].to_numpy(), wanted)))
                 tables.append(_with_origin(kept, rank.folder.attempt, rank.folder.rank))
-        return _latest(pa.concat_tables(tables))
+        return latest_rows(pa.concat_tables(tables))
 
     def exceptions(self) -> list[dict[str, Any]]:
         """Return every exception to the plan: step, attempt, rank, fate and the deviation's fields."""
@@ -280,7 +280,7 @@ class Evidence:
         if not tables:
             return []
         table = pa.concat_tables(tables)
-        table = _latest(table.filter(table["exceptions"].is_valid()))
+        table = latest_rows(table.filter(table["exceptions"].is_valid()))
         return [
             {"attempt": row["attempt"], "rank": row["rank"], "step": row["step"], "fate": row["fate"], **deviation}
             for row in table.select(["attempt", "rank", "step", "fate", "exceptions"]).to_pylist()
@@ -355,16 +355,3 @@ def _groups(reader: pq.ParquetFile, steps: np.ndarray | None) -> list[int]:
 def _with_origin(table: pa.Table, attempt: int, rank: int) -> pa.Table:
     origin = [pa.array(np.full(len(table), value, dtype=np.int32)) for value in (attempt, rank)]
     return table.add_column(0, "attempt", origin[0]).add_column(1, "rank", origin[1])
-
-
-def _latest(table: pa.Table) -> pa.Table:
-    """Keep one row of each (attempt, rank, step): the settled one, or the last."""
-    keys: Sequence[tuple[int, int, int]] = list(
-        zip(*(table[name].to_pylist() for name in ("attempt", "rank", "step")), strict=True)
-    )
-    best: dict[tuple[int, int, int], int] = {}
-    fates = table["fate"].to_pylist()
-    for row, key in enumerate(keys):
-        if key not in best or fates[row] != DELIVERED or fates[best[key]] == DELIVERED:
-            best[key] = row
-    return table if len(best) == len(table) else table.take(sorted(best.values()))

@@ -205,7 +205,7 @@ class Views:
             self._create_latest(connection, any(file.undecided for _, file in files))
 
     def _create_latest(self, connection: duckdb.DuckDBPyConnection, undecided: bool) -> None:
-        """Make ``latest``: where a batch was first written as delivered and settled later, only the later row."""
+        """Make ``latest``: the rows that ``ledger.schema.latest_rows`` keeps, of more rows than fit in memory."""
         if not undecided and "delivered" not in set(self._tails("batches")["fate"].to_pylist()):
             connection.execute("CREATE VIEW latest AS FROM recorded_batches")
             return

@@ -30,7 +30,7 @@ from lading.loader.base import EngineLoader
 from lading.loader.engine import Engine
 from lading.loader.jax.placement import Placement
 from lading.loader.numpy import NumpyArrays
-from lading.loader.request import LoaderRequest, WorkerRequest, asked_mixture, named_sources
+from lading.loader.request import request_of
 from lading.loader.state import Resume
 from lading.order import Plan
 from lading.order.mixture.request import Mixture
@@ -198,46 +198,34 @@ class JaxLoader(EngineLoader):
         persistent_workers: bool = False,
         workers: str = "processes",
     ) -> None:
-        self.sources, self.on_resume = named_sources(sources), on_resume or Resume()
+        self.on_resume = on_resume or Resume()
         self.mesh, self.spec, self.convert = mesh, spec, convert
-        self.global_batch_size, self.seed, self.shuffle, self.window_samples = (
-            global_batch_size,
-            seed,
-            shuffle,
-            window_samples,
-        )
-        self.weights, self.mixture, self.batch_schedule, self.drop_last = weights, mixture, batch_schedule, drop_last
-        self.chunk_batches, self.names, self.collate_fn = chunk_batches, names, collate_fn
-        self.on_bad_sample, self.fingerprint, self.prefetch = on_bad_sample, fingerprint, prefetch
-        self.num_workers, self.prefetch_factor, self.timeout = num_workers, prefetch_factor, timeout
-        self.worker_init_fn, self.persistent_workers = worker_init_fn, persistent_workers
-        self.multiprocessing_context, self.workers = multiprocessing_context, workers
-        request = LoaderRequest(
-            sources=self.sources,
+        request = request_of(
+            self,
+            sources=sources,
             global_batch_size=global_batch_size,
             seed=seed,
             shuffle=shuffle,
             window_samples=window_samples,
-            mixture=asked_mixture(weights, mixture),
+            weights=weights,
+            mixture=mixture,
             chunk_batches=chunk_batches,
             batch_schedule=batch_schedule,
             drop_last=drop_last,
-            pad=True,  # shapes are static
-            marks_padding=True,
             names=names,
             collate_fn=collate_fn,
-            on_bad_sample=BadSamplePolicy.of(on_bad_sample),
+            on_bad_sample=on_bad_sample,
             fingerprint=fingerprint,
             prefetch=prefetch,
-            workers=WorkerRequest(
-                num_workers,
-                prefetch_factor,
-                timeout,
-                worker_init_fn,
-                multiprocessing_context,
-                persistent_workers,
-                workers,
-            ),
+            num_workers=num_workers,
+            prefetch_factor=prefetch_factor,
+            timeout=timeout,
+            worker_init_fn=worker_init_fn,
+            multiprocessing_context=multiprocessing_context,
+            persistent_workers=persistent_workers,
+            workers=workers,
+            pad=True,  # shapes are static
+            marks_padding=True,
             plan=plan,
         )
         self.engine = Engine(request, JaxFace(mesh, spec, convert, prefetch), tracker)

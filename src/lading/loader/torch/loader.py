@@ -21,7 +21,7 @@ from lading.errors import LoaderError
 from lading.identity import Bill, World
 from lading.loader.bad_samples import BadSamplePolicy
 from lading.loader.engine import Engine
-from lading.loader.request import LoaderRequest, WorkerRequest, asked_mixture, first_size, named_sources
+from lading.loader.request import first_size, request_of
 from lading.loader.state import Resume
 from lading.loader.torch import samplers
 from lading.loader.torch.collate import TorchArrays
@@ -154,38 +154,33 @@ class Loader(PreparedLoader, DataLoader[Any]):  # type: ignore[misc]
         _refuse(generator=generator, in_order=in_order, pin_memory_device=pin_memory_device)
         sources = sources.source if isinstance(sources, SourceView) else sources
         collate_fn = collate_fn.given if isinstance(collate_fn, PlannedCollate) else collate_fn
-        self.sources, self.global_batch_size, self.seed = sources, global_batch_size, seed
-        self.shuffle, self.window_samples, self.chunk_batches = shuffle, window_samples, chunk_batches
-        self.weights, self.mixture, self.batch_schedule = weights, mixture, batch_schedule
-        self.pad, self.names, self.on_bad_sample = pad, names, on_bad_sample
-        self.fingerprint, self.prefetch, self.on_resume = fingerprint, prefetch, on_resume or Resume()
-        self.workers = workers
-        request = LoaderRequest(
-            sources=named_sources(sources),
-            batch_size=batch_size,
+        self.on_resume = on_resume or Resume()
+        request = request_of(
+            self,
+            sources=sources,
             global_batch_size=global_batch_size,
             seed=seed,
             shuffle=shuffle,
             window_samples=window_samples,
-            mixture=asked_mixture(weights, mixture),
+            weights=weights,
+            mixture=mixture,
             chunk_batches=chunk_batches,
             batch_schedule=batch_schedule,
             drop_last=drop_last,
-            pad=pad,
             names=names,
             collate_fn=collate_fn,
-            on_bad_sample=BadSamplePolicy.of(on_bad_sample),
+            on_bad_sample=on_bad_sample,
             fingerprint=fingerprint,
             prefetch=prefetch,
-            workers=WorkerRequest(
-                num_workers,
-                prefetch_factor,
-                timeout,
-                worker_init_fn,
-                multiprocessing_context,
-                persistent_workers,
-                workers,
-            ),
+            num_workers=num_workers,
+            prefetch_factor=prefetch_factor,
+            timeout=timeout,
+            worker_init_fn=worker_init_fn,
+            multiprocessing_context=multiprocessing_context,
+            persistent_workers=persistent_workers,
+            workers=workers,
+            batch_size=batch_size,
+            pad=pad,
         )
         face = TorchFace(pin_memory=pin_memory, world=world, pad=pad)
         self.engine = Engine(request, face, tracker)

@@ -9,7 +9,6 @@ result; the next call returns the next result.
 
 from __future__ import annotations
 
-import contextlib
 import time
 import weakref
 from collections import deque
@@ -20,6 +19,7 @@ from lading.errors import LoaderError, WorkerError
 from lading.loader.workers import wire
 from lading.loader.workers.child import CANCEL, FAILURE, FINISH, REQUEST
 from lading.loader.workers.pool import Pool, Settings
+from lading.loader.workers.run import OrderedRun
 from lading.loader.workers.slots import Place
 from lading.loader.workers.worker_process import WorkerProcess
 
@@ -105,20 +105,16 @@ def check_numbers(num_workers: int, prefetch_factor: int, timeout: float) -> Non
         )
 
 
-class Run(Generator[tuple[R, Any], None, None]):
-    """One iteration over requests; ends its workers unless they are kept.
-
-    Unlike a generator function's, the iteration survives an error of ``fetch``.
-    """
+class Run(OrderedRun[R]):
+    """One iteration over requests; ends its workers unless they are kept."""
 
     def __init__(self, pool: Pool, requests: Iterator[R], *, keeps_pool: bool) -> None:
+        super().__init__(requests)
         pool.generation += 1
         self._pool: Pool | None = pool
         self._generation, self._keeps_pool = pool.generation, keeps_pool
-        self._requests: Iterator[R] | None = requests
         self._sent: deque[R] = deque()
         self._num_sent = self._num_received = 0
-        self._error: BaseException | None = None
         self._death = ""
         for _ in range(pool.settings.num_workers * pool.settings.prefetch_factor):
             self._request_next()
@@ -139,15 +135,6 @@ class Run(Generator[tuple[R, Any], None, None]):
             raise result.error()
         return request, result
 
-    def send(self, value: Any) -> tuple[R, Any]:
-        """Return the next pair; an iteration takes no values."""
-        return next(self)
-
-    def throw(self, *error: Any) -> Any:
-        """End the iteration and raise an error."""
-        self.close()
-        raise error[0]
-
     def close(self) -> None:
         """End the iteration; its workers too, unless they are kept."""
         pool, self._pool, self._requests = self._pool, None, None
@@ -159,10 +146,6 @@ class Run(Generator[tuple[R, Any], None, None]):
         elif pool.generation == self._generation:
             for worker in pool.workers:
                 worker.send(CANCEL)
-
-    def __del__(self) -> None:
-        with contextlib.suppress(Exception):
-            self.close()
 
     def _check(self, pool: Pool) -> None:
         if not pool.is_ours:
@@ -177,13 +160,9 @@ class Run(Generator[tuple[R, Any], None, None]):
             )
 
     def _finish(self) -> None:
-        """End the iteration after the last result; raise the error that ended it, if there is one."""
-        error, self._error = self._error, None
-        self.close()
         if self._death:
-            raise WorkerError(self._death)
-        if error is not None:
-            raise error
+            self._error = WorkerError(self._death)
+        super()._finish()
 
     def _break(self, dead: WorkerProcess) -> WorkerError:
         """End the iteration because of a dead worker; every further call raises the same error."""
@@ -228,17 +207,13 @@ class Run(Generator[tuple[R, Any], None, None]):
         pool = self._pool
         if self._requests is None or pool is None:
             return
-        try:
-            request = next(self._requests)
-            packed = wire.pack_whole(request)
-        except Exception as error:
-            if not isinstance(error, StopIteration):
-                self._error = error  # raised in its place: after the results of the requests before it
-            self._requests = None
+        taken = self._next_request(wire.pack_whole)
+        if taken is None:
             if not self._keeps_pool:
                 for worker in pool.workers:
                     worker.send(FINISH)
             return
+        request, packed = taken
         pool.workers[self._num_sent % len(pool.workers)].send(REQUEST, self._generation, self._num_sent, packed)
         self._sent.append(request)
         self._num_sent += 1

@@ -7,7 +7,6 @@ fetch (``runtime.threads``).
 
 from __future__ import annotations
 
-import contextlib
 import queue
 import threading
 import weakref
@@ -19,6 +18,7 @@ from typing import Any, TypeVar
 from lading.errors import LadingError, WorkerError
 from lading.loader.workers.failure import also
 from lading.loader.workers.processes import check_numbers
+from lading.loader.workers.run import OrderedRun
 from lading.runtime.threads import Busy
 
 R = TypeVar("R")
@@ -137,15 +137,14 @@ def _work(
         del job, future, request  # nothing may be held longer than by its user
 
 
-class ThreadRun(Generator[tuple[R, Any], None, None]):
+class ThreadRun(OrderedRun[R]):
     """One iteration over requests; ends its threads."""
 
     def __init__(self, requests: Iterator[R], threads: _Threads, depth: int, timeout: float) -> None:
+        super().__init__(requests)
         self._threads: _Threads | None = threads
-        self._requests: Iterator[R] | None = requests
         self._timeout = timeout or None
         self._sent: deque[tuple[R, Future[Any]]] = deque()
-        self._error: BaseException | None = None
         for _ in range(depth):
             self._request_next()
 
@@ -161,15 +160,6 @@ class ThreadRun(Generator[tuple[R, Any], None, None]):
             raise _as_lading(error) from (None if isinstance(error, LadingError) else error)
         return request, future.result()
 
-    def send(self, value: Any) -> tuple[R, Any]:
-        """Return the next pair; an iteration takes no values."""
-        return next(self)
-
-    def throw(self, *error: Any) -> Any:
-        """End the iteration and raise an error."""
-        self.close()
-        raise error[0]
-
     def close(self) -> None:
         """End the iteration and its threads."""
         threads, self._threads, self._requests = self._threads, None, None
@@ -178,10 +168,6 @@ class ThreadRun(Generator[tuple[R, Any], None, None]):
         self._sent.clear()
         if threads is not None:
             threads.end()
-
-    def __del__(self) -> None:
-        with contextlib.suppress(Exception):
-            self.close()
 
     def _wait(self, future: Future[Any]) -> BaseException | None:
         try:
@@ -192,23 +178,10 @@ class ThreadRun(Generator[tuple[R, Any], None, None]):
                 "timeout, or look for what the dataset waits for."
             ) from None
 
-    def _finish(self) -> None:
-        error, self._error = self._error, None
-        self.close()
-        if error is not None:
-            raise error
-
     def _request_next(self) -> None:
-        if self._requests is None or self._threads is None:
-            return
-        try:
-            request = next(self._requests)
-        except Exception as error:
-            self._requests = None
-            if not isinstance(error, StopIteration):
-                self._error = error  # raised in its place: after the results of the requests before it
-            return
-        self._sent.append((request, self._threads.submit(request)))
+        taken = None if self._threads is None else self._next_request(self._threads.submit)
+        if taken is not None:
+            self._sent.append(taken)
 
 
 def _as_lading(error: BaseException) -> BaseException:
