@@ -142,7 +142,10 @@ def test_tables_of_another_length_are_refused(directory, name):
         ([[0]] * 19, "pair_keyword_ids has 19 entries, expected 20 (pair_keyword_ids.pt)"),
         ([[0]] * 7 + [[1, 5]] + [[0]] * 12, "pair_keyword_ids references keyword 5, but only 5 keywords exist"),
         ([[0]] * 7 + [[-1]] + [[0]] * 12, "pair_keyword_ids references keyword -1, but keyword numbers start at 0"),
-        ([[0]] * 7 + [["a"]] + [[0]] * 12, "pair_keyword_ids holds 'a' (pair_keyword_ids.pt, row 7), expected integers"),
+        (
+            [[0]] * 7 + [["a"]] + [[0]] * 12,
+            "pair_keyword_ids holds 'a' (pair_keyword_ids.pt, row 7), expected integers",
+        ),
         ([0] * 20, "pair_keyword_ids.pt holds a list, expected a list with one list of ints for each pair"),
         (torch.zeros(20, 2), "pair_keyword_ids.pt holds a Tensor, expected a list with one list of ints"),
     ],
