@@ -8,7 +8,8 @@ from typing import Any
 
 from lading.identity import Bill, Deviation, World
 from lading.loader.bad_samples import BadSamplePolicy
-from lading.loader.engine import Batches, Engine
+from lading.loader.engine import Engine
+from lading.loader.iteration import Batches
 from lading.loader.state import Resume
 from lading.order import Event, Plan, Reweight
 from lading.order.mixture.weights import Weights

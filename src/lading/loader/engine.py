@@ -17,20 +17,20 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 from lading.errors import LoaderError, MixtureError, WorldError
 from lading.identity import Bill, World, fingerprint
 from lading.identity.agreement import agree
 from lading.identity.hashing import key64
 from lading.loader import planning, reweighting
-from lading.loader.bad_samples import BadSamples, bad_sample_error
+from lading.loader.bad_samples import BadSamples
 from lading.loader.cursor import Cursor
+from lading.loader.face import Face
 from lading.loader.fetch import Delivery, Fetcher, FetchRequest
-from lading.loader.gather import Arrays
+from lading.loader.iteration import Iteration
 from lading.loader.names import column_keys
 from lading.loader.prefetch import Delivered, capped_prefetch, capped_prefetch_factor, in_this_process, placed
 from lading.loader.request import LoaderRequest
@@ -44,111 +44,6 @@ from lading.runtime.random_state import isolated_rng
 from lading.source.reader import Reader
 
 _NOTHING: Mapping[int, frozenset[int]] = {}
-T = TypeVar("T", covariant=True)
-
-
-class Face(Protocol):
-    """What the engine asks of a framework, in the process of the training loop.
-
-    Attributes:
-        arrays: Its arrays; they travel to the workers.
-        places: Whether ``place`` has anything to do.
-        places_freely: Whether ``place`` may run in a thread: it draws from no global random generator.
-        depth: Placed batches that wait, ready, where workers fetch.
-    """
-
-    @property
-    def arrays(self) -> Arrays: ...
-    @property
-    def places(self) -> bool: ...
-    @property
-    def places_freely(self) -> bool: ...
-    @property
-    def depth(self) -> int: ...
-
-    def world(self) -> World:
-        """Look this process up among the others."""
-        ...
-
-    def share(self, plan: Plan, step: int, world: World) -> Bill:
-        """Return the rows of a step that this process reads."""
-        ...
-
-    def place(self, batch: Any, bill: Bill, batch_rows: int) -> tuple[Any, Bill, Any]:
-        """Put a batch where it is used: pin it, copy it to devices.
-
-        Args:
-            batch: The rows that this process read.
-            bill: What they are.
-            batch_rows: Rows of a complete global batch at its step.
-
-        Returns:
-            The batch to yield, the rows that this process answers for in the books, and the content of these rows.
-        """
-        ...
-
-
-class Batches(Iterator[T], Protocol[T]):
-    """An iteration that knows its length, for progress bars."""
-
-    def __len__(self) -> int:
-        """Return the batches of the whole epoch or chunk, also where the iteration resumes inside it."""
-        ...
-
-
-class Iteration(Iterator[Any]):
-    """The batches of one epoch or chunk, each with its bill.
-
-    Args:
-        engine: The engine whose cursor is advanced.
-        stream: The batches.
-        steps: Steps of the whole epoch or chunk.
-        with_bills: Whether to yield (batch, bill) or the batch alone.
-        holds_one: Whether the caller asks for one batch more than it has passed on. A batch then counts as delivered
-            when the next one is asked for.
-    """
-
-    def __init__(
-        self, engine: Engine, stream: Generator[Delivered, None, None], steps: range, with_bills: bool, holds_one: bool
-    ) -> None:
-        self._engine, self._stream, self._steps, self._with_bills = engine, stream, steps, with_bills
-        self._holds_one, self._held = holds_one, deque[tuple[Bill, Delivery]]()
-        self._is_ended = False
-
-    def __len__(self) -> int:
-        """Return the batches of the whole epoch or chunk."""
-        return len(self._steps)
-
-    def __next__(self) -> Any:
-        if self._is_ended:
-            raise LoaderError(
-                "a newer iteration over this loader took its worker processes: an older one cannot continue. Make a "
-                "loader for each of them, or pass persistent_workers=False."
-            )
-        try:
-            request, delivery = next(self._stream)
-        except StopIteration:
-            self._deliver()
-            raise
-        if delivery.failure is not None:
-            self._stream.close()  # ends workers and threads now, not when the traceback is forgotten
-            raise bad_sample_error(request.bill, delivery.failure)
-        bill = delivery.bill or request.bill
-        self._deliver()
-        self._held.append((bill, delivery))
-        if not self._holds_one:
-            self._deliver()
-        return (delivery.batch, bill) if self._with_bills else delivery.batch
-
-    def _deliver(self) -> None:
-        """Note that the batch held back, if there is one, reaches the training loop."""
-        if self._held:
-            self._engine.deliver(self, *self._held.popleft(), self._steps.stop)
-
-    def end(self) -> None:
-        """End an iteration whose workers are needed for a newer one."""
-        self._is_ended = True
-        self._stream.close()
 
 
 class Engine:
@@ -266,7 +161,7 @@ class Engine:
         self._end_older()
         requests = _requests(weakref.ref(self), steps, self.name_columns())
         stream = self._stream(requests, _ahead_of(self.plan) if holds_one else self.plan)
-        iteration = Iteration(self, stream, whole, with_bills, holds_one)
+        iteration = Iteration(self.deliver, stream, whole, with_bills, holds_one)
         self._newest = weakref.ref(iteration)
         return iteration
 

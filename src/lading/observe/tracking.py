@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 from lading.errors import LoaderError, ResumeError
 from lading.identity import Bill, World, fingerprint
 from lading.ledger.ledger import Ledger
-from lading.loader.engine import Batches
+from lading.loader.iteration import Batches
 from lading.loader.state import loaded_mark, marked
 from lading.loader.torch.prepared import asks_for_one_more
 from lading.loader.trackers import Trackers

@@ -19,7 +19,7 @@ from accelerate.state import AcceleratorState, GradientState
 from accelerate.utils import send_to_device
 
 from lading.identity import Bill
-from lading.loader.engine import Batches
+from lading.loader.iteration import Batches
 from lading.order import Plan
 
 

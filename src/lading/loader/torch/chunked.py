@@ -30,7 +30,7 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler, RandomSamp
 
 from lading.errors import LoaderError, PlanError
 from lading.identity import Bill, World, fingerprint
-from lading.loader.engine import Batches
+from lading.loader.iteration import Batches
 from lading.loader.torch.loader import Loader
 from lading.loader.torch.samplers import PlannedSequentialSampler, PlanSampler
 from lading.order import Plan

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader
 from lading.errors import LoaderError
 from lading.identity import Bill
 from lading.loader.base import EngineLoader
-from lading.loader.engine import Batches
+from lading.loader.iteration import Batches
 from lading.loader.pulls import Pulls
 from lading.loader.torch.rebuilt import PlanBatchSampler, PlannedCollate, SourceView
 from lading.loader.torch.samplers import PlanSampler

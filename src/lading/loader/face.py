@@ -1,0 +1,50 @@
+"""What the engine asks of a framework. Apart from ``engine``, so that a new face reads one page."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from lading.identity import Bill, World
+from lading.loader.gather import Arrays
+from lading.order import Plan
+
+
+class Face(Protocol):
+    """What the engine asks of a framework, in the process of the training loop.
+
+    Attributes:
+        arrays: Its arrays; they travel to the workers.
+        places: Whether ``place`` has anything to do.
+        places_freely: Whether ``place`` may run in a thread: it draws from no global random generator.
+        depth: Placed batches that wait, ready, where workers fetch.
+    """
+
+    @property
+    def arrays(self) -> Arrays: ...
+    @property
+    def places(self) -> bool: ...
+    @property
+    def places_freely(self) -> bool: ...
+    @property
+    def depth(self) -> int: ...
+
+    def world(self) -> World:
+        """Look this process up among the others."""
+        ...
+
+    def share(self, plan: Plan, step: int, world: World) -> Bill:
+        """Return the rows of a step that this process reads."""
+        ...
+
+    def place(self, batch: Any, bill: Bill, batch_rows: int) -> tuple[Any, Bill, Any]:
+        """Put a batch where it is used: pin it, copy it to devices.
+
+        Args:
+            batch: The rows that this process read.
+            bill: What they are.
+            batch_rows: Rows of a complete global batch at its step.
+
+        Returns:
+            The batch to yield, the rows that this process answers for in the books, and the content of these rows.
+        """
+        ...
