@@ -110,10 +110,12 @@ def asks_for_one_more(frame: FrameType | None) -> bool:
         frame: Who called ``iter``; a loader that passes it on to one inside is allowed in between.
     """
     for _ in range(2):
-        caller = type(frame.f_locals.get("self")) if frame is not None else object
-        if caller.__name__ == "_WrappedDataLoader" and caller.__module__.startswith("ray."):
+        if frame is None:
+            return False
+        caller, module = frame.f_code.co_qualname, frame.f_globals.get("__name__", "")
+        if caller.startswith("_WrappedDataLoader.") and module.startswith("ray."):  # f_locals would keep the loader
             return True
-        frame = None if frame is None else frame.f_back
+        frame = frame.f_back
     return False
 
 
