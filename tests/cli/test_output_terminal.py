@@ -114,9 +114,8 @@ def test_the_page_shows_and_does_not_run(capsys, hostile, tmp_path):
     said(capsys, "report", hostile, "--out", tmp_path / "page.html")
 
     page = (tmp_path / "page.html").read_text()
-    ours = page[: page.index("<script>")]  # after it come plotly.js and our own script, which hold no data
-    assert "<script>alert" not in page and "<img src=x" not in page
-    assert re.findall("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", ours) == []
+    assert "<script" not in page and "<img src=x" not in page
+    assert re.findall("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", page) == []
 
 
 def test_plans_and_corpora_are_shown_too(capsys, tmp_path):

@@ -235,8 +235,8 @@ def report(
     as_json: Json = False,
 ) -> None:
     """Write one page that tells the whole run; it needs no network and no other file."""
-    from lading.report.render.page import write_page  # plotly is optional and slow to import
+    from lading.report.render.page import write_page  # jinja2 is optional
 
     with progress_bar(quiet=as_json) as progress:
         size = write_page(open_run(run, attempt), Path(out), progress)
-    answer({"file": out, "bytes": size}, lambda: Text(f"{out}: {size / 1e6:.1f} MB"), as_json=as_json)
+    answer({"file": out, "bytes": size}, lambda: Text(f"{out}: {size / 1e3:.0f} kB"), as_json=as_json)

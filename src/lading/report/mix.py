@@ -48,24 +48,16 @@ PASSES = pa.schema(
 _GROUPS = ("run", "epoch", "chunk", "attempt")
 
 
-def applied_steps(views: Views) -> dict[str, I64]:
-    """Return step, epoch, chunk and attempt of every applied step, in order."""
-    table = views.query(
-        "SELECT step, epoch, coalesce(chunk, 0) AS chunk, attempt FROM history WHERE fate = 'applied' "
-        "ORDER BY attempt, step"
-    )
-    return {name: table[name].to_numpy().astype(np.int64) for name in table.column_names}
-
-
 def mix(evidence: Evidence, views: Views, by: str | int) -> Table:
     """Return the samples of each dataset by group: ``run``, ``epoch``, ``chunk``, ``attempt`` or so many steps."""
-    applied = applied_steps(views)
+    applied = views.applied
     labels, prefix = _labels(applied, by), by if isinstance(by, str) else "steps"
-    counts = _counts(evidence, views, applied, labels)
+    groups = _places(labels)
+    counts = _counts(evidence, views, applied, labels, groups)
     rows = []
     for label, found in counts.items():
-        inside = applied["step"][labels == label]
-        planned = _planned_shares(evidence, applied, labels, label)
+        inside = applied["step"][groups[label]]
+        planned = _planned_shares(evidence, applied, groups[label])
         for d, name in evidence.description.named_datasets:
             rows.append(
                 {
@@ -83,9 +75,11 @@ def mix(evidence: Evidence, views: Views, by: str | int) -> Table:
 
 def passes(evidence: Evidence, views: Views) -> Table:
     """Return samples used, passes and coverage of each dataset."""
-    applied = applied_steps(views)
+    applied = views.applied
     whole = np.zeros(len(applied["step"]), dtype=np.int64)
-    counts = _counts(evidence, views, applied, whole).get(0, np.zeros(len(evidence.datasets), dtype=np.int64))
+    counts = _counts(evidence, views, applied, whole, _places(whole)).get(
+        0, np.zeros(len(evidence.datasets), dtype=np.int64)
+    )
     distinct, lengths = _distinct(evidence, views, applied)
     rows = []
     for d, name in evidence.description.named_datasets:
@@ -119,15 +113,27 @@ def _name(prefix: Any, label: int, by: str | int, inside: I64) -> str:
     return f"{prefix} {label}" if isinstance(by, str) else f"steps {inside.min()}–{inside.max()}"
 
 
-def _counts(evidence: Evidence, views: Views, applied: dict[str, I64], labels: I64) -> dict[int, I64]:
+def _places(labels: I64) -> dict[int, I64]:
+    """Return the places of each label, in order."""
+    if not len(labels):
+        return {}
+    order = np.argsort(labels, kind="stable")
+    starts = np.flatnonzero(np.diff(labels[order], prepend=labels[order[0]] - 1))
+    return dict(zip(labels[order[starts]].tolist(), np.split(order, starts[1:]), strict=True))
+
+
+def _counts(
+    evidence: Evidence, views: Views, applied: dict[str, I64], labels: I64, groups: dict[int, I64]
+) -> dict[int, I64]:
     if not evidence.is_planned:
         return _named_counts(evidence, views, applied, labels)
     counts: dict[int, I64] = {}
-    for label in np.unique(labels).tolist():
+    for label, places in groups.items():
         total = np.zeros(len(evidence.datasets), dtype=np.int64)
+        attempts = applied["attempt"][places]
         for span in evidence.spans:
             plan = evidence.plan(span.attempt)
-            chosen = applied["step"][(labels == label) & (applied["attempt"] == span.attempt)]
+            chosen = applied["step"][places[attempts == span.attempt]]
             if plan is not None and len(chosen):
                 total += counts_of_steps(plan, chosen)
         counts[label] = total
@@ -158,14 +164,15 @@ def _named_counts(evidence: Evidence, views: Views, applied: dict[str, I64], lab
     return counts
 
 
-def _planned_shares(evidence: Evidence, applied: dict[str, I64], labels: I64, label: int) -> NDArray[np.float64] | None:
+def _planned_shares(evidence: Evidence, applied: dict[str, I64], places: I64) -> NDArray[np.float64] | None:
     """Return the shares that the weights planned for each step of a group ask for; None where no plan says any."""
     total = np.zeros(len(evidence.description.datasets), dtype=np.float64)
-    for attempt in np.unique(applied["attempt"][labels == label]).tolist():
+    attempts = applied["attempt"][places]
+    for attempt in np.unique(attempts).tolist():
         plan = evidence.plan(attempt)
         if plan is None:
             return None
-        found = planned_counts(plan, applied["step"][(labels == label) & (applied["attempt"] == attempt)])
+        found = planned_counts(plan, applied["step"][places[attempts == attempt]])
         total[: len(found)] += found
     return total / max(float(total.sum()), 1.0)
 

@@ -37,15 +37,23 @@ def counts_of_steps(plan: Plan, steps: I64) -> I64:
 
 def planned_counts(plan: Plan, steps: I64) -> NDArray[np.float64]:
     """Return the samples of each dataset that the weights planned for each step ask for, in all steps together."""
-    starts, sizes = plan.clock.spans(steps)
-    by_source = np.array(plan.lengths, dtype=np.float64) / sum(plan.lengths) * float(sizes.sum())
-    if isinstance(plan.order, Mixed):
-        by_source = plan.order.planned(starts, sizes)
+    if isinstance(plan.order, Mixed) and len(plan.order.stream.stages) > 1:
+        by_source = plan.order.planned(*plan.clock.spans(steps))
+    else:  # the same weights everywhere: only how many samples there are matters
+        total = sum(_samples_between(plan, first, last) for first, last in _runs(plan, steps))
+        weights = plan.order.weights_at(0) if isinstance(plan.order, Mixed) else plan.lengths
+        by_source = np.array(weights, dtype=np.float64) / sum(weights) * total
     found = np.zeros(len(plan.names))
     for number in plan.parts.numbers:  # weights are of sources; a dataset has its rows' part of them
         source = plan.parts.source(number)
         found[number] = by_source[source] * plan.parts.rows[number] / max(plan.lengths[source], 1)
     return found
+
+
+def _samples_between(plan: Plan, first: int, last: int) -> int:
+    """Return the samples of consecutive steps of one epoch."""
+    begin, end = plan.locate(first), plan.locate(last)
+    return end.position + end.size - begin.position
 
 
 def _runs(plan: Plan, steps: I64) -> list[tuple[int, int]]:

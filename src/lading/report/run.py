@@ -17,11 +17,12 @@ import pyarrow as pa
 
 from lading.identity import SampleId
 from lading.order.plan import Plan
+from lading.report.bad import BLOCKED, bad_samples
 from lading.report.block import block
 from lading.report.compare import Comparison, compare
 from lading.report.evidence import Evidence
 from lading.report.explain import Explanation, explain
-from lading.report.losses import SPIKE_WINDOW, has_own_losses, losses, losses_by_dataset, spikes
+from lading.report.losses import SPIKE_WINDOW, has_own_losses, losses, losses_by_dataset, spikes, undone_losses
 from lading.report.mix import mix, passes
 from lading.report.planned import planned_samples
 from lading.report.snapshot import read_evidence
@@ -45,6 +46,7 @@ class Run:
         self.path = Path(path)
         self.evidence: Evidence = read_evidence(self.path, attempt)
         self._views = Views(self.evidence)
+        self._mixed: dict[str | int, Table] = {}  # answers that others are made of
 
     @property
     def plan(self) -> Plan | None:
@@ -64,7 +66,7 @@ class Run:
     @property
     def events(self) -> list[dict[str, Any]]:
         """What happened to the run as a whole, and every bad sample."""
-        bad = [{"event": "bad sample", **e} for e in self.evidence.exceptions() if e["reason"] != "blocked"]
+        bad = [{"event": "bad sample", **e} for e in self.evidence.exceptions() if e["reason"] != BLOCKED]
         return [*run_events(self.evidence), *bad]
 
     @property
@@ -96,13 +98,19 @@ class Run:
         """
         return where(self.evidence, self._views, dataset, index, until)
 
+    def bad(self) -> Table:
+        """Return every sample that could not be used: where it was planned, what came instead, and why."""
+        return bad_samples(self.evidence)
+
     def mix(self, by: str | int = "run") -> Table:
         """Return the samples and share of each dataset, against the plan.
 
         Args:
             by: ``run``, ``epoch``, ``chunk``, ``attempt``, or a number of steps.
         """
-        return mix(self.evidence, self._views, by)
+        if by not in self._mixed:
+            self._mixed[by] = mix(self.evidence, self._views, by)
+        return self._mixed[by]
 
     def passes(self) -> Table:
         """Return how often each dataset was gone through, and how much of it was ever used."""
@@ -112,7 +120,15 @@ class Run:
 
     def losses(self, by: str | None = None, *, bins: int = 40) -> Table:
         """Return the loss of every applied step, or with ``by="dataset"`` of each dataset along the run."""
-        return losses_by_dataset(self.evidence, self._views, bins) if by == "dataset" else losses(self._views)
+        return losses_by_dataset(self.evidence, self._views, bins) if by == "dataset" else self._losses
+
+    @functools.cached_property
+    def _losses(self) -> Table:
+        return losses(self._views)
+
+    def undone_losses(self) -> Table:
+        """Return attempt, step and loss of what was trained on and then undone by a resume, or left behind."""
+        return undone_losses(self._views)
 
     @property
     def has_dataset_losses(self) -> bool:

@@ -14,6 +14,8 @@ from lading.report.where import newest_plan
 if TYPE_CHECKING:
     from lading.report.run import Run
 
+_MOST_SKIPPED = 1000
+
 
 @dataclass(frozen=True)
 class Summary:
@@ -21,14 +23,18 @@ class Summary:
 
     Attributes:
         facts: Named values.
-        datasets: One dict per dataset: length, samples, share, passes, coverage.
+        datasets: One dict per dataset: length, samples, share, planned share, passes, coverage.
         attempts: One dict per attempt: where it began, what is left of it, how it ended.
+        bad: One dict per bad sample: where it was planned, what came instead, and why.
+        skipped: Steps of history that no update used, and why.
         damage: Files that cannot be used.
     """
 
     facts: dict[str, Any]
     datasets: list[dict[str, Any]]
     attempts: list[dict[str, Any]]
+    bad: list[dict[str, Any]]
+    skipped: list[dict[str, Any]]
     damage: list[str]
 
     def to_dict(self) -> dict[str, Any]:
@@ -44,25 +50,33 @@ def summarise(run: Run) -> Summary:
         "count(*) FILTER (fate = 'applied') - count(DISTINCT step) FILTER (fate = 'applied') AS again, "
         "arg_max(loss, (attempt, step)) AS loss, max(epoch) AS epoch, max(update) AS update FROM history"
     ).dicts()[0]
-    plan = newest_plan(evidence)
+    plan, bad = newest_plan(evidence), run.bad().dicts()
     facts = {
         "run": str(run.path),
         "id": evidence.description.run,
         "order": f"planned, seed {plan.seed}, global batch {plan.clock.batch}" if plan else "observed: names are kept",
         "record": evidence.description.record,
-        "history of attempt": None if evidence.leaf == max(evidence.attempts, default=None) else evidence.leaf,
-        "steps applied": counts["applied"],
-        "steps used again": counts["again"] or None,
-        "steps skipped": counts["skipped"] or None,
+        "history_of_attempt": None if evidence.leaf == max(evidence.attempts, default=None) else evidence.leaf,
+        "steps_applied": counts["applied"],
+        "steps_used_again": counts["again"] or None,
+        "steps_skipped": counts["skipped"] or None,
         "epoch": counts["epoch"],
         "update": counts["update"],
-        "last loss": counts["loss"],
-        "bad samples": sum(e["event"] == "bad sample" for e in run.events) or None,
+        "last_loss": counts["loss"],
+        "bad_samples": len(bad) or None,
     }
-    mixed = {row["dataset"]: row["share"] for row in run.mix()}
-    datasets = [{**row, "share": mixed.get(row["dataset"], 0.0)} for row in run.passes()]
+    mixed = {row["dataset"]: {"share": row["share"], "planned": row["planned"]} for row in run.mix()}
+    datasets = [{**row, **mixed.get(row["dataset"], {"share": 0.0, "planned": None})} for row in run.passes()]
     attempts = [describe_attempt(evidence, a) for a in evidence.attempts.values() if not a.is_void]
-    return Summary(facts, datasets, attempts, [f"{d.file} {d.problem}" for d in evidence.damage])
+    skipped = _skipped(run) if counts["skipped"] else []
+    return Summary(facts, datasets, attempts, bad, skipped, [f"{d.file} {d.problem}" for d in evidence.damage])
+
+
+def _skipped(run: Run) -> list[dict[str, Any]]:
+    """Return the steps of history that no update used."""
+    return run.sql(
+        f"SELECT step, attempt, reason FROM history WHERE fate = 'skipped' ORDER BY attempt, step LIMIT {_MOST_SKIPPED}"
+    ).dicts()
 
 
 def describe_attempt(evidence: Evidence, attempt: AttemptEvidence) -> dict[str, Any]:

@@ -23,7 +23,9 @@ import tempfile
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from lading.errors import ConfigError, CorruptLedgerError, LadingError
 from lading.ledger.schema import PENDING_REASON, SCHEMAS
@@ -43,7 +45,7 @@ _CONFIG = {
 }
 _PARTS = "parts_"
 _NO_SAMPLES = "name samples does not exist"
-_FEW_ROWS = 100_000  # of so small a run history is worked out once, not in every query
+_FEW_ROWS = 2_000_000  # of such a run history is worked out once, not in every query
 _ORIGIN = [("attempt", pa.int32()), ("rank", pa.int32())]
 _OWNED = "r.step >= start AND r.step < stop"
 _WAITS = "EXISTS (SELECT 1 FROM pending WHERE pending.attempt = r.attempt AND pending.step = r.step)"
@@ -62,20 +64,36 @@ SELECT * EXCLUDE (world_size, related, waits) REPLACE (
 FROM marked
 """
 
+_SETTLED = f"""CASE WHEN waits THEN '{PENDING_REASON}' ELSE reason END"""
 _HISTORY = f"""
 CREATE {{kind}} history AS
 SELECT step, attempt, max(update) AS update, any_value(epoch) AS epoch,
        any_value(chunk) AS chunk, any_value(position) AS position, sum(samples)::BIGINT AS samples,
-       ((sum(digest::HUGEINT) % 18446744073709551616 + 18446744073709551616) % 18446744073709551616)::UBIGINT AS digest,
-       ((sum(content::HUGEINT) % 18446744073709551616 + 18446744073709551616) % 18446744073709551616)::UBIGINT
-           AS content,
+       {{digest}} AS digest, {{content}} AS content,
        CASE WHEN bool_and(fate = 'applied' AND NOT waits) THEN 'applied' ELSE 'skipped' END AS fate,
        avg(loss)::FLOAT AS loss, max(time) AS time, arg_min(metrics, rank) AS metrics,
-       any_value(CASE WHEN waits THEN '{PENDING_REASON}' ELSE reason END) AS reason, count(*)::INT AS ranks
+       any_value({_SETTLED}) AS reason, count(*)::INT AS ranks
 FROM marked
 WHERE owned GROUP BY attempt, step
 HAVING count(*) = any_value(world_size) AND bool_and(fate <> 'delivered' OR waits)
 """
+# The same where every step has one row: nothing need be grouped.
+_HISTORY_OF_ONE = f"""
+CREATE {{kind}} history AS
+SELECT step, attempt, update, epoch, chunk, position, samples::BIGINT AS samples,
+       {{digest}} AS digest, {{content}} AS content,
+       CASE WHEN fate = 'applied' AND NOT waits THEN 'applied' ELSE 'skipped' END AS fate,
+       loss::FLOAT AS loss, time, metrics, {_SETTLED} AS reason, 1::INT AS ranks
+FROM marked
+WHERE owned AND (fate <> 'delivered' OR waits)
+"""
+
+
+def _history(kind: str, *, grouped: bool) -> str:
+    whole = "(({0} % 18446744073709551616 + 18446744073709551616) % 18446744073709551616)::UBIGINT"
+    value = "sum({0}::HUGEINT)" if grouped else "{0}::HUGEINT"
+    sums = {name: whole.format(value.format(name)) for name in ("digest", "content")}
+    return (_HISTORY if grouped else _HISTORY_OF_ONE).format(kind=kind, **sums)
 
 
 class NoSamples(ConfigError):
@@ -146,11 +164,21 @@ class Views:
         connection.execute(_MARKED.format(waits=_WAITS if self._evidence.pending else "false"))
         connection.execute(_BATCHES)
         few = sum(file.rows for _, file in self._evidence.files("batches")) <= _FEW_ROWS
+        grouped = any(self._evidence.attempts[span.attempt].launch.world_size > 1 for span in self._evidence.spans)
         try:
-            connection.execute(_HISTORY.format(kind="TEMP TABLE" if few else "VIEW"))
+            connection.execute(_history("TEMP TABLE" if few else "VIEW", grouped=grouped))
         except _duckdb().Error as error:
             raise _refused(error) from error
         return connection
+
+    @functools.cached_property
+    def applied(self) -> dict[str, NDArray[np.int64]]:
+        """Step, epoch, chunk and attempt of every applied step, in order."""
+        table = self.query(
+            "SELECT step, epoch, coalesce(chunk, 0) AS chunk, attempt FROM history WHERE fate = 'applied' "
+            "ORDER BY attempt, step"
+        )
+        return {name: table[name].to_numpy().astype(np.int64) for name in table.column_names}
 
     def create_samples(self) -> None:
         """Make ``samples`` from the names that were kept."""

@@ -1,206 +1,223 @@
-"""The charts of the page, as the figures that plotly.js draws: data and layout, plain dicts.
+"""Charts as SVG, drawn here: readable without scripts, in any width, in light and dark.
+
+    ┌ y ticks ┬ lines, areas and bands: SVG, stretched to the room there is  ┐
+    │   HTML  │ marks that can be clicked, and ticks: HTML, placed in per cent │
+    └─────────┴ x ticks ──────────────────────────────────────────────────────┘
+
+Text and marks are no part of the stretched picture, so they keep their size on a phone. Colours are classes, which
+the style sheet gives their light and dark values.
 
 Apart from ``page``: drawing only, nothing of runs.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
-from lading.report.run import Run
-from lading.report.summary import describe_attempt
-from lading.runtime.shown import shown, shown_html
-
-COLOURS = (
-    "#4269d0", "#efb118", "#3ca951", "#ff725c", "#6cc5b0", "#a463f2", "#97bbf5", "#9c6b4e", "#ff8ab7", "#9498a0",
-    "#2f6f4f", "#b5651d",
-)  # fmt: skip
-KEPT, ROLLED_BACK = "#3ca951", "#c9a0dc"
-_MOST_POINTS = 3000
-_LONGEST_LABEL = 28
-Figure = dict[str, Any]
+SIDE = 1000  # of the picture, whatever its size on the screen
+_ROW_HEIGHT = 22
+_MOST_LANES = 40
 
 
-def short(name: str) -> str:
-    """Return a long name with its middle left out."""
-    name = shown(name)
-    return name if len(name) <= _LONGEST_LABEL else f"{name[: _LONGEST_LABEL - 13]}…{name[-12:]}"
+@dataclass(frozen=True)
+class Tick:
+    """A number beside an axis, and where it is, in per cent."""
+
+    place: float
+    text: str
 
 
-def label(name: str) -> str:
-    """Return a name as a chart shows it: short, and never read as markup."""
-    return shown_html(short(name)).replace("%{", "% {")  # plotly would fill a template in
+@dataclass(frozen=True)
+class Mark:
+    """Something at a place of the chart that can be read and clicked.
+
+    Attributes:
+        x: Place from the left, in per cent.
+        y: Place from the top, in per cent; None: a line from top to bottom.
+        text: What it is.
+        step: The step it leads to.
+    """
+
+    x: float
+    y: float | None
+    text: str
+    step: int | None = None
 
 
-def figure(traces: list[dict[str, Any]], *, y: str, x: str = "step", height: int = 320, **layout: Any) -> Figure:
-    """Return a figure in the page's style."""
-    axis = {"gridcolor": "#e8e8e4", "zeroline": False, "automargin": True}
-    base = {
-        "height": height,
-        "margin": {"l": 48, "r": 12, "t": 12, "b": 52},
-        "paper_bgcolor": "rgba(0,0,0,0)",
-        "plot_bgcolor": "rgba(0,0,0,0)",
-        "font": {"family": "system-ui, sans-serif", "size": 12, "color": "#24292f"},
-        "legend": {"orientation": "h", "y": -0.22, "yanchor": "top", "x": 0},
-        "hovermode": "closest",
-        "xaxis": {**axis, "title": {"text": x}},
-        "yaxis": {**axis, "title": {"text": y}},
-    }
-    return {"data": traces, "layout": {**base, **layout}}
+@dataclass(frozen=True)
+class Chart:
+    """A chart, ready to be drawn.
+
+    Attributes:
+        name: Its id on the page.
+        label: What it shows, for those who cannot see it.
+        height: In pixels.
+        shapes: (class, path) of lines, areas and bands, from the back to the front.
+        x: Ticks below.
+        y: Ticks at the left.
+        marks: What can be read and clicked.
+    """
+
+    name: str
+    label: str
+    height: int
+    shapes: list[tuple[str, str]]
+    x: list[Tick]
+    y: list[Tick]
+    marks: list[Mark] = field(default_factory=list)
 
 
-def attempts_chart(run: Run) -> Figure:
-    """Return each attempt as a bar over the steps it recorded: what was kept, what was rolled back."""
-    rows = [describe_attempt(run.evidence, a) for a in run.evidence.attempts.values() if not a.is_void]
-    traces = []
-    for kind, word, colour in (("kept", "kept", KEPT), ("rolled_back", "rolled back", ROLLED_BACK)):
-        traces.append(
-            {
-                "type": "bar",
-                "orientation": "h",
-                "name": kind if kind == "kept" else "rolled back or never used",
-                "y": [f"attempt {row['attempt']}" for row in rows],
-                "x": [row[kind] for row in rows],
-                "base": [row["start"] + (row["kept"] if kind == "rolled_back" else 0) for row in rows],
-                "marker": {"color": colour},
-                "hovertext": [
-                    f"{row[kind]} steps {word}, {row['ranks']} ranks, {row['state']}, began {row['began']} UTC"
-                    for row in rows
-                ],
-                "hoverinfo": "text",
-            }
-        )
-    height = 120 + 26 * len(rows)
-    axis = {"autorange": "reversed", "automargin": True, "type": "category"}
-    return figure(traces, y="", height=height, barmode="overlay", yaxis=axis, bargap=0.35,
-                  legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
-                  margin={"l": 48, "r": 12, "t": 34, "b": 52})  # fmt: skip
+@dataclass(frozen=True)
+class Axis:
+    """A range of values along a side of the picture."""
+
+    low: float
+    high: float
+
+    def at(self, value: float) -> float:
+        """Return where a value is, from 0 to ``SIDE``."""
+        return SIDE * (value - self.low) / ((self.high - self.low) or 1.0)
+
+    def percent(self, value: float) -> float:
+        """Return where a value is, in per cent."""
+        return round(100 * self.at(value) / SIDE, 3)
+
+    def ticks(self, most: int, *, whole: bool = False, percent: bool = False) -> list[Tick]:
+        """Return round numbers along the axis."""
+        step = _round_step((self.high - self.low) / max(most, 1))
+        step = max(step, 1) if whole else step
+        first = math.ceil(self.low / step - 1e-9)
+        values = [n * step for n in range(first, math.floor(self.high / step + 1e-9) + 1)]
+        return [Tick(self.percent(v), _tick_text(v, step, percent)) for v in values]
 
 
-def loss_chart(run: Run, spikes: list[dict[str, Any]]) -> Figure:
-    """Return the loss along the run, with its spikes marked."""
-    table = run.losses().arrow
-    steps, loss = table["step"].to_numpy(), table["loss"].to_numpy().astype(float)
-    x, y = thinned(steps, loss)
-    traces: list[dict[str, Any]] = [
-        {
-            "type": "scatter",
-            "mode": "lines",
-            "name": "loss",
-            "x": x,
-            "y": y,
-            "line": {"color": COLOURS[0], "width": 1.5},
-        }
+def _round_step(rough: float) -> float:
+    if rough <= 0 or not math.isfinite(rough):
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(rough))
+    return next((m * power for m in (1, 2, 2.5, 5) if m * power >= rough * (1 - 1e-9)), 10 * power)
+
+
+def _tick_text(value: float, step: float, percent: bool) -> str:
+    if percent:
+        return f"{100 * value:.3g} %"
+    if step < 1 or not float(step).is_integer():
+        power = math.floor(math.log10(step))
+        return f"{value:.{max(0, -power + (round(step / 10**power, 3) == 2.5))}f}"
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if step >= size / 2 and step * 10 % size == 0:
+            return f"{value / size:.6g}{unit}" if value else "0"
+    return f"{value:.0f}"
+
+
+def axis_of(values: Sequence[float | None], *, from_zero: bool = False) -> Axis:
+    """Return an axis that holds some values, with a little room around them."""
+    finite = [v for v in values if v is not None and math.isfinite(v)]
+    low, high = (min(finite), max(finite)) if finite else (0.0, 1.0)
+    low = min(low, 0.0) if from_zero else low
+    room = (high - low) * 0.05 or abs(high) * 0.05 or 1.0
+    return Axis(low if from_zero else low - room, high + room)
+
+
+def line_path(x: Axis, y: Axis, xs: Sequence[float], ys: Sequence[float | None]) -> str:
+    """Return a line through points; where a value is missing the line is interrupted."""
+    parts: list[str] = []
+    drawing = False
+    for a, b in zip(xs, ys, strict=True):
+        if b is None or not math.isfinite(b):
+            drawing = False
+            continue
+        parts.append(f"{'L' if drawing else 'M'}{x.at(a):.0f} {SIDE - y.at(b):.0f}")
+        drawing = True
+    return "".join(parts)
+
+
+def area_path(x: Axis, y: Axis, xs: Sequence[float], low: Sequence[float], high: Sequence[float]) -> str:
+    """Return the area between two lines."""
+    above = [f"{x.at(a):.0f} {SIDE - y.at(b):.0f}" for a, b in zip(xs, high, strict=True)]
+    below = [f"{x.at(a):.0f} {SIDE - y.at(b):.0f}" for a, b in zip(xs, low, strict=True)]
+    return f"M{'L'.join([*above, *reversed(below)])}Z" if above else ""
+
+
+def _box(left: float, top: float, right: float, bottom: float) -> str:
+    return f"M{left:.1f} {top:.1f}H{right:.1f}V{bottom:.1f}H{left:.1f}Z"
+
+
+def loss_chart(page: dict[str, Any]) -> Chart:
+    """Return the loss along the run: what was undone behind it, changes of weights and spikes marked."""
+    loss, undone = page["loss"], page["undone"]
+    x = Axis(0, max(page["steps"] - 1, 1))
+    y = axis_of([*loss["loss"], *(v for u in undone for v in u["loss"])])
+    shapes = [("loss", line_path(x, y, loss["step"], loss["loss"]))]
+    shapes += [("undone", line_path(x, y, u["step"], u["loss"])) for u in undone]
+    marks = [
+        Mark(x.percent(c["step"]), None, f"step {c['step']}: weights change, {c['what']}") for c in page["changes"]
     ]
-    seen = [s for s in spikes if s["loss"] is not None and np.isfinite(s["loss"])]
-    if seen:
-        traces.append(
-            {
-                "type": "scatter",
-                "mode": "markers",
-                "name": "spikes",
-                "x": [s["step"] for s in seen],
-                "y": [s["loss"] for s in seen],
-                "marker": {"color": "#d1242f", "size": 9, "symbol": "circle-open", "line": {"width": 2}},
-            }
-        )
-    return figure(traces, y="loss")
+    marks += [
+        Mark(x.percent(s["step"]), 100 - y.percent(s["loss"]), f"spike at step {s['step']}: {s['loss']:.5g}", s["step"])
+        for s in page["spike_marks"]
+        if s["loss"] is not None and math.isfinite(s["loss"])
+    ]
+    return Chart("loss", "loss by step", 260, shapes, x.ticks(8, whole=True), _mirrored(y.ticks(5)), marks)
 
 
-def thinned(steps: np.ndarray, values: np.ndarray) -> tuple[list[int], list[float | None]]:
-    """Return at most a few thousand points; of each bucket the lowest and the highest, so that no peak is lost."""
-    chosen = np.arange(len(steps))
-    if len(steps) > _MOST_POINTS:
-        kept: list[int] = []
-        for bucket in np.array_split(chosen, _MOST_POINTS // 2):
-            finite = np.where(np.isfinite(values[bucket]), values[bucket], np.nan)
-            if np.isnan(finite).all():
-                kept.append(int(bucket[0]))
-            else:
-                kept += sorted({int(bucket[np.nanargmin(finite)]), int(bucket[np.nanargmax(finite)])})
-        chosen = np.array(kept)
-    points = [float(v) if np.isfinite(v) else None for v in values[chosen]]
-    return steps[chosen].tolist(), points
+def _mirrored(ticks: list[Tick]) -> list[Tick]:
+    return [Tick(100 - tick.place, tick.text) for tick in ticks]
 
 
-def mix_chart(run: Run, rows: list[dict[str, Any]]) -> Figure:
-    """Return the share of each dataset along the run, stacked; dashed: what the plan meant."""
-    groups = list(dict.fromkeys(row["group"] for row in rows))
-    middle = {row["group"]: (row["first_step"] + row["last_step"]) / 2 for row in rows}
-    x = [middle[g] for g in groups]
-    share = {(row["group"], row["dataset"]): row for row in rows}
-    traces, planned = [], np.zeros(len(groups))
-    for d, (_, name) in enumerate(run.named_datasets):
-        colour = COLOURS[d % len(COLOURS)]
-        traces.append(
-            {
-                "type": "scatter",
-                "mode": "lines",
-                "name": label(name),
-                "x": x,
-                "y": [100 * share[g, name]["share"] for g in groups],
-                "stackgroup": "one",
-                "line": {"width": 0.5, "color": colour},
-                "hovertemplate": f"{label(name)}: %{{y:.2f}} %<extra></extra>",
-            }
-        )
-    for _, name in run.named_datasets[:-1]:
-        values = [share[g, name]["planned"] for g in groups]
-        if any(v is None for v in values):
-            break
-        planned = planned + 100 * np.array(values)
-        dashed = {"dash": "dash", "width": 1, "color": "#24292f"}
-        traces.append({"type": "scatter", "mode": "lines", "x": x, "y": planned.tolist(), "line": dashed,
-                       "name": "plan", "hoverinfo": "skip"})  # fmt: skip
-    axis = {"range": [0, 100], "title": {"text": "share of samples, %"}, "gridcolor": "#e8e8e4", "automargin": True}
-    return figure(traces, y="", yaxis=axis, showlegend=False)
+def attempts_chart(page: dict[str, Any]) -> Chart:
+    """Return each attempt as a bar over the steps it recorded: what was kept, what was undone."""
+    rows = page["attempts"][-_MOST_LANES:]
+    x = Axis(0, max([page["steps"], *((row["last"] or 0) + 1 for row in rows)], default=1) or 1)
+    shapes, lanes = [], []
+    for place, row in enumerate(rows):
+        top, bottom = ((place + edge) * SIDE / max(len(rows), 1) for edge in (0.22, 0.78))
+        start, kept = row["start"], row["start"] + row["kept"]
+        end = (row["last"] + 1) if row["last"] is not None else start
+        shapes.append(("undone-band", _box(x.at(min(kept, end)), top, x.at(end), bottom)))
+        shapes.append(("kept-band", _box(x.at(start), top, x.at(kept), bottom)))
+        lanes.append(Tick((place + 0.5) * 100 / len(rows), str(row["attempt"])))
+    return Chart(
+        "attempts", "steps of each attempt", _ROW_HEIGHT * max(len(rows), 1), shapes, x.ticks(8, whole=True), lanes
+    )
 
 
-def passes_chart(rows: list[dict[str, Any]]) -> Figure:
-    """Return how often each dataset was gone through."""
-    known = [row for row in rows if row["passes"] is not None]
-    places = list(range(len(known)))
-    trace = {
-        "type": "bar",
-        "orientation": "h",
-        "y": places,
-        "x": [row["passes"] for row in known],
-        "marker": {"color": [COLOURS[d % len(COLOURS)] for d in places]},
-        "hovertemplate": "%{x:.3f} passes<extra></extra>",
-    }
-    # Places, not names, on the axis: two long names that are cut alike must stay two bars.
-    axis = {"tickvals": places, "ticktext": [label(row["dataset"]) for row in known], "autorange": "reversed",
-            "automargin": True}  # fmt: skip
-    return figure([trace], y="", x="passes", height=110 + 28 * len(known), yaxis=axis, showlegend=False)
+def mix_chart(page: dict[str, Any]) -> Chart:
+    """Return the share of each dataset along the run, one upon the other; dashed: what the plan says."""
+    mix = page["mix"]
+    xs = [(a + b) / 2 for a, b in zip(mix["first_step"], mix["last_step"], strict=True)]
+    if len(xs) > 1:  # whole parts: from the first step to the last
+        xs[0], xs[-1] = mix["first_step"][0], mix["last_step"][-1]
+    elif xs:
+        xs = [mix["first_step"][0], mix["last_step"][0]]
+    x, y = Axis(0, max(page["steps"] - 1, 1)), Axis(0, 1)
+    areas, dashes = [], []
+    below, planned = [0.0] * len(xs), [0.0] * len(xs)
+    for number, row in enumerate(mix["datasets"]):
+        share, plan = (v * 2 if v is not None and len(v) == 1 else v for v in (row["share"], row["planned"]))
+        above = [min(a + b, 1.0) for a, b in zip(below, share, strict=True)]
+        areas.append((f"area c{row['colour']}", area_path(x, y, xs, below, above)))
+        below = above
+        if plan is not None and number < len(mix["datasets"]) - 1:
+            planned = [a + b for a, b in zip(planned, plan, strict=True)]
+            dashes.append(("plan", line_path(x, y, xs, planned)))
+    marks = [
+        Mark(x.percent(c["step"]), None, f"step {c['step']}: weights change, {c['what']}") for c in page["changes"]
+    ]
+    ticks = _mirrored(y.ticks(4, percent=True))
+    return Chart("mix", "share of each dataset by step", 220, [*areas, *dashes], x.ticks(8, whole=True), ticks, marks)
 
 
-def dataset_loss_chart(run: Run) -> Figure:
+def dataset_loss_chart(lines: list[dict[str, Any]], steps: int) -> Chart:
     """Return the loss of each dataset along the run.
 
-    Where training committed ``loss/<dataset>`` that is drawn. Otherwise the batches are all there is, and every one
-    holds a bit of everything: drawn is how much more than the mean of all batches those cost that are rich in it.
+    Args:
+        lines: ``colour``, ``step`` and ``loss`` of each.
+        steps: Steps of the run.
     """
-    rows = run.losses(by="dataset", bins=40).dicts()
-    own = run.has_dataset_losses
-    means = {} if own else _bin_means(rows)
-    traces = []
-    for d, (_, name) in enumerate(run.named_datasets):
-        mine = [row for row in rows if row["dataset"] == name and row["loss"] is not None]
-        line = {"color": COLOURS[d % len(COLOURS)], "width": 1.5}
-        traces.append({"type": "scatter", "mode": "lines", "name": label(name), "line": line,
-                       "x": [(row["first_step"] + row["last_step"]) / 2 for row in mine],
-                       "y": [row["loss"] - means.get(row["first_step"], 0.0) for row in mine]})  # fmt: skip
-    return figure(traces, y="loss" if own else "loss above the mean", showlegend=False)
-
-
-def _bin_means(rows: list[dict[str, Any]]) -> dict[int, float]:
-    """Return the mean loss of each part of the run, all datasets together."""
-    totals: dict[int, list[float]] = {}
-    for row in rows:
-        if row["loss"] is not None:
-            total = totals.setdefault(row["first_step"], [0.0, 0.0])
-            total[0] += row["loss"] * row["samples"]
-            total[1] += row["samples"]
-    return {first: weighted / samples for first, (weighted, samples) in totals.items() if samples}
+    x, y = Axis(0, max(steps - 1, 1)), axis_of([v for row in lines for v in row["loss"]])
+    shapes = [(f"line c{row['colour']}", line_path(x, y, row["step"], row["loss"])) for row in lines]
+    return Chart("dataset-loss", "loss of each dataset", 220, shapes, x.ticks(8, whole=True), _mirrored(y.ticks(5)))

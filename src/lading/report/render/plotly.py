@@ -17,7 +17,7 @@ from lading.runtime.shown import shown_html
 try:
     from plotly.offline import get_plotlyjs
 except ImportError as error:
-    raise missing_extra("plotly", "report", "a report page") from error
+    raise missing_extra("plotly", "ui", "a report page") from error
 
 
 def library() -> str:
@@ -29,7 +29,7 @@ try:
     import plotly.graph_objects as go
     from plotly.subplots import make_subplots
 except ImportError as error:
-    raise missing_extra("plotly", "report", "a picture of a mixture") from error
+    raise missing_extra("plotly", "ui", "a picture of a mixture") from error
 
 MOST_NAMED = 10
 COLOURS = ("#2563eb", "#d97706", "#059669", "#db2777", "#7c3aed", "#0891b2", "#65a30d", "#dc2626", "#475569", "#a16207")

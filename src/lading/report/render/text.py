@@ -124,7 +124,7 @@ def fields(pairs: Mapping[str, Any], *, gap: bool = False) -> RenderableType:
 def summary(found: Summary) -> RenderableType:
     """Return what a run is and how far it got."""
     parts: list[RenderableType] = [
-        fields(found.facts),
+        fields({name.replace("_", " "): value for name, value in found.facts.items()}),
         table(
             found.datasets,
             {

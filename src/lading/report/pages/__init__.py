@@ -1,0 +1,1 @@
+"""What each page of ``lading ui`` and of the report tells, as plain values: the ``.json`` twins."""
