@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 # The verb, and what it does in one line; its file holds a function of its name, or ``app`` for a group of verbs.
 VERBS = {
+    "ls": "The runs of a folder: state, steps, loss, digest.",
     "show": "What a run is and how far it got.",
     "step": "What was in a step, and what became of it.",
     "where": "Every step that used a sample.",
@@ -21,6 +22,9 @@ VERBS = {
     "verify": "Whether the record is what the plan says, byte for byte.",
     "diff": "Whether two runs hold the same, and if not, from which step on.",
     "explain": "Everything around a step: samples, shares, exposures, losses.",
+    "spikes": "The steps whose loss stands far above those before them.",
+    "bad": "The samples that could not be used, and where.",
+    "export": "Write history, samples or the mix to a file.",
     "block": "Use samples no more, from the next attempt on.",
     "sql": "Ask DuckDB over batches, history and samples.",
     "plan": "What a run would draw from each dataset, before anything runs.",
@@ -32,8 +36,12 @@ VERBS = {
     "demo": "Train on real text, crash, resume, and ask what was in it.",
 }
 
-# The file of each verb that does not ask a run.
+# The file of each verb, where it is not ``ask``.
 _FILES = {
+    "ls": "look",
+    "spikes": "look",
+    "bad": "look",
+    "export": "look",
     "plan": "plan",
     "audit": "audit",
     "tokens": "tokens",
@@ -43,10 +51,17 @@ _FILES = {
 }
 
 
+_EXAMPLES = {
+    "tokens": "lading tokens build text/*.txt --out corpus",
+    "jasper": "lading jasper info data/jasper",
+}
+_COMPUTING = {"plan", "audit", "tokens", "jasper", "train", "demo"}
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    if _verb(given) not in _FILES:  # a question multiplies no matrices: NumPy need not start a thread per core
+    if _verb(given) not in _COMPUTING:  # a question multiplies no matrices: NumPy need not start a thread per core
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from lading.errors import LadingError  # here, so that importing this package costs nothing
 
@@ -73,7 +88,7 @@ def _app(given: Sequence[str]):  # type: ignore[no-untyped-def]
     app = typer.Typer(
         name="lading",
         help="What was in a batch, where a sample was used, what a model was really trained on.",
-        add_completion=False,
+        add_completion=True,
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
@@ -81,7 +96,7 @@ def _app(given: Sequence[str]):  # type: ignore[no-untyped-def]
 
     @app.callback(invoke_without_command=True)
     def version(
-        show_version: bool = typer.Option(False, "--version", help="Show the version and exit."),
+        show_version: bool = typer.Option(False, "--version", "-V", help="Show the version and exit."),
     ) -> None:
         if show_version:
             from lading import __version__
@@ -89,13 +104,13 @@ def _app(given: Sequence[str]):  # type: ignore[no-untyped-def]
             typer.echo(f"lading {__version__}")
             raise typer.Exit
 
-    wanted = _verb(given)
+    wanted = _verb(given or os.environ.get("_TYPER_COMPLETE_ARGS", "").split()[1:])  # the shell completes a line
     for verb, text in VERBS.items():
         if verb == wanted:
             module = importlib.import_module(f"lading.cli.{_FILES.get(verb, 'ask')}")
             group = getattr(module, "app", None)
             if group is not None:
-                app.add_typer(group, name=verb, help=text)
+                app.add_typer(group, name=verb, help=f"{text}\n\nExample: {_EXAMPLES[verb]}")
             else:
                 app.command(verb)(getattr(module, verb.replace("-", "_")))
         else:

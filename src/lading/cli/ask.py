@@ -12,7 +12,7 @@ import typer
 from rich.console import Group
 from rich.text import Text
 
-from lading.cli.output import Attempt, Decode, Json, Run, answer, contents, decoded_table, progress_bar
+from lading.cli.output import Attempt, Decode, Json, Run, answer, contents, decoded_table, progress_bar, watched
 from lading.errors import ConfigError
 from lading.order.packing.file import open_index
 from lading.order.packing.index import PackingIndex
@@ -37,21 +37,62 @@ def open_run(path: str, attempt: int | None = None, *, decodes: bool = False) ->
     return opened
 
 
-def show(run: Run, attempt: Attempt = None, as_json: Json = False) -> None:
-    """What a run is and how far it got."""
+def show(
+    run: Run,
+    watch: Annotated[bool, typer.Option("--watch", help="Show it again as it grows, until it ends.")] = False,
+    every: Annotated[float, typer.Option(help="Of --watch: seconds between two looks.", min=0.05)] = 2.0,
+    attempt: Attempt = None,
+    as_json: Json = False,
+) -> None:
+    """What a run is and how far it got.
+
+    Example: lading show runs/7 --watch
+    """
+    if watch:
+        watched(lambda: summarise(open_run(run, attempt)), every, as_json=as_json)
+        return
     found = summarise(open_run(run, attempt))
     answer(found.to_dict(), lambda: render.summary(found), as_json=as_json)
 
 
+def _step_number(text: str) -> int:
+    """Return the number of a step as it was typed; the last one is -1."""
+    return -1 if text == "last" else int(text)
+
+
+Step = Annotated[
+    int,
+    typer.Argument(
+        help="The step, from 0; `last`, or after `--` a negative number: counted from the end.",
+        metavar="STEP",
+        show_default=False,
+        parser=_step_number,
+    ),
+]
+
+
+def _counted(run: OpenedRun, number: int) -> int:
+    """Return the number of a step from 0, where it may be counted from the end."""
+    if number < 0 <= run.num_steps + number:
+        return run.num_steps + number
+    if number < 0:
+        raise ConfigError(f"step {number}: expected at most {run.num_steps} back, the run has so many steps.")
+    return number
+
+
 def step(
     run: Run,
-    number: Annotated[int, typer.Argument(help="The step, from 0.", metavar="STEP", show_default=False)],
+    number: Step,
     decode: Decode = None,
     attempt: Attempt = None,
     as_json: Json = False,
 ) -> None:
-    """What was in a step, and what became of it."""
-    record = open_run(run, attempt, decodes=decode is not None).step(number)
+    """What was in a step, and what became of it.
+
+    Example: lading step runs/7 48213, or lading step runs/7 last
+    """
+    opened = open_run(run, attempt, decodes=decode is not None)
+    record = opened.step(_counted(opened, number))
     found = record.to_dict()
     if decode is None:
         answer(found, lambda: render.step(record), as_json=as_json)
@@ -118,11 +159,12 @@ def where(
     attempt: Attempt = None,
     as_json: Json = False,
 ) -> None:
-    """Every step that used a sample. Exit code 1: none did."""
+    """Every step that used a sample. Exit code 1: none did.
+
+    Example: lading where runs/7 code 93412 --until 60000
+    """
     opened = open_run(run, attempt)
     if document is not None:
-        # only packed datasets need it
-
         spans = rows_of_document(opened, dataset, packing, document)
         found = [{**row, **span} for span in spans for row in opened.where(dataset, span["index"], until=until)]
         columns = {"index": "row", "tokens": "tokens", **_WHERE_COLUMNS}
@@ -133,7 +175,8 @@ def where(
     if not any(row["note"] for row in found):
         columns = {key: heading for key, heading in columns.items() if key != "note"}
     what = f"{dataset}:{index}" if document is None else f"document {document} of {dataset}"
-    title = f"{what}: {sum(row['fate'] == 'applied' for row in found)} times used"
+    used, left = (sum(row["fate"] in fates for row in found) for fates in (("applied",), ("bad", "skipped")))
+    title = f"{what}: used {render.counted(used, 'time')}" + (f", {left} bad or skipped" if left else "")
     answer(found, lambda: render.table(found, columns, title), as_json=as_json, holds=bool(found))
 
 
@@ -146,14 +189,20 @@ def mix(
     attempt: Attempt = None,
     as_json: Json = False,
 ) -> None:
-    """What the model got of each dataset, against the plan."""
+    """What the model got of each dataset, against the plan.
+
+    Example: lading mix runs/7 --by epoch
+    """
     found = open_run(run, attempt).mix(int(by) if by.isdigit() else by).dicts()
     columns = _MIX_COLUMNS if by != "run" else {k: v for k, v in _MIX_COLUMNS.items() if k != "group"}
     answer(found, lambda: render.table(found, columns), as_json=as_json)
 
 
 def verify(run: Run, attempt: Attempt = None, as_json: Json = False) -> None:
-    """Whether the record is what the plan says, byte for byte. Exit code 1: it is not."""
+    """Whether the record is what the plan says, byte for byte. Exit code 1: it is not.
+
+    Example: lading verify runs/7
+    """
     with progress_bar(quiet=as_json) as progress:
         verdict = open_run(run, attempt).verify(progress)
     answer(verdict.to_dict(), lambda: render.verdict(verdict), as_json=as_json, holds=verdict.holds)
@@ -165,21 +214,28 @@ def diff(
     attempt: Attempt = None,
     as_json: Json = False,
 ) -> None:
-    """Whether two runs hold the same, and if not, from which step on. Exit code 1: they do not."""
+    """Whether two runs hold the same, and if not, from which step on. Exit code 1: they do not.
+
+    Example: lading diff runs/7 runs/8
+    """
     found = open_run(run, attempt).compare(other)
     answer(found.to_dict(), lambda: render.comparison(found), as_json=as_json, holds=found.equal)
 
 
 def explain(
     run: Run,
-    number: Annotated[int, typer.Argument(help="The step, from 0.", metavar="STEP", show_default=False)],
+    number: Step,
     around: Annotated[int, typer.Option(help="Steps before and after it to show.")] = 5,
     decode: Decode = None,
     attempt: Attempt = None,
     as_json: Json = False,
 ) -> None:
-    """Everything around a step: samples, shares, exposures, losses."""
-    found = open_run(run, attempt, decodes=decode is not None).explain(number, around=around)
+    """Everything around a step: samples, shares, exposures, losses.
+
+    Example: lading explain runs/7 48213 --decode train:sources
+    """
+    opened = open_run(run, attempt, decodes=decode is not None)
+    found = opened.explain(_counted(opened, number), around=around)
     values = found.to_dict()
     if decode is None:
         answer(values, lambda: render.explanation(found), as_json=as_json)
@@ -200,10 +256,18 @@ def block(
     reason: Annotated[str, typer.Option(help="Why, for the record.")] = "",
     as_json: Json = False,
 ) -> None:
-    """Use samples no more, from the next attempt's first step on; deterministic substitutes take their places."""
+    """Use samples no more, from the next attempt's first step on; deterministic substitutes take their places.
+
+    Example: lading block runs/7 code:93412 step:48213 --reason "broken markup"
+    """
     opened = open_run(run)
     new = [f"{opened.datasets[sample.dataset]}:{sample.index}" for sample in opened.block(*specs, reason=reason)]
-    text = f"{len(new)} samples are blocked from the next attempt on" if new else "all of them were blocked already"
+    verb = "is" if len(new) == 1 else "are"
+    text = (
+        f"{render.counted(len(new), 'sample')} {verb} blocked from the next attempt on"
+        if new
+        else "all of them were blocked already"
+    )
     answer({"blocked": new}, lambda: Text(text), as_json=as_json)
 
 
@@ -214,7 +278,10 @@ def sql(
     attempt: Attempt = None,
     as_json: Json = False,
 ) -> None:
-    """Ask DuckDB over batches, history and samples."""
+    """Ask DuckDB over batches, history and samples.
+
+    Example: lading sql runs/7 "SELECT epoch, avg(loss) FROM history GROUP BY epoch"
+    """
     found = open_run(run, attempt).sql(query, steps=_bounds(steps))
     answer(found.dicts(), lambda: render.table(found, {c: c for c in found.columns}), as_json=as_json)
 
@@ -234,7 +301,10 @@ def report(
     attempt: Attempt = None,
     as_json: Json = False,
 ) -> None:
-    """Write one page that tells the whole run; it needs no network and no other file."""
+    """Write one page that tells the whole run; it needs no network, no script and no other file.
+
+    Example: lading report runs/7 -o report.html
+    """
     from lading.report.render.page import write_page  # jinja2 is optional
 
     with progress_bar(quiet=as_json) as progress:

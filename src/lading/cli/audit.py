@@ -30,7 +30,10 @@ def audit(
     limit_batches: Annotated[int | None, typer.Option(help="Batches the training loop takes of an epoch.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Watch a short run of a loader and say what is wrong with it. Exit code 1: something is."""
+    """Watch a short run of a loader and say what is wrong with it. Exit code 1: something is.
+
+    Example: lading audit train:make_loader --world-size 4
+    """
     make = imported(loader, "LOADER", example="train:make_loader", from_here=True)
     if world_size < 1:
         raise ConfigError(f"--world-size is {world_size}: expected at least 1.")

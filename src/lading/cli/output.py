@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any
 
@@ -19,7 +20,8 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.segment import Segment
 
 from lading.errors import ConfigError
-from lading.report.render.text import table
+from lading.report.render.text import cell, summary, table
+from lading.report.summary import Summary
 from lading.runtime.imports import imported
 from lading.runtime.json import plain
 from lading.runtime.shown import shown
@@ -39,6 +41,46 @@ def answer(value: Any, text: Callable[[], RenderableType], *, as_json: bool, hol
         Console(soft_wrap=False, highlight=False, markup=False, emoji=False).print(_Gate(text()))
     if not holds:
         raise typer.Exit(1)
+
+
+def watched(look: Callable[[], Summary], every: float, *, as_json: bool) -> None:
+    """Show a summary again as it grows, until the run is over: in place on a terminal, else a line for each change.
+
+    Args:
+        look: Returns the summary as it is now.
+        every: Seconds between two looks.
+        as_json: Whether each change is a line of JSON.
+    """
+    console = Console(soft_wrap=False, highlight=False, markup=False, emoji=False)
+    in_place = console.is_terminal and not as_json
+    before, live = "", None
+    with contextlib.ExitStack() as afterwards:
+        if in_place:
+            from rich.live import Live  # here: only a terminal needs it
+
+            live = afterwards.enter_context(Live(console=console, auto_refresh=False, vertical_overflow="crop"))
+        with contextlib.suppress(KeyboardInterrupt):
+            while True:
+                found = look()
+                now = json.dumps(plain(found.to_dict()))
+                if now != before:
+                    _draw(found, now, live, as_json)
+                before = now
+                if not any(attempt["state"] == "running" for attempt in found.attempts):
+                    return
+                time.sleep(every)
+
+
+def _draw(found: Summary, values: str, live: Any, as_json: bool) -> None:
+    if live is not None:
+        live.update(_Gate(summary(found)), refresh=True)
+    elif as_json:
+        print(values, flush=True)
+    else:
+        facts = {k: found.facts[k] for k in ("steps_applied", "epoch", "last_loss", "bad_samples")}
+        said = ", ".join(f"{k.replace('_', ' ')} {cell(v).plain}" for k, v in facts.items() if v is not None)
+        state = found.attempts[-1]["state"] if found.attempts else "empty"
+        print(f"{state}: {said}", flush=True)
 
 
 class _Gate:

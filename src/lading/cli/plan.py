@@ -188,7 +188,10 @@ def plan(
     max_passes: Annotated[float | None, typer.Option(help="Exit with 1 if any dataset is passed more often.")] = None,
     as_json: Json = False,
 ) -> None:
-    """What a run would draw from each dataset, before anything runs."""
+    """What a run would draw from each dataset, before anything runs.
+
+    Example: lading plan plan.yaml
+    """
     planned, asked = read_plan(config)
     found = forecast(planned, steps_until(planned, until or asked))
     if picture is not None:

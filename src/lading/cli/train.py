@@ -33,7 +33,10 @@ def train(
     print_config: PrintConfig = False,
     as_json: Json = False,
 ) -> None:
-    """Train what a configuration describes."""
+    """Train what a configuration describes.
+
+    Example: lading train train.yaml --set seed=3
+    """
     read = read_config(config, assignments or ())
     if print_config:
         shown = read.as_dict()

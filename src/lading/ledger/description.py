@@ -32,6 +32,7 @@ class Description:
         created: Seconds since 1970.
         record: ``digest``, ``names`` or ``content``.
         datasets: Names of the datasets, by number; empty where a number is unused.
+        lengths: Samples of each dataset, by number, where no plan says it; 0: unknown. Empty: nothing is known.
         sha256: Of the file; "" before it is written.
     """
 
@@ -40,11 +41,13 @@ class Description:
     created: float
     record: str
     datasets: tuple[str, ...]
+    lengths: tuple[int, ...] = ()
     sha256: str = ""
 
     def to_bytes(self) -> bytes:
         """Return the content of ``run.json``."""
-        fields = {name: value for name, value in vars(self).items() if name != "sha256"}
+        left_out = {"sha256"} if self.lengths else {"sha256", "lengths"}
+        fields = {name: value for name, value in vars(self).items() if name not in left_out}
         return json_bytes({"ledger_version": LEDGER_VERSION, **fields})
 
     @property
@@ -53,9 +56,9 @@ class Description:
         return [(number, name) for number, name in enumerate(self.datasets) if name]
 
 
-def new_description(lading: str, record: str, datasets: tuple[str, ...]) -> Description:
+def new_description(lading: str, record: str, datasets: tuple[str, ...], lengths: tuple[int, ...] = ()) -> Description:
     """Return the description of a run that begins now."""
-    return Description(secrets.token_hex(16), lading, round(time.time(), 3), record, datasets)
+    return Description(secrets.token_hex(16), lading, round(time.time(), 3), record, datasets, lengths)
 
 
 def read_description(run: RunFolder) -> Description:
@@ -76,13 +79,14 @@ def read_description(run: RunFolder) -> Description:
             f"{path}: the ledger has version {version}, this Lading reads version {LEDGER_VERSION}. "
             f"{older if version < LEDGER_VERSION else newer}, or give a new run a folder of its own."
         )
-    fields.only("ledger_version", "run", "lading", "created", "record", "datasets")
+    fields.only("ledger_version", "run", "lading", "created", "record", "datasets", "lengths")
     return Description(
         run=fields.hexadecimal("run", digits=32),
         lading=fields.text("lading"),
         created=fields.number("created", low=0, high=1e12),
         record=fields.text("record", choices=RECORDS),
         datasets=tuple(fields.texts("datasets", most=_MOST_DATASETS)),
+        lengths=fields.integers("lengths", low=0, most=_MOST_DATASETS) if "lengths" in fields else (),
         sha256=sha256_of_bytes(content),
     )
 

@@ -61,6 +61,7 @@ class Ledger:
             ``lading verify`` then calls the steps before unknown.
         fork: Open an attempt although another one is running: a second line of history.
         names: Names of the datasets, where there is no plan.
+        lengths: Samples of each of them, 0 where it is unknown: reports then count passes.
         part_rows: Rows of ``batches``, ``samples`` and ``events`` at which a Parquet part is closed.
     """
 
@@ -78,6 +79,7 @@ class Ledger:
         allow_unknown_parent: bool = False,
         fork: bool = False,
         names: Iterable[str] = (),
+        lengths: Iterable[int] = (),
         part_rows: dict[str, int] | None = None,
     ) -> None:
         _check_choices(record, on_error)
@@ -87,6 +89,7 @@ class Ledger:
         self._world = World.current(rank, world_size) if rank is not None or world_size is not None else None
         self._allow = {"allow_changed_plan": allow_changed_plan, "allow_unknown_parent": allow_unknown_parent}
         self._fork, self._names, self._part_rows = fork, tuple(names), part_rows
+        self._lengths = tuple(int(length) for length in lengths)
         self._run = RunFolder(self.run_dir.absolute())  # training may change its folder
         self._run_id = ""
         self._launch: Launch | None = None
@@ -317,6 +320,7 @@ class Ledger:
             self.plan,
             self._record,
             self._names,
+            self._lengths,
             loaded,
             previous=self._launch,
             honour_blocks=honour_blocks,

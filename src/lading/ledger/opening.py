@@ -43,6 +43,7 @@ class Opening:
         plan: The plan, events included, or None.
         record: What to record; None: what the run records, or what suits.
         names: Names of the datasets, where there is no plan.
+        lengths: Their lengths, where they are known.
         loaded: What the loaded state says, or None.
         previous: The attempt of this process before, or None.
         honour_blocks: Whether the loader will follow the plan that comes back.
@@ -57,6 +58,7 @@ class Opening:
     plan: Plan | None
     record: str | None
     names: tuple[str, ...]
+    lengths: tuple[int, ...]
     loaded: Mapping[str, Any] | None
     previous: Launch | None
     honour_blocks: bool
@@ -87,6 +89,7 @@ def _described(opening: Opening) -> Description:
         __version__,
         opening.record or ("digest" if planned else "names"),
         opening.plan.names if opening.plan is not None else opening.names,
+        () if planned else opening.lengths,
     )
     if fresh.record == "digest" and not planned:
         raise ConfigError(_NO_PLAN)

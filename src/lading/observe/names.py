@@ -80,7 +80,7 @@ class Namer:
         if type(dataset) is Subset and provides_names(dataset.dataset):
             self._chosen, dataset = np.asarray(dataset.indices, dtype=np.int64), dataset.dataset
         self._parts = _parts(dataset)
-        self.names = self._parts.names
+        self.names, self.lengths = self._parts.names, tuple(self._parts.samples)
 
     def __call__(self, indices: NDArray[np.int64]) -> RowNames:
         """Return the names of the samples at some indices."""

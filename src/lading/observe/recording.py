@@ -162,6 +162,7 @@ class Recording:
         self.is_iterable = is_iterable(dataloader)
         namer = None if self.is_iterable else Namer(dataloader.dataset)
         self.dataset_names = stream_dataset_names(dataloader.dataset) if namer is None else namer.names
+        self.dataset_lengths = () if namer is None else namer.lengths
         self._resolve = resolve or namer
         self.loader, parts = opened_copy(dataloader)
         self._parts = parts

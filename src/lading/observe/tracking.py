@@ -124,7 +124,11 @@ class TrackedLoader:
         self._asked: Any = self._recording.dataloader  # what is asked about order, length and random numbers
         self.tracker = tracker
         self.names = tuple(names) if names is not None else self._recording.dataset_names
-        self.ledger = run if isinstance(run, Ledger) or run is None else Ledger(run, names=self.names)
+        lengths = getattr(self._recording, "dataset_lengths", ())
+        lengths = lengths if len(lengths) == len(self.names) else ()
+        self.ledger = run
+        if run is not None and not isinstance(run, Ledger):
+            self.ledger = Ledger(run, names=self.names, lengths=lengths)
         self._settles = self.ledger is not run
         self.last_bill: Bill | None = None
         self._source = described(self._asked)

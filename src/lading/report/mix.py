@@ -183,7 +183,8 @@ def _distinct(evidence: Evidence, views: Views, applied: dict[str, I64]) -> tupl
     if plan is None and evidence.is_planned:
         plan = evidence.plan(max(evidence.attempts))
     if plan is None:
-        return _named_distinct(evidence, views), [None] * len(evidence.datasets)
+        known = [length or None for length in evidence.description.lengths]
+        return _named_distinct(evidence, views), known + [None] * (len(evidence.datasets) - len(known))
     steps, exceptions = applied["step"], evidence.exceptions()
     gapless = np.array_equal(steps, np.arange(len(steps)))
     changed = bool(exceptions) or plan.blocked_from is not None or len(evidence.plans) > 1

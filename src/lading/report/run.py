@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,8 @@ from lading.report.verify.checking import verify
 from lading.report.verify.verdict import Progress, Verdict, silent
 from lading.report.views import NoSamples, Views
 from lading.report.where import dataset_number, newest_plan, next_step, run_events, where
+
+_STEPS_AT_ONCE = 4096
 
 
 class Run:
@@ -170,6 +173,23 @@ class Run:
         except NoSamples:
             self._provide_samples(steps)
         return Table(self._views.ask(query))
+
+    def rows_of(self, table: str) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of ``history`` or ``samples`` in batches; of a planned run samples are worked out as they come.
+
+        Args:
+            table: Which of them.
+        """
+        if table == "history":
+            yield from self._views.stream("FROM history ORDER BY attempt, step")
+        elif not self.evidence.is_planned:
+            self._views.create_samples()
+            yield from self._views.stream("FROM samples ORDER BY attempt, step, slot")
+        else:
+            applied = self._views.applied
+            pairs = list(zip(applied["attempt"].tolist(), applied["step"].tolist(), strict=True))
+            for first in range(0, max(len(pairs), 1), _STEPS_AT_ONCE):
+                yield from planned_samples(self.evidence, pairs[first : first + _STEPS_AT_ONCE]).to_batches()
 
     def _provide_samples(self, steps: tuple[int, int] | None) -> None:
         if not self.evidence.is_planned:

@@ -51,12 +51,12 @@ _OWNED = "r.step >= start AND r.step < stop"
 _WAITS = "EXISTS (SELECT 1 FROM pending WHERE pending.attempt = r.attempt AND pending.step = r.step)"
 
 _MARKED = f"""
-CREATE VIEW marked AS
+CREATE TEMP VIEW marked AS
 SELECT r.*, world_size, related, {_OWNED} AS owned, {{waits}} AS waits FROM latest AS r JOIN lines USING (attempt)
 """
 
 _BATCHES = f"""
-CREATE VIEW batches AS
+CREATE TEMP VIEW batches AS
 SELECT * EXCLUDE (world_size, related, waits) REPLACE (
     CASE WHEN fate = 'applied' AND NOT owned THEN CASE WHEN related THEN 'rolled back' ELSE 'left behind' END
          WHEN owned AND waits THEN 'skipped' ELSE fate END AS fate,
@@ -101,7 +101,7 @@ class NoSamples(ConfigError):
 
 
 class Views:
-    """The views of a run, in a database of their own in memory.
+    """The views of a run, in a database in memory.
 
     Args:
         evidence: The run.
@@ -153,11 +153,8 @@ class Views:
 
     @functools.cached_property
     def connection(self) -> duckdb.DuckDBPyConnection:
-        """The database, with ``batches`` and ``history`` in it, closed to everything else."""
-        spill = os.path.join(tempfile.gettempdir(), f"lading-{secrets.token_hex(8)}")  # made only when needed
-        connection: duckdb.DuckDBPyConnection = _duckdb().connect(config={**_CONFIG, "temp_directory": spill})
-        connection.execute("SET TimeZone = 'UTC'")
-        connection.execute("SET lock_configuration = true")
+        """A connection of its own, with ``batches`` and ``history`` in it, closed to everything else."""
+        connection = _database(os.getpid()).cursor()
         self._create_recorded(connection, "batches")
         connection.register("lines", self._lines())
         connection.register("pending", self._pending())
@@ -166,7 +163,7 @@ class Views:
         few = sum(file.rows for _, file in self._evidence.files("batches")) <= _FEW_ROWS
         grouped = any(self._evidence.attempts[span.attempt].launch.world_size > 1 for span in self._evidence.spans)
         try:
-            connection.execute(_history("TEMP TABLE" if few else "VIEW", grouped=grouped))
+            connection.execute(_history("TEMP TABLE" if few else "TEMP VIEW", grouped=grouped))
         except _duckdb().Error as error:
             raise _refused(error) from error
         return connection
@@ -198,7 +195,7 @@ class Views:
         some = connection.execute("SELECT count(*) FROM left_out").fetchall()[0][0]
         beyond = " ANTI JOIN left_out USING (attempt, step)" if some else ""
         connection.execute(
-            f"CREATE VIEW samples AS SELECT r.*, name FROM recorded_samples AS r{beyond} JOIN lines USING (attempt) "
+            f"CREATE TEMP VIEW samples AS SELECT r.*, name FROM recorded_samples AS r{beyond} JOIN lines USING (attempt) "
             f"LEFT JOIN dataset_names USING (dataset) WHERE {_OWNED}"
         )
         self._has_samples = True
@@ -228,14 +225,14 @@ class Views:
             connection.register(f"parts_{table}", self._parts(table))
         kinds = ("parts", "tails") if files else ("tails",)
         sources = [f"SELECT {columns} FROM {kind}_{table}" for kind in kinds]
-        connection.execute(f"CREATE VIEW recorded_{table} AS {' UNION ALL '.join(sources)}")
+        connection.execute(f"CREATE TEMP VIEW recorded_{table} AS {' UNION ALL '.join(sources)}")
         if table == "batches":
             self._create_latest(connection, any(file.undecided for _, file in files))
 
     def _create_latest(self, connection: duckdb.DuckDBPyConnection, undecided: bool) -> None:
         """Make ``latest``: the rows that ``ledger.schema.latest_rows`` keeps, of more rows than fit in memory."""
         if not undecided and "delivered" not in set(self._tails("batches")["fate"].to_pylist()):
-            connection.execute("CREATE VIEW latest AS FROM recorded_batches")
+            connection.execute("CREATE TEMP VIEW latest AS FROM recorded_batches")
             return
         connection.execute(
             "CREATE TEMP TABLE undecided AS SELECT DISTINCT ON (attempt, rank, step) * FROM "
@@ -243,7 +240,7 @@ class Views:
             "(FROM recorded_batches WHERE fate <> 'delivered') USING (attempt, rank, step)"
         )
         connection.execute(
-            "CREATE VIEW latest AS FROM recorded_batches WHERE fate <> 'delivered' UNION ALL FROM undecided"
+            "CREATE TEMP VIEW latest AS FROM recorded_batches WHERE fate <> 'delivered' UNION ALL FROM undecided"
         )
 
     def _parts(self, table: str) -> Any:
@@ -274,6 +271,23 @@ class Views:
                     first = [pa.repeat(pa.scalar(value, pa.int32()), len(rows)) for value in values]
                     tables.append(pa.Table.from_arrays([*first, *rows.columns], schema=origin))
         return pa.concat_tables(tables)
+
+
+@functools.lru_cache(maxsize=1)
+def _database(process: int) -> duckdb.DuckDBPyConnection:
+    """Open the database of this process: empty, without files, its configuration locked.
+
+    It takes 25 ms, so all runs share it. What a run has in it is temporary and belongs to its own connection: no other
+    sees it, and it goes with the run.
+
+    Args:
+        process: Whose it is: a process that was forked opens its own.
+    """
+    spill = os.path.join(tempfile.gettempdir(), f"lading-{secrets.token_hex(8)}")  # made only when needed
+    database: duckdb.DuckDBPyConnection = _duckdb().connect(config={**_CONFIG, "temp_directory": spill})
+    database.execute("SET GLOBAL TimeZone = 'UTC'")
+    database.execute("SET lock_configuration = true")
+    return database
 
 
 def _duckdb() -> Any:

@@ -33,6 +33,7 @@ WHERE = pa.schema(
     ]
 )
 PLANNED = "planned"
+BAD = "bad"  # planned there, and could not be used
 
 
 def step_fate(fates: list[str], world_size: int) -> str:
@@ -83,44 +84,51 @@ def where(evidence: Evidence, views: Views, dataset: str | int, index: int, unti
         found = _named_places(evidence, views, number, index)
     records = fates_of(evidence, {step for _, step, *_ in found})
     rows = []
-    for attempt, step, slot, rank, note in found:
+    for attempt, step, slot, rank, note, fate in found:
         record = records.get((attempt, step))
         if record is not None:
-            rows.append({**record, "step": step, "slot": slot, "rank": rank, "attempt": attempt, "note": note})
+            because = record["reason"] if record["fate"] == SKIPPED and not note else None
+            fields = {"step": step, "slot": slot, "rank": rank, "attempt": attempt, "note": note or because or ""}
+            rows.append({**record, **fields, "fate": fate or record["fate"]})
     if until is not None:
         rows += _future_places(evidence, number, index, until)
     rows.sort(key=lambda row: (row["step"], row["attempt"] if row["attempt"] is not None else 1 << 30, row["slot"]))
     return Table.of([{name: row.get(name) for name in WHERE.names} for row in rows], WHERE)
 
 
-def _planned_places(evidence: Evidence, number: int, index: int) -> list[tuple[int, int, int, int, str]]:
-    found = []
+Found = tuple[int, int, int, int, str, str | None]
+"""Attempt, step, slot, rank, note, and the fate where it is not the step's."""
+
+
+def _planned_places(evidence: Evidence, number: int, index: int) -> list[Found]:
+    places: dict[tuple[int, int, int], Found] = {}
     for attempt in evidence.attempts.values():
         plan, last = evidence.plan(attempt.number), attempt.last_step
         if plan is None or last is None:
             continue
         world_size = attempt.launch.world_size
         for place in plan.where(number, index, attempt.launch.start_step, last + 1, world_size=world_size):
-            found.append((attempt.number, place.step, place.slot, place.rank or 0, ""))
+            key = (attempt.number, place.step, place.slot)
+            places[key] = (*key, place.rank or 0, "", None)
     # A bad sample was not used where it was planned, and its substitute was used where it was not.
-    places = {(a, s, slot): (a, s, slot, rank, note) for a, s, slot, rank, note in found}
     for e in evidence.exceptions():
         key = (e["attempt"], e["step"], e["slot"])
         if e["dataset"] != number:
             continue
         if e["index"] == index and e["substitute"] != index:
-            places.pop(key, None)
+            instead = "left out" if e["substitute"] is None else f"{e['substitute']} in its place"
+            places[key] = (*key, e["rank"], f"{instead} ({e['reason']})", BAD)
         if e["substitute"] == index:
-            places[key] = (*key, e["rank"], f"in place of {e['index']} ({e['reason']})")
+            places[key] = (*key, e["rank"], f"in place of {e['index']} ({e['reason']})", None)
     return list(places.values())
 
 
-def _named_places(evidence: Evidence, views: Views, number: int, index: int) -> list[tuple[int, int, int, int, str]]:
+def _named_places(evidence: Evidence, views: Views, number: int, index: int) -> list[Found]:
     views.create_samples()
     table = views.query(
         "SELECT attempt, step, slot, rank FROM recorded_samples WHERE dataset = ? AND index = ?", number, index
     )
-    return [(row["attempt"], row["step"], row["slot"], row["rank"], "") for row in table.to_pylist()]
+    return [(row["attempt"], row["step"], row["slot"], row["rank"], "", None) for row in table.to_pylist()]
 
 
 def _future_places(evidence: Evidence, number: int, index: int, until: int) -> list[dict[str, Any]]:

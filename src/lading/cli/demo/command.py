@@ -36,7 +36,10 @@ Steps = Annotated[int, typer.Option(help="Steps to train; fewer is quicker.", mi
 
 
 def demo(run: Folder = "runs/demo", steps: Steps = 600, as_json: Json = False) -> None:
-    """Train on real text, crash, resume, and ask what was in it. About two minutes."""
+    """Train on real text, crash, resume, and ask what was in it. About two minutes.
+
+    Example: lading demo --run runs/demo
+    """
     console = Console(highlight=False, quiet=as_json)
     if importlib.util.find_spec("torch") is None:
         raise missing_extra("torch", "torch", "lading demo")

@@ -30,8 +30,11 @@ COLOURS = {
     "running": "green",
     "ended": "green",
     "crashed": "red",
+    "bad": "red",
 }
 _MOST_ROWS = 200
+_FEW = 10
+_WIDE = 110  # columns of a terminal that has room for times, too
 _LEAST_WIDTH = 12
 
 
@@ -137,25 +140,44 @@ def summary(found: Summary) -> RenderableType:
             },
             "Datasets",
         ),
-        table(
-            found.attempts,
-            {
-                "attempt": "attempt",
-                "continues": "continues",
-                "began": "began (UTC)",
-                "start": "from",
-                "last": "to",
-                "ranks": "ranks",
-                "kept": "kept",
-                "rolled_back": "rolled back",
-                "state": "state",
-            },
-            "Attempts",
-        ),
+        table(found.attempts, _attempt_columns(), "Attempts"),
     ]
+    if found.bad:
+        parts.append(bad(found.bad[:_FEW], f"{counted(len(found.bad), 'bad sample')}{_first(found.bad)}"))
+    if found.skipped:
+        columns = {"step": "step", "attempt": "attempt", "reason": "why"}
+        total = found.facts["steps_skipped"] or len(found.skipped)
+        parts.append(table(found.skipped[:_FEW], columns, f"{counted(total, 'skipped step')}{_first(found.skipped)}"))
     if found.damage:
-        parts.append(Text(f"{len(found.damage)} damaged files; run `lading verify`", style="bold red"))
+        parts.append(Text(f"{counted(len(found.damage), 'damaged file')}; run `lading verify`", style="bold red"))
     return Group(*parts)
+
+
+def _attempt_columns() -> dict[str, str]:
+    columns = {"attempt": "attempt", "continues": "continues", "began": "began (UTC)", "start": "from", "last": "to"}
+    columns |= {"ranks": "ranks", "kept": "kept", "rolled_back": "rolled back", "state": "state"}
+    if shutil.get_terminal_size().columns < _WIDE:
+        del columns["began"]
+    return columns
+
+
+def _first(rows: Sequence[Any]) -> str:
+    return f", the first {_FEW}" if len(rows) > _FEW else ""
+
+
+def counted(number: int, what: str) -> str:
+    """Return a number of things in words.
+
+    >>> counted(1, "time"), counted(0, "bad sample"), counted(3, "step")
+    ('1 time', '0 bad samples', '3 steps')
+    """
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def bad(rows: Iterable[Mapping[str, Any]], title: str = "") -> RenderableType:
+    """Return bad samples as a table."""
+    columns = {"dataset": "dataset", "index": "index", "step": "step", "attempt": "attempt", "kind": "kind"}
+    return table(rows, {**columns, "substitute": "instead", "kept": "in history", "reason": "why"}, title)
 
 
 def step(record: StepRecord, contents: Sequence[str] | None = None) -> RenderableType:
@@ -192,7 +214,7 @@ def step(record: StepRecord, contents: Sequence[str] | None = None) -> Renderabl
     if contents is not None:
         columns["content"] = "content"
         rows = [{**row, "content": text} for row, text in zip(rows, contents, strict=True)]
-    parts.append(table(rows, columns, f"{len(rows)} samples"))
+    parts.append(table(rows, columns, counted(len(rows), "sample")))
     if record.earlier:
         parts.append(
             table(
@@ -218,7 +240,7 @@ def verdict(found: Verdict) -> RenderableType:
         lines.insert(0, Text(text, style="bold yellow"))
     lines.append(
         Text(
-            f"{word}: {found.steps} steps of history, digest {found.digest:016x}",
+            f"{word}: {counted(found.steps, 'step')} of history, digest {found.digest:016x}",
             style="bold green" if found.holds else "bold red",
         )
     )
@@ -280,7 +302,7 @@ def explanation(found: Explanation) -> RenderableType:
         table(
             sorted(seen, key=lambda row: -row["earlier"]),
             {"slot": "slot", "dataset": "dataset", "index": "index", "earlier": "seen before", "last_step": "last at"},
-            f"{len(seen)} samples, {fresh} of them never used before",
+            f"{counted(len(seen), 'sample')}, {fresh} of them never used before",
         ),
         table(found.around, {"step": "step", "update": "update", "loss": "loss"}, "Losses around it"),
     )
