@@ -86,7 +86,7 @@ def read_description(run: RunFolder) -> Description:
         created=fields.number("created", low=0, high=1e12),
         record=fields.text("record", choices=RECORDS),
         datasets=tuple(fields.texts("datasets", most=_MOST_DATASETS)),
-        lengths=fields.integers("lengths", low=0, most=_MOST_DATASETS) if "lengths" in fields else (),
+        lengths=tuple(fields.integers("lengths", low=0, most=_MOST_DATASETS)) if "lengths" in fields else (),
         sha256=sha256_of_bytes(content),
     )
 

@@ -126,9 +126,8 @@ class TrackedLoader:
         self.names = tuple(names) if names is not None else self._recording.dataset_names
         lengths = getattr(self._recording, "dataset_lengths", ())
         lengths = lengths if len(lengths) == len(self.names) else ()
-        self.ledger = run
-        if run is not None and not isinstance(run, Ledger):
-            self.ledger = Ledger(run, names=self.names, lengths=lengths)
+        options: dict[str, Any] = {"names": self.names, "lengths": lengths}
+        self.ledger = run if isinstance(run, Ledger) or run is None else Ledger(run, **options)
         self._settles = self.ledger is not run
         self.last_bill: Bill | None = None
         self._source = described(self._asked)

@@ -175,7 +175,7 @@ class Run:
         return Table(self._views.ask(query))
 
     def rows_of(self, table: str) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of ``history`` or ``samples`` in batches; of a planned run samples are worked out as they come.
+        """Yield the rows of ``history`` or ``samples`` in batches, worked out as they come.
 
         Args:
             table: Which of them.

@@ -195,8 +195,8 @@ class Views:
         some = connection.execute("SELECT count(*) FROM left_out").fetchall()[0][0]
         beyond = " ANTI JOIN left_out USING (attempt, step)" if some else ""
         connection.execute(
-            f"CREATE TEMP VIEW samples AS SELECT r.*, name FROM recorded_samples AS r{beyond} JOIN lines USING (attempt) "
-            f"LEFT JOIN dataset_names USING (dataset) WHERE {_OWNED}"
+            f"CREATE TEMP VIEW samples AS SELECT r.*, name FROM recorded_samples AS r{beyond} "
+            f"JOIN lines USING (attempt) LEFT JOIN dataset_names USING (dataset) WHERE {_OWNED}"
         )
         self._has_samples = True
 
