@@ -12,29 +12,24 @@ import typer
 from rich.console import Group
 from rich.text import Text
 
-from lading.cli.output import Attempt, Decode, Json, Run, answer, contents, decoded_table, progress_bar, watched
+from lading.cli.output import (
+    Attempt,
+    Decode,
+    Json,
+    Run,
+    answer,
+    contents,
+    decoded_table,
+    open_run,
+    progress_bar,
+    watched,
+)
 from lading.errors import ConfigError
 from lading.order.packing.file import open_index
 from lading.order.packing.index import PackingIndex
-from lading.report import Run as OpenedRun, open_run as open_folder
+from lading.report import Run as OpenedRun
 from lading.report.render import text as render
 from lading.report.summary import summarise
-from lading.runtime import compiled
-from lading.runtime.arrow import without_pandas
-
-# Up to so many samples in a run the plain versions answer before Numba is imported.
-_FEW_SAMPLES = 500_000
-
-
-def open_run(path: str, attempt: int | None = None, *, decodes: bool = False) -> OpenedRun:
-    """Open a run for one question, with no more imports than it needs."""
-    if not decodes:  # what --decode opens may use pandas itself
-        without_pandas()
-    opened = open_folder(path, attempt)
-    plan = opened.plan
-    if plan is None or opened.num_steps * plan.clock.batch <= _FEW_SAMPLES:
-        compiled.forgo()
-    return opened
 
 
 def show(

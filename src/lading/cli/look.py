@@ -13,8 +13,7 @@ import pyarrow as pa
 import typer
 from rich.text import Text
 
-from lading.cli.ask import open_run
-from lading.cli.output import Attempt, Json, Run, answer
+from lading.cli.output import Attempt, Json, Run, answer, open_run
 from lading.errors import ConfigError
 from lading.report import Run as OpenedRun
 from lading.report.export import TABLES, write_rows

@@ -20,8 +20,11 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.segment import Segment
 
 from lading.errors import ConfigError
+from lading.report import Run as OpenedRun, open_run as open_folder
 from lading.report.render.text import cell, summary, table
 from lading.report.summary import Summary
+from lading.runtime import compiled
+from lading.runtime.arrow import without_pandas
 from lading.runtime.imports import imported
 from lading.runtime.json import plain
 from lading.runtime.shown import shown
@@ -31,6 +34,21 @@ Json = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
 Attempt = Annotated[
     int | None, typer.Option("--attempt", help="The history that ends with this attempt, not the newest.", min=0)
 ]
+
+
+# Up to so many samples in a run the plain versions answer before Numba is imported.
+_FEW_SAMPLES = 500_000
+
+
+def open_run(path: str, attempt: int | None = None, *, decodes: bool = False) -> OpenedRun:
+    """Open a run for one question, with no more imports than it needs."""
+    if not decodes:  # what --decode opens may use pandas itself
+        without_pandas()
+    opened = open_folder(path, attempt)
+    plan = opened.plan
+    if plan is None or opened.num_steps * plan.clock.batch <= _FEW_SAMPLES:
+        compiled.forgo()
+    return opened
 
 
 def answer(value: Any, text: Callable[[], RenderableType], *, as_json: bool, holds: bool = True) -> None:

@@ -17,6 +17,7 @@ from lading.identity import Bill, total_digest
 from lading.identity.digest import as_unsigned
 from lading.ledger.schema import APPLIED, DELIVERED, LEFT_BEHIND, PENDING_REASON, ROLLED_BACK, SKIPPED
 from lading.order.plan import Plan
+from lading.report.bad import BLOCKED
 from lading.report.evidence import Evidence
 from lading.report.table import Table
 from lading.report.views import Views
@@ -115,7 +116,9 @@ def _planned_places(evidence: Evidence, number: int, index: int) -> list[Found]:
         key = (e["attempt"], e["step"], e["slot"])
         if e["dataset"] != number:
             continue
-        if e["index"] == index and e["substitute"] != index:
+        if e["index"] == index and e["reason"] == BLOCKED:
+            places.pop(key, None)  # the plan says so
+        elif e["index"] == index and e["substitute"] != index:
             instead = "left out" if e["substitute"] is None else f"{e['substitute']} in its place"
             places[key] = (*key, e["rank"], f"{instead} ({e['reason']})", BAD)
         if e["substitute"] == index:
