@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import time
 import tracemalloc
 
@@ -304,3 +305,15 @@ def test_padding_fills_every_share_and_counts_nowhere():
     assert [b.loss_weight for b in bills] == pytest.approx([1.6, 1.6, 0.8, 0.0])
     assert plan.bill(2).num_samples == 5 and len(plan.bill(2)) == 5
     assert len(plan.bill(2, pad=True)) == 8 and plan.bill(2, pad=True).digest == plan.bill(2).digest
+
+
+def test_the_id_of_a_bill_is_worked_out_when_asked_for():
+    """Copies, pickled bills and shares have it as well; no other name is made up."""
+    plan = Plan.make({"a": 10, "b": 20}, 4)
+    expected = plan.batch_id(0, 3)
+
+    assert plan.bill(3).batch_id == plan.bill(3).replace(chunk=1).batch_id == expected
+    assert pickle.loads(pickle.dumps(plan.bill(3))).batch_id == expected
+    assert plan.bill(3, world=World(1, 2)).batch_id == expected and expected in repr(plan.bill(3))
+    with pytest.raises(AttributeError, match="'Bill' object has no attribute 'batch_idd'"):
+        _ = plan.bill(3).batch_idd

@@ -14,17 +14,23 @@ import dataclasses
 import functools
 import html
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lading.identity.digest import digest
+from lading.identity.hashing import fold_int
 from lading.identity.sample import Deviation, SampleId
 from lading.identity.world import World
 
 _ALONE = World()
 _SHOWN = 20
+
+
+def batch_id(key: int, epoch: int, step: int) -> str:
+    """Return the id of a step's batch in a run whose plan has a key."""
+    return f"e{epoch}-s{step}-{fold_int(key, step) >> 32:08x}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +69,16 @@ class Bill:
     names: tuple[str, ...] = ()
     deviations: tuple[Deviation, ...] = ()
     source_rows: tuple[NDArray[np.int32], NDArray[np.int64]] | None = None
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> str:
+            """Work out the id when it is first asked for: a plan makes many bills, and few are asked for theirs."""
+            key = vars(self).get("_id_key") if name == "batch_id" else None
+            if key is None:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            vars(self)["batch_id"] = batch_id(key, self.epoch, self.step)
+            return self.batch_id
 
     def __len__(self) -> int:
         """Return the number of rows, padding included: the length of the batch."""

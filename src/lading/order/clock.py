@@ -164,7 +164,7 @@ class Clock:
         """Return where a step is."""
         if step < self.first_step:
             raise self._unknown(step)
-        stretch = self._at_step(step)
+        stretch = self._stretches[0] if len(self._stretches) == 1 else self._at_step(step)
         pace = stretch.pace
         local = step - pace.step
         if local < stretch.head_steps:
@@ -179,10 +179,12 @@ class Clock:
         if pace.chunk_batches is not None:
             number, chunk_step = divmod(inside, pace.chunk_batches)
             chunk = number + (pace.chunk if epoch == pace.epoch else stretch.chunks_before(epoch))
-        size = min(pace.batch, self.epoch_samples - offset)
+        rest = self.epoch_samples - offset
+        size = pace.batch if pace.batch < rest else rest
         if position + size > self.limit:
             raise self._beyond(step)
-        return Location(step, epoch, epoch_step, chunk, chunk_step, position, size, offset)
+        # What Location(...) does, in half the time: every bill begins here.
+        return tuple.__new__(Location, (step, epoch, epoch_step, chunk, chunk_step, position, size, offset))
 
     def epoch_start(self, epoch: int) -> int:
         """Return the first step of an epoch."""

@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 
 from lading.errors import PlanError
 from lading.identity import Bill, Deviation, Place, World, fingerprint, rank_of
-from lading.identity.hashing import fold_int, key64, text64
+from lading.identity.bill import batch_id
+from lading.identity.hashing import key64, text64
 from lading.order import plan_json
 from lading.order.batch_schedule import planned_sizes
 from lading.order.clock import MAX_POSITION, Batching, Clock, Location
@@ -44,6 +45,7 @@ from lading.runtime.numbers import whole
 
 I64 = NDArray[np.int64]
 _SHOWN = 4
+_I64, _BOOL = np.dtype(np.int64), np.dtype(bool)  # made once: a small bill is mostly such calls
 
 
 @dataclass(frozen=True)
@@ -153,22 +155,26 @@ class Plan:
         deviations: tuple[Deviation, ...] = ()
         if self._blocklist is not None:
             indices, rows, deviations = self._unblocked(step, datasets, indices, rows)
-        whole = Bill.__new__(Bill)
-        vars(whole).update(  # a frozen class sets its fields one by one, which takes as long as all the rest
-            batch_id=self.batch_id(epoch, step),
-            step=step,
-            epoch=epoch,
-            chunk=chunk,
-            position=position,
-            slots=np.arange(size, dtype=np.int64),
-            dataset_idx=datasets,
-            idx=indices,
-            is_padding=np.zeros(size, dtype=bool),
-            global_size=size,
-            names=parts.names,
-            deviations=deviations,
-            source_rows=None if parts.is_plain else (sources, rows),
-        )
+        whole = object.__new__(Bill)
+        fields = {
+            "_id_key": self._id_key,
+            "step": step,
+            "epoch": epoch,
+            "chunk": chunk,
+            "position": position,
+            "slots": np.arange(size, dtype=_I64),
+            "dataset_idx": datasets,
+            "idx": indices,
+            "is_padding": np.zeros(size, dtype=_BOOL),
+            "global_size": size,
+            "names": parts.names,
+        }
+        if deviations:
+            fields["deviations"] = deviations
+        if not parts.is_plain:
+            fields["source_rows"] = sources, rows
+        # A frozen class sets its fields one by one, which takes as long as all the rest.
+        object.__setattr__(whole, "__dict__", fields)
         if world is None or world.world_size == 1:
             if not pad:
                 return whole
@@ -194,7 +200,7 @@ class Plan:
 
     def batch_id(self, epoch: int, step: int) -> str:
         """Return the id of a step's batch: the same on every rank and in every attempt."""
-        return f"e{epoch}-s{step}-{fold_int(self._id_key, step) >> 32:08x}"
+        return batch_id(self._id_key, epoch, step)
 
     def where(
         self, dataset: str | int, index: int, start: int = 0, stop: int | None = None, *, world_size: int | None = None

@@ -108,13 +108,13 @@ def test_few_and_many_datasets_are_walked_alike():
 
     weights = integer_weights((np.random.default_rng(0).random(6000) ** 4 + 1e-9).tolist())
     tree, size = CompiledTree(weights, [0] * 6000), 1000
-    work = np.empty((3, 12_000), dtype=np.int64)
+    every, few = np.empty((3, 12_000), dtype=np.int64), np.empty((8000, 4), dtype=np.int64)
     labels = [np.empty(size, dtype=np.int32) for _ in range(2)]
     upcoming = [np.zeros(6000, dtype=np.int64) for _ in range(2)]
 
     for lo in (0, 10**12):
-        kernels.every_label(tree.nodes, tree.root, tree.leaves, lo, size, work, labels[0], upcoming[0])
-        kernels.sparse_labels(tree.nodes, tree.root, lo, size, labels[1], upcoming[1])
+        kernels.every_label(tree.nodes, tree.root, tree.leaves, lo, size, every, labels[0], upcoming[0])
+        kernels.sparse_labels(tree.nodes, tree.root, lo, size, few, labels[1], upcoming[1])
 
         np.testing.assert_array_equal(labels[0], labels[1])
         drawn = np.unique(labels[0])
@@ -199,3 +199,16 @@ def test_weights_near_nothing_are_inverted_in_big_integers():
 
     assert weights[0] == 1
     assert build_tree(weights, [0, 0]).position(0, 10**12) == 10**12 * TOTAL + TOTAL // 2
+
+
+@with_kernels
+@pytest.mark.parametrize("size", [1, 2, 3, 21, 500])
+def test_places_one_by_one_and_all_at_once_agree(size):
+    """The inverse has two ways: choose one key, or sort a round of which many draws are asked for."""
+    from lading.order.mixture import kernels
+
+    for first, number in {(0, size), (size // 3, size - size // 3), (size - 1, 1)}:
+        together = kernels.places_of(np.uint64(77), size, first, number).tolist()
+
+        assert together == [kernels.place_of(np.uint64(77), size, first, number, k) for k in range(number)]
+        assert together == [place_of(77, size, first, number, k) for k in range(number)]

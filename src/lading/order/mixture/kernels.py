@@ -29,6 +29,7 @@ DEPTH = 64  # a Huffman tree over weights that sum to 2**31 is at most 45 deep
 ALREADY, LENGTH, SIDE, KEY = range(4)
 
 _SPARSE = 3  # nodes for each sample of a round above which a walk that skips empty ones is faster
+_QUEUED = 4  # numbers that are kept of a node that waits; fewer than any table of all nodes has columns
 _FEW = 20  # keys that are sorted by insertion alone
 
 _SHIFT, _HALF, _LOW = 31, (1 << 31) - 1, np.uint64(4095)
@@ -148,35 +149,52 @@ def every_label(nodes, root, leaves, lo, m, work, labels, upcoming):  # type: ig
         upcoming[leaves[i]] = start[leaf]
         if size[leaf] > 0:
             labels[slot[leaf]] = leaves[i]
+    fill(labels, m)
+
+
+@kernel
+def sparse_labels(nodes, root, lo, m, work, labels, upcoming):  # type: ignore[no-untyped-def]
+    """``every_label`` for many datasets and few samples: visits only the nodes that receive something.
+
+    Level by level: nodes wait in a queue, leaves that receive something are listed from its end. Both are appended to
+    without a branch that depends on the data, so that a processor works on several nodes at once.
+    """
+    last = work.shape[0] - 1
+    top = 0 if root >= 0 else last
+    work[top, 0], work[top, 1], work[top, 2], work[top, 3] = root, lo, m, 0
+    head, tail, leaf = 0, 1 if root >= 0 else 0, last if root >= 0 else last - 1
+    while head < tail:
+        node, x, k, slot = work[head, 0], work[head, 1], work[head, 2], work[head, 3]
+        head += 1
+        n, a = nodes[node, WEIGHT], nodes[node, LEFT_WEIGHT]
+        q = over(x, n) if x >= n else 0  # deep in the tree it is often 0
+        reach = a * (x - q * n) + nodes[node, REST]
+        first = over(reach, n)
+        whole = q * a + nodes[node, WHOLE] + first
+        before = min(max(whole, 0), x)
+        taken = min(max(whole + over(reach - first * n + a * k, n), 0), x + k) - before
+        for side in range(2):
+            child = nodes[node, LEFT + side]
+            place = tail if child >= 0 else leaf
+            size = taken + side * (k - 2 * taken)
+            work[place, 0], work[place, 1] = child, before + side * (x - 2 * before)
+            work[place, 2], work[place, 3] = size, slot + side * taken
+            tail += (size > 0) & (child >= 0)
+            leaf -= (size > 0) & (child < 0)
+    labels[:m] = -1
+    for i in range(leaf + 1, last + 1):
+        d = ~work[i, 0]
+        upcoming[d], labels[work[i, 3]] = work[i, 1], d
+    fill(labels, m)
+
+
+@kernel
+def fill(labels, m):  # type: ignore[no-untyped-def]
+    """Give every slot the label of the last one before it that has one."""
     d = labels[0]
     for i in range(m):
         d = labels[i] if labels[i] >= 0 else d
         labels[i] = d
-
-
-@kernel
-def sparse_labels(nodes, root, lo, m, labels, upcoming):  # type: ignore[no-untyped-def]
-    """``every_label`` for many datasets and few samples: visits only the nodes that receive something."""
-    child_of, lo_of, m_of = np.empty(DEPTH, np.int64), np.empty(DEPTH, np.int64), np.empty(DEPTH, np.int64)
-    child_of[0], lo_of[0], m_of[0] = root, lo, m
-    depth, slot = 1, 0
-    while depth > 0:
-        depth -= 1
-        child, lo, m = child_of[depth], lo_of[depth], m_of[depth]
-        while child >= 0:
-            before, after = split(nodes[child], lo, m)
-            taken = after - before
-            if taken == 0:
-                child, lo = nodes[child, RIGHT], lo - before
-                continue
-            if taken < m:
-                child_of[depth], lo_of[depth], m_of[depth] = nodes[child, RIGHT], lo - before, m - taken
-                depth += 1
-            child, lo, m = nodes[child, LEFT], before, taken
-        upcoming[~child] = lo
-        for _ in range(m):
-            labels[slot] = ~child
-            slot += 1
 
 
 @kernel
@@ -213,8 +231,8 @@ def sort_slots(round_key, size, keys, ordered):  # type: ignore[no-untyped-def]
 def one_round(nodes, root, leaves, lo, m, round_key, scratch, datasets, draws):  # type: ignore[no-untyped-def]
     """Write dataset and draw at each place of the round ``[lo, lo + m)``; draws count from the stage's start."""
     work, labels, upcoming, keys, ordered = scratch
-    if nodes.shape[0] > _SPARSE * m:
-        sparse_labels(nodes, root, lo, m, labels, upcoming)
+    if work.shape[1] == _QUEUED:
+        sparse_labels(nodes, root, lo, m, work, labels, upcoming)
     else:
         every_label(nodes, root, leaves, lo, m, work, labels, upcoming)
     if labels[0] == labels[m - 1]:  # one dataset alone: nothing to permute
@@ -234,8 +252,9 @@ def one_round(nodes, root, leaves, lo, m, round_key, scratch, datasets, draws): 
 @kernel
 def scratch_of(nodes, datasets, most):  # type: ignore[no-untyped-def]
     """Return the memory that rounds of at most so many samples work in."""
-    count = nodes.shape[0] + datasets if nodes.shape[0] <= _SPARSE * most else 1
-    work = np.empty((3, count), dtype=np.int64)
+    is_sparse = nodes.shape[0] > _SPARSE * most
+    rows = min(nodes.shape[0], most * DEPTH) + most + 2 if is_sparse else 3
+    work = np.empty((rows, _QUEUED if is_sparse else nodes.shape[0] + datasets), dtype=np.int64)
     labels, upcoming = np.empty(most, dtype=np.int32), np.empty(datasets, dtype=np.int64)
     return work, labels, upcoming, np.empty(most, dtype=np.uint64), np.empty(most, dtype=np.uint64)
 
@@ -287,13 +306,12 @@ def samples(nodes, root, leaves, start, starts, sizes, key, passes):  # type: ig
 
 
 @kernel
-def round_samples(nodes, root, leaves, start, lo, m, key, passes):  # type: ignore[no-untyped-def]
-    """Return dataset and index at each place of the round ``[lo, lo + m)`` of a stage that began at ``start``."""
-    datasets, draws = np.empty(m, dtype=np.int32), np.empty(m, dtype=np.int64)
+def round_samples(nodes, root, leaves, start, key, passes, lo, datasets, indices):  # type: ignore[no-untyped-def]
+    """Write dataset and index at each place of one round, from ``lo`` on, of a stage that began at ``start``."""
+    m = datasets.shape[0]
     scratch = scratch_of(nodes, passes.shape[0], m)
-    one_round(nodes, root, leaves, lo - start, m, fold(key, np.uint64(lo)), scratch, datasets, draws)
-    in_passes(datasets, draws, passes)
-    return datasets, draws
+    one_round(nodes, root, leaves, lo - start, m, fold(key, np.uint64(lo)), scratch, datasets, indices)
+    in_passes(datasets, indices, passes)
 
 
 @kernel
@@ -406,13 +424,39 @@ def slots(nodes, leaf_parent, dataset, lo, m):  # type: ignore[no-untyped-def]
 
 
 @kernel
+def smallest(keys, k):  # type: ignore[no-untyped-def]
+    """Return the k-th smallest of some keys, which are parted by one of them until k is alone; they are reordered.
+
+    The keys are hashes, so any one of them parts well. (np.partition takes ten seconds to compile.)
+    """
+    low, high = 0, keys.shape[0] - 1
+    while low < high:
+        border, i, j = keys[(low + high) // 2], low, high
+        while i <= j:
+            while keys[i] < border:
+                i += 1
+            while keys[j] > border:
+                j -= 1
+            if i <= j:
+                keys[i], keys[j] = keys[j], keys[i]
+                i, j = i + 1, j - 1
+        if k <= j:
+            high = j
+        elif k >= i:
+            low = i
+        else:
+            break
+    return keys[k]
+
+
+@kernel
 def place_of(round_key, size, first, number, k):  # type: ignore[no-untyped-def]
     """``rounds.place_of``: choose the k-th smallest key of the label, count the smaller ones of the round."""
     folded = round_key * _FOLD
     keys = np.empty(size, dtype=np.uint64)
     for i in range(size):
         keys[i] = (mix64(folded + _MIXED_SLOTS[i]) & ~_LOW) | np.uint64(i)
-    mine = np.partition(keys[first : first + number], k)[k]
+    mine = smallest(keys[first : first + number].copy(), k)
     smaller = 0
     for i in range(size):
         smaller += keys[i] < mine
@@ -429,11 +473,38 @@ def positions(nodes, leaf_parent, root, dataset, draws):  # type: ignore[no-unty
 
 
 @kernel
+def places_of(round_key, size, first, number):  # type: ignore[no-untyped-def]
+    """Return the places of all slots of a label, ascending: ``place_of`` for every k at once."""
+    keys, ordered = np.empty(size, dtype=np.uint64), np.empty(size, dtype=np.uint64)
+    sort_slots(round_key, size, keys, ordered)
+    found, k = np.empty(number, dtype=np.int64), 0
+    for place in range(size):
+        slot = np.int64(ordered[place] & _LOW)
+        if first <= slot < first + number:
+            found[k] = place
+            k += 1
+    return found
+
+
+@kernel
 def places(nodes, leaf_parent, dataset, draws, start, starts, sizes, key):  # type: ignore[no-untyped-def]
-    """Return the position after the shuffle of each of a dataset's draws, given the rounds they are in."""
+    """Return the position after the shuffle of each of a dataset's draws, given the rounds they are in.
+
+    Draws of one round that stand together, as those of a dataset with few samples do, cost one sort.
+    """
     found = np.empty(draws.shape[0], dtype=np.int64)
-    for i in range(draws.shape[0]):
-        lo, m = starts[i], sizes[i]
+    i = 0
+    while i < draws.shape[0]:
+        lo, m, stop = starts[i], sizes[i], i + 1
+        while stop < draws.shape[0] and starts[stop] == lo:
+            stop += 1
         slot, first, number = slots(nodes, leaf_parent, dataset, lo - start, m)
-        found[i] = lo + place_of(fold(key, np.uint64(lo)), m, slot, number, draws[i] - first)
+        round_key = fold(key, np.uint64(lo))
+        if stop - i == 1:
+            found[i] = lo + place_of(round_key, m, slot, number, draws[i] - first)
+        else:
+            mine = places_of(round_key, m, slot, number)
+            for j in range(i, stop):
+                found[j] = lo + mine[draws[j] - first]
+        i = stop
     return found

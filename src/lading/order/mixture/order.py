@@ -35,6 +35,8 @@ I64 = NDArray[np.int64]
 I32 = NDArray[np.int32]
 U64 = NDArray[np.uint64]
 
+_I32, _I64 = np.dtype(np.int32), np.dtype(np.int64)  # made once: a small bill is mostly such calls
+
 Timeline = tuple[tuple[int, tuple[int, ...]], ...]
 
 
@@ -62,7 +64,7 @@ class Mixed:
     ) -> None:
         self.passes, self.spec, self.clock, self.base, self._make_tree = passes, spec, clock, base, make_tree
         self.changes = spec.stages if changes is None else changes
-        self.lengths, self.epoch_samples = passes.lengths, spec.epoch_samples
+        self.lengths, self.epoch_samples, self._is_finite = passes.lengths, spec.epoch_samples, spec.is_finite
         _check_end(self.lengths, spec)
         for weights in [w for _, w in self.changes] + ([] if base is None else [base.weights]):
             _check_lengths(self.lengths, weights)
@@ -83,15 +85,11 @@ class Mixed:
         """Return dataset numbers and indices of the step that begins at a position and has so many samples."""
         if not self._is_fused or size > MAX_ROUND:
             return self._columns(*rounds_of(np.array([start]), np.array([size])))
-        epoch, lo = self._cut(start)
-        s = self.stream.number_at(lo)
-        tree: Any = self.stream.tree(s)
-        table, key = self._table(epoch, s), self.passes.rounds_key(epoch)
-        first = self.stream.starts[s]
-        columns: tuple[I32, I64] = tree.kernels.round_samples(
-            tree.nodes, tree.root, tree.leaves, first, lo, size, key, table
-        )
-        return columns
+        epoch, lo = divmod(start, self.epoch_samples) if self._is_finite else (None, start)
+        kernel, arguments = self._fused(epoch, bisect.bisect_right(self.stream.starts, lo) - 1)
+        datasets, indices = np.empty(size, _I32), np.empty(size, _I64)
+        kernel(*arguments, lo, datasets, indices)
+        return datasets, indices
 
     def positions(self, dataset: int, index: int, start: int, stop: int) -> I64:
         """Return the positions in ``[start, stop)`` that hold a sample, in ascending order."""
@@ -143,7 +141,7 @@ class Mixed:
         _check_event(event, self.spec)
         _check_lengths(self.lengths, event.weights)
         after = Mixed.__new__(Mixed)
-        vars(after).update({k: v for k, v in vars(self).items() if k not in ("stream", "_table")})
+        vars(after).update({k: v for k, v in vars(self).items() if k not in ("stream", "_table", "_fused")})
         place = bisect.bisect_right(self.changes, event.position, key=lambda change: change[0])
         change = (event.position, event.weights)
         after.changes = (*self.changes[:place], change, *self.changes[place:])
@@ -166,10 +164,17 @@ class Mixed:
     def _set_stages(self, known: list[Stage], borders: list[tuple[int, tuple[int, ...]]]) -> None:
         self.stream = StagedStream(known, borders, self._make_tree)
         self._table = functools.lru_cache(maxsize=64)(self._make_table)
+        self._fused = functools.lru_cache(maxsize=64)(self._make_fused)
         self._is_fused = isinstance(self.stream.tree(0), CompiledTree) and self.passes.shuffle == "full"
 
     def _make_table(self, epoch: int | None, stage: int) -> U64:
         return self.passes.table(epoch, self.stream.stages[stage].drawn)
+
+    def _make_fused(self, epoch: int | None, stage: int) -> tuple[Any, tuple[Any, ...]]:
+        """Return the kernel of one round and what it is called with, but for the round."""
+        tree: Any = self.stream.tree(stage)
+        table = tree.nodes, tree.root, tree.leaves, self.stream.starts[stage]
+        return tree.kernels.round_samples, (*table, self.passes.rounds_key(epoch), self._table(epoch, stage))
 
     def _cut(self, position: int) -> tuple[int | None, int]:
         """Return the epoch whose stream a position is in (None where there is one stream), and the place in it."""
