@@ -156,7 +156,7 @@ class Plan:
         if self._blocklist is not None:
             indices, rows, deviations = self._unblocked(step, datasets, indices, rows)
         whole = object.__new__(Bill)
-        fields = {
+        fields: dict[str, Any] = {
             "_id_key": self._id_key,
             "step": step,
             "epoch": epoch,
