@@ -5,8 +5,8 @@ child, right child, parent, and the phase cut by the weight into a whole part
 and a rest of 0 or more, so that every division is one of unsigned integers;
 and the parent of each dataset's leaf. Positions are cut as x = q·n + r, so that
 no product leaves 64 bits: |a·r + φ| stays below 2**63 for weights that sum to
-2**31. The passes of a stage are one uint64
-table, a row per dataset: draws before the stage, length, side and key.
+2**31. The passes of a stage are one uint64 table, a row per dataset: draws
+before the stage, length, side and key.
 
 Apart from ``tree``: Numba is optional, and opened at first use.
 """
@@ -271,17 +271,8 @@ def rounds(nodes, root, leaves, num_datasets, start, starts, sizes, key):  # typ
     for r in range(starts.shape[0]):
         lo, m = starts[r], sizes[r]
         stop = place + m
-        one_round(
-            nodes,
-            root,
-            leaves,
-            lo - start,
-            m,
-            fold(key, np.uint64(lo)),
-            scratch,
-            datasets[place:stop],
-            draws[place:stop],
-        )
+        labelled, drawn = datasets[place:stop], draws[place:stop]
+        one_round(nodes, root, leaves, lo - start, m, fold(key, np.uint64(lo)), scratch, labelled, drawn)
         place = stop
     return datasets, draws
 
@@ -425,10 +416,7 @@ def slots(nodes, leaf_parent, dataset, lo, m):  # type: ignore[no-untyped-def]
 
 @kernel
 def smallest(keys, k):  # type: ignore[no-untyped-def]
-    """Return the k-th smallest of some keys, which are parted by one of them until k is alone; they are reordered.
-
-    The keys are hashes, so any one of them parts well. (np.partition takes ten seconds to compile.)
-    """
+    """Return the k-th smallest of some hashes, which are reordered. (np.partition takes ten seconds to compile.)"""
     low, high = 0, keys.shape[0] - 1
     while low < high:
         border, i, j = keys[(low + high) // 2], low, high
