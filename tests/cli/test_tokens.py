@@ -99,3 +99,21 @@ def test_where_finds_every_step_that_held_a_part_of_a_document(store, lading, tm
     lost, _, errors = lading("where", tmp_path / "run", "corpus", "--document", document)
     assert lost == 2 and "had its packing index at" in errors and "Pass --packing" in errors
     assert lading("where", tmp_path / "run", "corpus", "--document", document, "--packing", moved)[0] == 0
+
+
+def test_tasks_wait_for_each_other_and_the_last_one_joins(tmp_path, lading, monkeypatch):
+    """What is missing is said; --join does it by hand; two ways to share a job are one too many."""
+    monkeypatch.setattr("lading.source.tokens.inputs._LEAST_BLOCK", 64)
+    for name in "abcd":
+        (tmp_path / f"{name}.txt").write_text(f"words of {name} " * 20)
+    build = ("tokens", "build", tmp_path / "*.txt", "--out", tmp_path / "out")
+
+    first = lading(*build, "--task", "0/2")
+    early = lading(*build, "--join")
+    last = lading(*build, "--task", "1/2", "--json")
+
+    assert first[0] == 0 and "waits for" in first[1] and "2 of 2 blocks" in first[2]
+    assert early[0] == 2 and "lacks 2 of 4 blocks (1, 3)" in early[2]
+    assert json.loads(last[1])["documents"] == 4
+    assert lading(*build, "--overwrite", "--task", "0/2", "--on", "ray")[0] == 2
+    assert lading(*build, "--workers", 2)[0] == 2  # it exists

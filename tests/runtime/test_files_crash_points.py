@@ -18,9 +18,9 @@ from lading.order.packing.rules import PackingRules
 from lading.runtime import files
 from lading.runtime.files import built_aside, clean_up, create_aside, write_aside
 from lading.source.jasper.build.write import write_directory
-from lading.source.tokens.build import TokenWriter
 from lading.source.tokens.store import TokenStore
 from lading.source.tokens.tokenizer import ByteTokenizer
+from lading.source.tokens.write import TokenWriter
 
 EXCHANGE = (files, "_exchange")
 

@@ -29,6 +29,8 @@ from lading.runtime.imports import imported
 from lading.runtime.json import plain
 from lading.runtime.shown import shown
 
+_LINE_SECONDS = 30.0
+
 Run = Annotated[str, typer.Argument(help="Folder of the run.", metavar="RUN", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
 Attempt = Annotated[
@@ -114,10 +116,15 @@ class _Gate:
 
 
 @contextlib.contextmanager
-def progress_bar(*, quiet: bool) -> Iterator[Callable[[float, str], None]]:
-    """Show how far something long is, on stderr and only to people."""
+def progress_bar(*, quiet: bool, lines: bool = False) -> Iterator[Callable[[float, str], None]]:
+    """Show how far something long is, on stderr and only to people.
+
+    Args:
+        quiet: Whether nothing is shown.
+        lines: Whether a line is written now and then where stderr is no terminal, for the logs of batch jobs.
+    """
     if quiet or not sys.stderr.isatty():
-        yield lambda share, what: None
+        yield _seldom() if lines and not quiet else lambda share, what: None
         return
     from rich.progress import BarColumn, Progress, TextColumn  # here: programs that read our output need no bar
 
@@ -125,6 +132,19 @@ def progress_bar(*, quiet: bool) -> Iterator[Callable[[float, str], None]]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=1.0)
         yield lambda share, what: bar.update(task, completed=share, description=shown(what))
+
+
+def _seldom() -> Callable[[float, str], None]:
+    """Return a progress callback that writes a line at most every half minute, and at the end."""
+    last = time.monotonic()
+
+    def write(share: float, what: str) -> None:
+        nonlocal last
+        if time.monotonic() - last >= _LINE_SECONDS or share >= 1:
+            last = time.monotonic()
+            print(f"{share:4.0%}  {shown(what)}", file=sys.stderr, flush=True)
+
+    return write
 
 
 Decode = Annotated[

@@ -1,6 +1,7 @@
 """``lading tokens``: build, pack, show and check corpora of tokens.
 
-lading tokens build corpus/*.jsonl --out tokens/
+lading tokens build 'corpus/*.jsonl.zst' --out tokens/ --tokenizer tokenizer.json --workers 8
+lading tokens build 'corpus/*.jsonl.zst' --out tokens/ --tokenizer tokenizer.json --task $SLURM_ARRAY_TASK_ID/64
 lading tokens pack tokens/ --row-length 2048 --algorithm best_fit --overflow split
 """
 
@@ -12,14 +13,16 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from lading.cli.output import Json, answer
-from lading.errors import SourceError
+from lading.cli.output import Json, answer, progress_bar
+from lading.errors import ConfigError, SourceError
 from lading.order.packing.file import index_for, open_index
 from lading.order.packing.index import PackingIndex
 from lading.order.packing.rules import PackingRules
-from lading.source.tokens.build import build_tokens
+from lading.runtime.blocks.run import Task
+from lading.runtime.processes import usable_cpus
+from lading.source.tokens.build import build_task, build_tokens, join_tokens, token_job
 from lading.source.tokens.store import TokenStore
-from lading.source.tokens.tokenizer import load_tokenizer
+from lading.source.tokens.tokenizer import TokenizerRef
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
 
@@ -28,17 +31,42 @@ Store = Annotated[Path, typer.Argument(help="Directory of the token store.", met
 
 @app.command()
 def build(
-    inputs: Annotated[list[Path], typer.Argument(help="Text, .jsonl or .parquet files.", show_default=False)],
+    inputs: Annotated[
+        list[str],
+        typer.Argument(help="Text, .jsonl or .parquet files, also .gz and .zst; patterns.", show_default=False),
+    ],
     out: Annotated[Path, typer.Option(help="Directory to make.", show_default=False)],
-    tokenizer: Annotated[str, typer.Option(help="'byte', or 'package.module:object' of your own.")] = "byte",
+    tokenizer: Annotated[
+        str, typer.Option(help="'byte', a tokenizer.json, 'transformers:NAME', or 'package.module:object'.")
+    ] = "byte",
     field: Annotated[str, typer.Option(help="Key or column of the text, or of ready token ids.")] = "text",
     split: Annotated[str, typer.Option(help="A document of a text file: file, line or paragraph.")] = "file",
+    eod: Annotated[str | None, typer.Option(help="Token or id that ends a document.", show_default=False)] = None,
+    vocab_size: Annotated[int | None, typer.Option(help="Ids of a function of your own.", show_default=False)] = None,
+    workers: Annotated[int | None, typer.Option(help="Blocks at once.", min=1, show_default="all processors")] = None,
+    on: Annotated[str, typer.Option(help="Where blocks are made: local or ray.")] = "local",
+    task: Annotated[
+        str | None, typer.Option(help="Only the blocks of task I of N, such as 0/4; the last one joins.")
+    ] = None,
+    join: Annotated[bool, typer.Option("--join", help="Only join what the tasks have made.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the store.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Build a token store from text, JSONL or Parquet files."""
-    store = build_tokens(inputs, out, load_tokenizer(tokenizer), field=field, split=split, overwrite=overwrite)
-    _tell(_store_facts(store), as_json)
+    """Build a token store from text, JSONL or Parquet files, in blocks; run again, it resumes."""
+    ref = TokenizerRef(tokenizer, vocab_size=vocab_size, eod=eod)
+    made: dict[str, Any] = {"field": field, "split": split}
+    if join:
+        _tell(_store_facts(join_tokens(token_job(inputs, out, ref, **made), overwrite=overwrite)), as_json)
+        return
+    with progress_bar(quiet=as_json, lines=True) as progress:
+        how: dict[str, Any] = {"overwrite": overwrite, "progress": progress, "workers": workers or usable_cpus()}
+        if task is None:
+            store: TokenStore | None = build_tokens(inputs, out, ref, on=on, **made, **how)
+        elif on == "local":
+            store = build_task(token_job(inputs, out, ref, **made), Task.parse(task), **how)
+        else:
+            raise ConfigError(f"--task and --on {on} are two ways to share a job. Give one of them.")
+    _tell({"waits_for": "the blocks of other tasks"} if store is None else _store_facts(store), as_json)
 
 
 @app.command()

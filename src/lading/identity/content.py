@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lading.errors import SourceError
-from lading.identity.hashing import fold, key64, mix64, text64
+from lading.identity.hashing import fold, fold_int, key64, mix64, text64
 from lading.identity.sample import NAME_COLUMNS
 from lading.runtime.arrays import host
 
@@ -64,10 +64,21 @@ def content_hashes(batch: Any, rows: int, *, without: Collection[str] = NAME_COL
 
 def contents_hash(samples: Iterable[Any]) -> str:
     """Return 16 hex digits that stand for the content of samples in their order."""
-    total = np.full(1, key64(CONTENT_VERSION, "samples"), dtype=np.uint64)
-    for sample in samples:
-        total = fold(total, _of_sample(sample))
-    return f"{int(total[0]):016x}"
+    return joined_hash([sample_hashes(samples)])
+
+
+def sample_hashes(samples: Iterable[Any]) -> U64:
+    """Return the hash of each sample: what ``joined_hash`` makes one of, wherever parts of them were worked out."""
+    return _of_items(list(samples))
+
+
+def joined_hash(parts: Iterable[U64]) -> str:
+    """Return ``contents_hash`` of samples whose hashes were worked out in parts."""
+    total = key64(CONTENT_VERSION, "samples")
+    for part in parts:
+        for value in part.tolist():
+            total = fold_int(total, value)
+    return f"{total:016x}"
 
 
 def _of_sample(part: Any) -> U64:

@@ -13,7 +13,7 @@ Apart from ``engine``: from a request to a plan, once, before anything runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,13 +22,15 @@ from numpy.typing import NDArray
 
 from lading.errors import LoaderError, MixtureError, SourceError
 from lading.identity import World, fingerprint
-from lading.identity.content import contents_hash
+from lading.identity.content import joined_hash, sample_hashes
 from lading.loader.request import LoaderRequest, check_plan
 from lading.order.dataset import PlannedDataset
 from lading.order.mixture.request import Mixture
 from lading.order.mixture.spec import MixtureSpec
 from lading.order.plan import Plan
 from lading.order.plan_json import LOOKAHEAD_STEPS
+from lading.runtime.blocks.run import run_blocks
+from lading.runtime.processes import start_method
 from lading.source.parts import parts_called
 from lading.source.protocol import Located
 from lading.source.reader import Reader
@@ -38,14 +40,20 @@ _SAMPLED = 64
 _CHUNK = 4096
 
 
-def describe(reader: Reader, mode: str | None) -> str:
-    """Return the fingerprint of a source."""
+def describe(reader: Reader, mode: str | None, workers: int = 1) -> str:
+    """Return the fingerprint of a source.
+
+    Args:
+        reader: How it is read.
+        mode: Content to look at: None, ``"sample"`` or ``"full"``.
+        workers: Processes that read it for ``"full"``; the result is the same.
+    """
     if mode not in MODES:
         raise SourceError(f"fingerprint is {mode!r}: expected None, 'sample' or 'full'.")
     source = reader.source
     parts: dict[str, Any] = {"type": type(source).__qualname__, "length": len(source), "columns": _columns(source)}
     if mode is not None:
-        parts["content"] = _content(reader, mode)
+        parts["content"] = _content(reader, mode, workers)
     return fingerprint(parts)
 
 
@@ -63,19 +71,23 @@ def _columns(source: Any) -> Any:
     return None
 
 
-def _content(reader: Reader, mode: str) -> str:
+def _content(reader: Reader, mode: str, workers: int) -> str:
     length = len(reader.source)
     if mode == "sample":
         chosen = np.unique(np.linspace(0, max(length - 1, 0), min(_SAMPLED, length)).astype(np.int64))
-    else:
-        chosen = np.arange(length, dtype=np.int64)
-    return contents_hash(sample for part in _samples(reader, chosen) for sample in part)
+        return joined_hash([_hashes(reader, chosen)])
+    blocks = range(-(-length // _CHUNK))
+    alike = workers if start_method() == "fork" else 1  # a source may not be one that can be sent
+    hashes = dict(run_blocks(lambda b: _hashes(reader, _indices(b, length)), blocks, workers=max(alike, 1)))
+    return joined_hash(hashes[block] for block in blocks)
 
 
-def _samples(reader: Reader, chosen: NDArray[np.int64]) -> Iterator[list[Any]]:
-    for start in range(0, len(chosen), _CHUNK):
-        indices = chosen[start : start + _CHUNK]
-        yield reader.samples(indices, 0, np.zeros(len(indices), dtype=np.uint64))
+def _indices(block: int, length: int) -> NDArray[np.int64]:
+    return np.arange(block * _CHUNK, min((block + 1) * _CHUNK, length), dtype=np.int64)
+
+
+def _hashes(reader: Reader, indices: NDArray[np.int64]) -> NDArray[np.uint64]:
+    return sample_hashes(reader.samples(indices, 0, np.zeros(len(indices), dtype=np.uint64)))
 
 
 def make_plan(
@@ -97,7 +109,8 @@ def make_plan(
     check_sequence(request)
     mean_tokens = request.mixture.mean_tokens if isinstance(request.mixture, Mixture) else None
     named = zip(request.sources, readers, strict=True)
-    datasets = [planned_dataset(name, reader, request.fingerprint, mean_tokens) for name, reader in named]
+    processes = request.workers.num_workers if request.workers.kind == "processes" else 1
+    datasets = [planned_dataset(name, r, request.fingerprint, mean_tokens, processes) for name, r in named]
     lookahead = request.lookahead_steps
     return Plan.make(
         datasets,
@@ -124,7 +137,11 @@ def check_sequence(request: LoaderRequest) -> None:
 
 
 def planned_dataset(
-    name: str, reader: Reader, mode: str | None = None, mean_tokens: Mapping[str, float] | None = None
+    name: str,
+    reader: Reader,
+    mode: str | None = None,
+    mean_tokens: Mapping[str, float] | None = None,
+    workers: int = 1,
 ) -> PlannedDataset:
     """Return what a plan keeps of a source.
 
@@ -133,12 +150,13 @@ def planned_dataset(
         reader: How it is read.
         mode: Content to look at for its fingerprint.
         mean_tokens: Mean tokens of a sample, by name, as the user gave them.
+        workers: Processes that look at all of its content, where that is asked for.
     """
     source = reader.source
     return PlannedDataset(
         name,
         len(source),
-        describe(reader, mode),
+        describe(reader, mode, workers),
         mean_tokens_of(name, source, mean_tokens),
         location_of(source),
         parts_called(source, name),

@@ -24,13 +24,17 @@ EXTRAS = {
     "jinja2": "report",
     "starlette": "ui",
     "uvicorn": "ui",
+    "plotly": "report",
+    "ray": "ray",
     "sklearn": "jasper",
     "soundfile": "audio",
     "soxr": "audio",
     "tensorboard": "tensorboard",
+    "tokenizers": "tokens",
     "torch": "torch",
     "transformers": "transformers",
     "wandb": "wandb",
+    "zstandard": "tokens",
 }
 
 

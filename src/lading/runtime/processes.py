@@ -1,9 +1,15 @@
-"""Whether another process of this machine runs."""
+"""Whether another process of this machine runs, and children that do not outlive their parent."""
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import os
+import signal
+import sys
 from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
 
 
 def process_identity(pid: int) -> tuple[int, int]:
@@ -32,3 +38,33 @@ def is_running(pid: int, started: int = 0) -> bool:
     except OSError:
         return True
     return True
+
+
+def die_with_parent(parent: int) -> None:
+    """Have the kernel kill this process when its parent dies, whatever it is doing.
+
+    Args:
+        parent: Process id of the parent; where it is gone already, this process ends here.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def start_method() -> str:
+    """Return how worker processes start: the user's choice, else fork, but forkserver where JAX runs threads."""
+    import multiprocessing  # here: those who only ask whether a process runs need none of it
+
+    method = multiprocessing.get_start_method(allow_none=True) or "fork"
+    if method not in multiprocessing.get_all_start_methods():
+        method = "spawn"
+    return "forkserver" if method == "fork" and "jax" in sys.modules else method
+
+
+def usable_cpus() -> int:
+    """Return how many processors this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:
+        return os.cpu_count() or 1

@@ -20,11 +20,12 @@ if TYPE_CHECKING:  # the same names for type checkers; a test compares the two l
     from lading.source.stream.torch import TaggedIterableDataset as TaggedIterableDataset
     from lading.source.stream.weighted import WeightedConcatIterableDataset as WeightedConcatIterableDataset
     from lading.source.tagged import TaggedDataset as TaggedDataset
-    from lading.source.tokens.build import TokenWriter as TokenWriter, build_tokens as build_tokens
+    from lading.source.tokens.build import build_tokens as build_tokens
     from lading.source.tokens.column import TokenColumn as TokenColumn
     from lading.source.tokens.packed import PackedRows as PackedRows
     from lading.source.tokens.store import TokenStore as TokenStore
     from lading.source.tokens.tokenizer import ByteTokenizer as ByteTokenizer
+    from lading.source.tokens.write import TokenWriter as TokenWriter
     from lading.source.weighted_concat import (
         SequentialWeightedConcatDataset as SequentialWeightedConcatDataset,
         WeightedConcatDataset as WeightedConcatDataset,
@@ -41,7 +42,7 @@ _HOMES = {
     "TaggedIterableDataset": "lading.source.stream.torch",
     "TokenColumn": "lading.source.tokens.column",
     "TokenStore": "lading.source.tokens.store",
-    "TokenWriter": "lading.source.tokens.build",
+    "TokenWriter": "lading.source.tokens.write",
     "SequentialWeightedConcatDataset": "lading.source.weighted_concat",
     "WeightedConcatDataset": "lading.source.weighted_concat",
     "WeightedConcatIterableDataset": "lading.source.stream.weighted",

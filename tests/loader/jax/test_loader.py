@@ -25,7 +25,7 @@ from lading.loader.state import Resume
 from lading.order import Plan
 from lading.order.mixture.request import Mixture
 from lading.source.columns import Columns
-from lading.source.tokens.build import TokenWriter
+from lading.source.tokens.write import TokenWriter
 from lading.testing import assert_resumable
 
 SCRIPT = Path(jax_processes.__file__)

@@ -10,10 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from lading.errors import ConfigError, SourceError
-from lading.source.tokens import build as tokens_build
-from lading.source.tokens.build import TokenWriter, build_tokens, smallest_dtype
+from lading.source.tokens import block as tokens_block
+from lading.source.tokens.build import build_tokens
 from lading.source.tokens.store import TokenStore
 from lading.source.tokens.tokenizer import ByteTokenizer, load_tokenizer
+from lading.source.tokens.write import TokenWriter, smallest_dtype
 
 
 class Words:
@@ -66,7 +67,7 @@ def test_content_does_not_depend_on_when_it_is_written(tmp_path, monkeypatch):
     """Memory is bounded by flushing; the store and its fingerprint stay the same."""
     (tmp_path / "a.txt").write_text("\n".join("x" * n for n in range(50)))
     whole = build_tokens(tmp_path / "a.txt", tmp_path / "whole", split="line")
-    monkeypatch.setattr(tokens_build, "FLUSH_TOKENS", 100)
+    monkeypatch.setattr(tokens_block, "_BATCH_CHARACTERS", 100)
 
     parts = build_tokens(tmp_path / "a.txt", tmp_path / "parts", split="line")
 
@@ -76,12 +77,12 @@ def test_content_does_not_depend_on_when_it_is_written(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.jsonl", '{"text": "1"}\n{"text": "1 200"}', r"a\.jsonl, line 2: document 1 holds token 200, .* has 100"),
-        ("a.jsonl", '{"text": [-1]}', r"line 1: document 0 holds token -1"),
+        ("a.jsonl", '{"text": "1"}\n{"text": "1 200"}', r"a\.jsonl, line 2 holds token 200, .* has 100"),
+        ("a.jsonl", '{"text": [-1]}', r"line 1 holds token -1"),
         ("a.jsonl", '{"text": "1"}\n{"te', r"a\.jsonl, line 2 is no JSON"),
         ("a.jsonl", '{"body": "1"}', r"a\.jsonl, line 1 has no 'text'; it has body"),
         ("a.jsonl", '{"text": null}', r"a\.jsonl, line 1 holds NoneType, expected a text or a list of token ids"),
-        ("a.jsonl", '{"text": [[1]]}', r"document 0 holds int64 with 2 axes"),
+        ("a.jsonl", '{"text": [[1]]}', r"line 1 holds int64 with 2 axes"),
         ("a.parquet", "no parquet", r"a\.parquet is no Parquet file"),
         ("a.txt", b"\xff\xfe\x00", r"a\.txt is no UTF-8 text"),
     ],

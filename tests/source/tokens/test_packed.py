@@ -18,10 +18,10 @@ from lading.order.packing.index import PackingIndex
 from lading.order.packing.rules import PackingRules
 from lading.source.reader import reader_of
 from lading.source.spec import validate_batch
-from lading.source.tokens.build import TokenWriter
 from lading.source.tokens.column import TokenColumn
 from lading.source.tokens.packed import PackedRows
 from lading.source.tokens.store import TokenStore
+from lading.source.tokens.write import TokenWriter
 
 RULES = PackingRules(16, "best_fit", "split")
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from lading.errors import SourceError
-from lading.source.tokens.build import TokenWriter
 from lading.source.tokens.store import TokenStore
 from lading.source.tokens.tokenizer import ByteTokenizer
+from lading.source.tokens.write import TokenWriter
 
 DOCUMENTS = ["hello", "", "a longer document", "é"]
 

@@ -11,7 +11,6 @@ parent shuts the socket down, and when the parent dies.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import importlib
 import os
 import random
@@ -30,7 +29,7 @@ import numpy as np
 from lading.loader.workers import wire
 from lading.loader.workers.failure import Failure
 from lading.loader.workers.slots import Place, SlotWriter
-from lading.runtime.processes import is_running
+from lading.runtime.processes import die_with_parent, is_running
 
 FRAME = struct.Struct("<qqqq")  # kind, generation, number, bytes that follow
 MESSAGE = struct.Struct("<8q")  # kind, generation, number, place
@@ -38,7 +37,6 @@ REQUEST, CANCEL, FINISH = range(3)
 RESULT, FAILURE = range(2)
 _READ_BYTES = 1 << 18
 _PARENT_CHECK_SECONDS = 2.0
-_PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True)
@@ -64,7 +62,7 @@ def work(link: socket.socket, task: Task) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is interrupted too, and stops its workers
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if task.dies_with_parent:
-        _die_with_parent(task.parent)
+        die_with_parent(task.parent)
     with contextlib.suppress(_Stopped, BrokenPipeError, ConnectionResetError):
         _Worker(link, task).run()
     link.close()
@@ -172,14 +170,6 @@ def _prepare(task: Task) -> None:
         )
     if task.init is not None:
         task.init(task.number)
-
-
-def _die_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when its parent dies, even in the middle of a fetch."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)
 
 
 def _process_handle(process: int) -> int | None:

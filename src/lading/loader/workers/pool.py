@@ -19,6 +19,7 @@ from typing import Any
 from lading.identity.hashing import key64
 from lading.loader.workers.child import Task
 from lading.loader.workers.worker_process import WorkerProcess, end_all, starts_in_main_thread
+from lading.runtime.processes import start_method
 
 _CHECK_SECONDS = 5.0  # a wait looks around this often, should the system not have woken it
 _UNSENT_SECONDS = 0.02
@@ -101,11 +102,7 @@ def chosen_context(context: Any) -> Any:
         context: A context, the name of a start method, or None.
     """
     if context is None:
-        context = multiprocessing.get_start_method(allow_none=True) or "fork"
-        if context not in multiprocessing.get_all_start_methods():
-            context = "spawn"
-        if context == "fork" and "jax" in sys.modules:
-            context = "forkserver"
+        context = start_method()
     if isinstance(context, str):
         context = multiprocessing.get_context(context)
     if context.get_start_method() == "forkserver":

@@ -1,171 +1,185 @@
-"""Write a token store, document by document, in bounded memory.
+"""Build a token store in blocks: any executor, any number of workers, the same bytes.
 
-    texts ─▶ tokenizer ─▶ check ids ─▶ tokens.bin, offsets.bin    then tokens.json, then the directory gets its name
+    inputs ─▶ blocks ─▶ block function (read, tokenise, check, write a part) ─▶ parts ─▶ join ─▶ tokens/
+                        in local processes, on Ray, or in numbered tasks
 
-The directory is built aside and swapped at the end: a store is there completely or not at all, and while one is
-replaced there is always the old one or the new one.
+Parts lie in ``tokens.parts`` beside the store until they are joined. A build that was killed finds them there.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable
-from contextlib import ExitStack
+import contextlib
+import fcntl
+import os
+import shutil
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any
 
 from lading.errors import SourceError
-from lading.identity import fingerprint
-from lading.runtime.files import built_aside, json_bytes
-from lading.source.tokens.read import TextDocument, read_documents
-from lading.source.tokens.store import TOKENS_VERSION, TokenStore
-from lading.source.tokens.tokenizer import ByteTokenizer, Tokenizer
+from lading.runtime.blocks.progress import Pace, Progress, silent
+from lading.runtime.blocks.run import Task, run_blocks
+from lading.runtime.files import clean_up, make_folder
+from lading.runtime.shown import listed
+from lading.source.tokens.block import Part, TokenJob, check_digest, finished_part, mapped_part
+from lading.source.tokens.inputs import default_block_bytes, find_inputs
+from lading.source.tokens.read import check_split
+from lading.source.tokens.store import TokenStore
+from lading.source.tokens.tokenizer import TokenizerRef
+from lading.source.tokens.write import TokenWriter, check_target, smallest_dtype
 
-FLUSH_DOCUMENTS = 1 << 16
-FLUSH_TOKENS = 1 << 23
+
+class JoinedElsewhere(SourceError):
+    """Another process joins the parts, or has done so."""
 
 
 def build_tokens(
     inputs: str | Path | Iterable[str | Path],
     out: str | Path,
-    tokenizer: Tokenizer | None = None,
+    tokenizer: Any = None,
     *,
     field: str = "text",
     split: str = "file",
     overwrite: bool = False,
+    workers: int = 1,
+    on: str = "local",
+    progress: Progress = silent,
 ) -> TokenStore:
     """Build a token store from text, JSONL or Parquet files.
 
+    The bytes are the same for any number of workers. A build that was killed is resumed by the same call.
+
     Args:
-        inputs: One or several files: ``.jsonl`` and ``.parquet`` hold a document a line or row, others are text.
+        inputs: Files or patterns: ``.jsonl`` and ``.parquet`` hold a document a line or row, others are text; texts and
+            JSONL may be compressed (``.gz``, ``.zst``).
         out: Directory to make.
-        tokenizer: Makes ids of texts; None: bytes.
+        tokenizer: Makes ids of texts: a name that ``load_tokenizer`` takes, a tokenizer (also of tokenizers or
+            transformers); None: bytes.
         field: Key or column of the text (or of ready token ids) in JSONL and Parquet.
         split: What a document is in a text file: the whole ``file``, a ``line``, or a ``paragraph``.
         overwrite: Whether a token store at ``out`` is replaced.
+        workers: Blocks worked on at once, each by one thread.
+        on: ``local``: processes of this machine; ``ray``: tasks of a Ray cluster.
+        progress: Called with the share that is done and a sentence.
     """
-    tokenizer = tokenizer or ByteTokenizer()
-    paths = [inputs] if isinstance(inputs, str | Path) else list(inputs)
-    with TokenWriter(out, tokenizer, overwrite=overwrite) as writer:
-        for document in read_documents([Path(path) for path in paths], field=field, split=split):
-            writer.add_document(document)
-    return TokenStore(out, validate=False)  # every id was checked on its way in
+    job = token_job(inputs, out, tokenizer, field=field, split=split)
+    check_target(job.out, overwrite=overwrite)
+    with _parts(job):
+        _run(job, range(len(job.blocks)), workers, on, progress)
+        store = join_tokens(job, overwrite=overwrite)
+    return store
 
 
-def smallest_dtype(vocab_size: int) -> np.dtype[Any]:
-    """Return the smallest little-endian integers that hold a vocabulary."""
-    if not 0 < vocab_size <= 1 << 31:
-        raise SourceError(f"vocab_size is {vocab_size}: expected 1 to 2**31, for ids are int32 in batches.")
-    return np.dtype("u1" if vocab_size <= 1 << 8 else "<u2" if vocab_size <= 1 << 16 else "<u4")
-
-
-class TokenWriter:
-    """Write documents one by one; a context manager, without whose end nothing is kept.
+def build_task(
+    job: TokenJob, task: Task, *, overwrite: bool = False, workers: int = 1, progress: Progress = silent
+) -> TokenStore | None:
+    """Make the blocks of one task; the task that finds all blocks made joins them.
 
     Args:
-        out: Directory to make.
-        tokenizer: Its vocabulary bounds the ids.
-        overwrite: Whether a token store at ``out`` is replaced.
+        job: The same in every task.
+        task: Which of how many.
+        overwrite: Whether a token store is replaced.
+        workers: Blocks worked on at once.
+        progress: Called with the share that is done and a sentence.
+
+    Returns:
+        The store, or None while blocks of other tasks are missing or another task joins.
     """
+    check_target(job.out, overwrite=overwrite)
+    with _parts(job):
+        _run(job, task.share(range(len(job.blocks))), workers, "local", progress)
+        if missing_blocks(job):
+            return None
+        with contextlib.suppress(JoinedElsewhere):
+            return join_tokens(job, overwrite=overwrite)
+    return None
 
-    def __init__(self, out: str | Path, tokenizer: Tokenizer, *, overwrite: bool = False) -> None:
-        self.out, self.tokenizer, self.overwrite = Path(out), tokenizer, overwrite
-        if self.out.exists() and not overwrite:
-            raise self._exists()
-        if self.out.exists() and not (self.out / "tokens.json").is_file():
-            raise SourceError(f"{self.out} exists already and is no token store: it is not replaced. Choose another.")
-        self.dtype = smallest_dtype(tokenizer.vocab_size)
-        self._hashes = hashlib.blake2b(digest_size=16), hashlib.blake2b(digest_size=16)
-        self._pending: list[NDArray[Any]] = []
-        self._ends: list[int] = []
-        self._num_tokens = self._num_documents = self._num_flushed = 0
 
-    def __enter__(self) -> Self:
-        with ExitStack() as stack:
-            self._aside = stack.enter_context(built_aside(self.out, replace=self.overwrite))
-            self._tokens = stack.enter_context((self._aside / "tokens.bin").open("wb"))
-            self._offsets = stack.enter_context((self._aside / "offsets.bin").open("wb"))
-            self._offsets.write(np.zeros(1, "<i8").tobytes())
-            self._stack = stack.pop_all()
-        return self
+def token_job(
+    inputs: str | Path | Iterable[str | Path],
+    out: str | Path,
+    tokenizer: Any = None,
+    *,
+    field: str = "text",
+    split: str = "file",
+) -> TokenJob:
+    """Return what a build does; the arguments are those of ``build_tokens``."""
+    check_split(split)
+    files = tuple(find_inputs([inputs] if isinstance(inputs, str | Path) else inputs))
+    ref = tokenizer if isinstance(tokenizer, TokenizerRef) else TokenizerRef(tokenizer)
+    smallest_dtype(ref.get().vocab_size)
+    return TokenJob(Path(out).absolute(), files, ref, field, split, default_block_bytes(files))
 
-    def add(self, ids: Any, *, file: str = "", place: str = "") -> None:
-        """Add a document of ready ids.
 
-        Args:
-            ids: Its tokens; an empty document keeps its number and holds nothing.
-            file: The file it came from, for errors.
-            place: Where in the file, for errors.
-        """
-        try:
-            array = np.asarray(ids)
-        except (ValueError, OverflowError) as error:  # lists of unequal lengths, integers beyond 64 bits
+def missing_blocks(job: TokenJob) -> list[int]:
+    """Return the blocks that are not there."""
+    return [number for number in range(len(job.blocks)) if finished_part(job, number) is None]
+
+
+def join_tokens(job: TokenJob, *, overwrite: bool = False) -> TokenStore:
+    """Make the store of all parts, once every block is there, and remove them.
+
+    Raises:
+        SourceError: Blocks are missing; they are named.
+        JoinedElsewhere: Another process joins them, or has.
+    """
+    check_target(job.out, overwrite=overwrite)
+    with _locked(job.folder):
+        missing = missing_blocks(job)
+        if missing:
             raise SourceError(
-                f"{self._name(file, place)} is no sequence of token ids ({error}). Check the column and the tokenizer."
-            ) from error
-        if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
-            raise SourceError(
-                f"{self._name(file, place)} holds {array.dtype} with {array.ndim} axes, expected a sequence of token "
-                "ids. Check the column and the tokenizer."
+                f"{job.folder} lacks {len(missing)} of {len(job.blocks)} blocks ({listed(missing, 8)}), or has them of "
+                "other inputs. Run the tasks that make them (block b belongs to task b mod N), then join."
             )
-        if array.size and (int(array.min()) < 0 or int(array.max()) >= self.tokenizer.vocab_size):
-            wrong = int(array[(array < 0) | (array >= self.tokenizer.vocab_size)][0])
-            raise SourceError(
-                f"{self._name(file, place)} holds token {wrong}, but the vocabulary has "
-                f"{self.tokenizer.vocab_size}. Check that tokenizer and data belong together."
-            )
-        self._pending.append(array.astype(self.dtype, copy=False))
-        self._num_tokens += array.size
-        self._num_documents += 1
-        self._ends.append(self._num_tokens)
-        if len(self._ends) >= FLUSH_DOCUMENTS or self._num_tokens - self._num_flushed >= FLUSH_TOKENS:
-            self._flush()
+        with TokenWriter(job.out, job.tokenizer.get(), overwrite=overwrite) as writer:
+            for number in range(len(job.blocks)):
+                part = finished_part(job, number)
+                if part is None:
+                    raise SourceError(f"{job.data(number)} is gone. Run the same again; the block is made anew.")
+                check_digest(job, part)
+                writer.add_many(*mapped_part(job, part), name=str(job.data(number)))
+        shutil.rmtree(job.folder, ignore_errors=True)
+    return TokenStore(job.out, validate=False)  # every id was checked on its way in
 
-    def add_document(self, document: TextDocument) -> None:
-        """Add a document that was read from a file: its text through the tokenizer, or its ids as they are."""
-        content = document.content
-        ids = self.tokenizer.encode(content) if isinstance(content, str) else content
-        self.add(ids, file=document.file, place=document.place)
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        if kind is not None:
-            self._stack.__exit__(kind, error, tb)
-            return
-        try:
-            with self._stack:
-                self._flush()
-                (self._aside / "tokens.json").write_bytes(json_bytes(self._description()))
-        except FileExistsError as found:  # made by another process meanwhile
-            raise self._exists() from found
+def _run(job: TokenJob, numbers: Any, workers: int, on: str, progress: Progress) -> None:
+    pace = Pace(len(numbers), sum(job.blocks[number].size for number in numbers))
+    part: Part
+    for number, part in run_blocks(job, numbers, workers=workers, on=on):
+        pace.add(job.blocks[number].size, was_there=part.was_there)
+        progress(pace.share, pace.text())
 
-    def _flush(self) -> None:
-        if self._ends:
-            block, ends = np.concatenate(self._pending), np.array(self._ends, "<i8")
-            for array, file, state in zip((block, ends), (self._tokens, self._offsets), self._hashes, strict=True):
-                content = array.tobytes()
-                file.write(content)
-                state.update(content)
-        self._pending, self._ends, self._num_flushed = [], [], self._num_tokens
 
-    def _description(self) -> dict[str, Any]:
-        return {
-            "tokens_version": TOKENS_VERSION,
-            "dtype": self.dtype.str,
-            "num_documents": self._num_documents,
-            "num_tokens": self._num_tokens,
-            "vocab_size": int(self.tokenizer.vocab_size),
-            "eod_token_id": int(self.tokenizer.eod_token_id),
-            "tokenizer": str(getattr(self.tokenizer, "name", type(self.tokenizer).__qualname__)),
-            "content": fingerprint([self.dtype.str, *(state.hexdigest() for state in self._hashes)]),
-        }
+@contextlib.contextmanager
+def _parts(job: TokenJob) -> Iterator[None]:
+    """Have the folder of the parts, and leave none behind that is empty."""
+    make_folder(job.folder)
+    clean_up(job.folder)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            job.folder.rmdir()
 
-    def _exists(self) -> SourceError:
-        return SourceError(f"{self.out} exists already. Choose another directory, or pass overwrite=True.")
 
-    def _name(self, file: str, place: str) -> str:
-        source = f"{file}{', ' + place if place else ''}: " if file else ""
-        return f"{source}document {self._num_documents}"
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Join alone; where the parts are gone, another process has joined them."""
+    try:
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except FileNotFoundError as error:
+        raise JoinedElsewhere(f"{folder} is gone: another process joined the parts, or nothing was built.") from error
+    try:
+        _lock(handle, folder)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _lock(handle: int, folder: Path) -> None:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise JoinedElsewhere(f"another process is joining the parts in {folder}. Wait for it.") from error
+    except OSError:  # no locks on this file system: the first one to finish counts
+        pass

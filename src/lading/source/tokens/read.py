@@ -3,25 +3,31 @@
 a.txt        the file, its lines, or its paragraphs
 b.jsonl      {"text": "..."}  a line      (or ready ids: {"input_ids": [1, 2]})
 c.parquet    a column of texts or of lists of ids
+d.jsonl.zst  compressed texts and JSONL, .gz or .zst
 
-Apart from ``build``: inputs are read here, stores are written there.
+A piece of a file holds what starts in it: lines and paragraphs are not cut, nor are row groups.
 """
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
-from collections.abc import Iterator, Sequence
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pyarrow.parquet
 
-from lading.errors import ConfigError, SourceError
+from lading.errors import ConfigError, SourceError, missing_extra
 from lading.runtime.shown import listed
+from lading.source.tokens.inputs import LINES, PARQUET, InputFile, Piece
 
 SPLITS = ("file", "line", "paragraph")
 ROWS_AT_ONCE = 4096
+_CHUNK = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -33,39 +39,138 @@ class TextDocument:
     place: str = ""
 
 
-def read_documents(paths: Sequence[Path], *, field: str = "text", split: str = "file") -> Iterator[TextDocument]:
-    """Yield the documents of some files, in order."""
+def check_split(split: str) -> None:
+    """Refuse an unknown way to split text files."""
     if split not in SPLITS:
         raise ConfigError(f"split={split!r} is unknown: expected one of {', '.join(map(repr, SPLITS))}.")
-    if not paths:
-        raise ConfigError("there are no files to read. Name at least one text, JSONL or Parquet file.")
-    for path in paths:
-        if not path.is_file():
-            raise SourceError(
-                f"{path} is no file. Check the name; directories are given as their files (corpus/*.txt)."
-            )
-        if path.suffix in (".jsonl", ".ndjson"):
-            yield from _jsonl(path, field)
-        elif path.suffix == ".parquet":
-            yield from _parquet(path, field)
+
+
+def read_documents(pieces: Iterable[Piece], *, field: str = "text", split: str = "file") -> Iterator[TextDocument]:
+    """Yield the documents of some pieces of files, in order."""
+    for piece in pieces:
+        if piece.file.kind == LINES:
+            yield from _jsonl(piece, field)
+        elif piece.file.kind == PARQUET:
+            yield from _parquet(piece, field)
         else:
-            yield from _text(path, split)
+            yield from _text(piece, split)
 
 
-def _text(path: Path, split: str) -> Iterator[TextDocument]:
+@contextmanager
+def _opened(piece: Piece, *, between_paragraphs: bool = False) -> Iterator[tuple[BinaryIO, str]]:
+    """Open a piece from the first line that starts in it; give it with what errors say after a line's number."""
+    file = piece.file
     try:
-        with path.open(encoding="utf-8") as lines:
-            if split == "file":
-                yield TextDocument(lines.read(), str(path))
-            elif split == "line":
-                yield from (TextDocument(line.rstrip("\n"), str(path), f"line {n}") for n, line in enumerate(lines, 1))
-            else:
-                yield from _paragraphs(lines, str(path))
+        with open(file.path, "rb") as raw:
+            if file.compression:
+                yield _unpacked(file, raw), ""
+                return
+            start, stop = (_cut(raw, place, file.size, between_paragraphs) for place in (piece.start, piece.stop))
+            with io.BufferedReader(_Range(raw, start, stop), _CHUNK) as inner:
+                yield inner, f" after byte {start}" if start else ""
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise _damaged(file, error) from error
     except UnicodeDecodeError as error:
-        raise SourceError(f"{path} is no UTF-8 text ({error}). Convert it, or leave it out.") from error
+        raise SourceError(f"{file.name} is no UTF-8 text ({error}). Convert it, or leave it out.") from error
+    except OSError as error:
+        raise SourceError(f"{file.name} cannot be read ({error.strerror or error}). Check that it is there.") from error
 
 
-def _paragraphs(lines: Iterator[str], file: str) -> Iterator[TextDocument]:
+def _unpacked(file: InputFile, raw: BinaryIO) -> BinaryIO:
+    if file.compression == ".gz":
+        return gzip.GzipFile(fileobj=raw)  # type: ignore[return-value]
+    return io.BufferedReader(_Zstandard(file, raw), _CHUNK)
+
+
+def _damaged(file: InputFile, error: Exception | str) -> SourceError:
+    return SourceError(f"{file.name} cannot be unpacked ({error}). It is damaged or cut off; fetch it again.")
+
+
+def _cut(raw: BinaryIO, place: int, size: int, between_paragraphs: bool) -> int:
+    """Return where the first line (or, after a blank line, paragraph) starts at or after a place."""
+    if place <= 0 or place >= size:
+        return min(max(place, 0), size)
+    raw.seek(place - 1)
+    raw.readline()
+    while between_paragraphs:
+        line = raw.readline()
+        if not line.strip():
+            break
+    return min(raw.tell(), size)
+
+
+class _Range(io.RawIOBase):
+    """The bytes of a file from one place to another."""
+
+    def __init__(self, raw: BinaryIO, start: int, stop: int) -> None:
+        self._raw, self._left = raw, stop - start
+        raw.seek(start)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        found = self._raw.read(min(len(buffer), self._left))
+        buffer[: len(found)] = found
+        self._left -= len(found)
+        return len(found)
+
+
+class _Zstandard(io.RawIOBase):
+    """The content of a Zstandard file of any number of frames; one that is cut off is refused."""
+
+    def __init__(self, file: InputFile, raw: BinaryIO) -> None:
+        try:
+            import zstandard
+        except ImportError as error:
+            raise missing_extra("zstandard", "tokens", f"reading {file.name}") from error
+        self._file, self._raw, self._error = file, raw, zstandard.ZstdError
+        self._make = zstandard.ZstdDecompressor().decompressobj
+        self._frame: Any = None
+        self._packed = self._ready = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        while not self._ready and self._more():
+            pass
+        found, self._ready = self._ready[: len(buffer)], self._ready[len(buffer) :]
+        buffer[: len(found)] = found
+        return len(found)
+
+    def _more(self) -> bool:
+        """Unpack some more; say whether there may be further bytes."""
+        packed = self._packed or self._raw.read(_CHUNK // 8)
+        self._packed = b""
+        if not packed:
+            if self._frame is not None:
+                raise _damaged(self._file, "its last frame has no end")
+            return False
+        self._frame = self._make() if self._frame is None else self._frame
+        try:
+            self._ready = self._frame.decompress(packed)
+        except self._error as error:
+            raise _damaged(self._file, error) from error
+        if self._frame.eof:
+            self._packed, self._frame = self._frame.unused_data, None
+        return True
+
+
+def _text(piece: Piece, split: str) -> Iterator[TextDocument]:
+    name = piece.file.name
+    with _opened(piece, between_paragraphs=split == "paragraph") as (stream, after):
+        lines = io.TextIOWrapper(stream, encoding="utf-8")
+        if split == "file":
+            yield TextDocument(lines.read(), name)
+        elif split == "line":
+            for number, line in enumerate(lines, 1):
+                yield TextDocument(line.rstrip("\n"), name, f"line {number}{after}")
+        else:
+            yield from _paragraphs(lines, name, after)
+
+
+def _paragraphs(lines: Iterable[str], file: str, after: str) -> Iterator[TextDocument]:
     """Yield runs of lines that are not blank."""
     held: list[str] = []
     first = 0
@@ -74,52 +179,70 @@ def _paragraphs(lines: Iterator[str], file: str) -> Iterator[TextDocument]:
             first = first if held else number
             held.append(line)
         elif held:
-            yield TextDocument("".join(held).rstrip("\n"), file, f"line {first}")
+            yield TextDocument("".join(held).rstrip("\n"), file, f"line {first}{after}")
             held = []
     if held:
-        yield TextDocument("".join(held).rstrip("\n"), file, f"line {first}")
+        yield TextDocument("".join(held).rstrip("\n"), file, f"line {first}{after}")
 
 
-def _jsonl(path: Path, field: str) -> Iterator[TextDocument]:
-    with path.open("rb") as lines:
+def _jsonl(piece: Piece, field: str) -> Iterator[TextDocument]:
+    name = piece.file.name
+    with _opened(piece) as (lines, after):
         for number, line in enumerate(lines, 1):
             if not line.strip():
                 continue
+            place = f"line {number}{after}"
             try:
                 found = json.loads(line)
             except (ValueError, RecursionError) as error:
-                raise SourceError(f"{path}, line {number} is no JSON ({error}). Correct or remove the line.") from error
+                raise SourceError(f"{name}, {place} is no JSON ({error}). Correct or remove the line.") from error
             if not isinstance(found, dict) or field not in found:
                 has = listed(found) if isinstance(found, dict) else type(found).__name__
-                raise SourceError(f"{path}, line {number} has no {field!r}; it has {has}. Pass field= for another key.")
-            yield TextDocument(_content(found[field], path, f"line {number}"), str(path), f"line {number}")
+                raise SourceError(f"{name}, {place} has no {field!r}; it has {has}. Pass field= for another key.")
+            yield TextDocument(_content(found[field], name, place), name, place)
 
 
-def _parquet(path: Path, field: str) -> Iterator[TextDocument]:
+def _parquet(piece: Piece, field: str) -> Iterator[TextDocument]:
+    name = piece.file.name
     try:
-        file = pyarrow.parquet.ParquetFile(path)
+        file = pyarrow.parquet.ParquetFile(piece.file.path)
     except (pyarrow.ArrowException, OSError, ValueError) as error:
-        raise SourceError(f"{path} is no Parquet file ({error}). It was cut off, or has another format.") from error
+        raise SourceError(f"{name} is no Parquet file ({error}). It was cut off, or has another format.") from error
     with file:
         if field not in file.schema_arrow.names:
             has = listed(file.schema_arrow.names)
-            raise SourceError(f"{path} has no column {field!r}; it has {has}. Pass field= for another column.")
-        row = 0
-        for column in _columns(file, path, field):
-            for value in column:
-                content = value.as_py() if pyarrow.types.is_string(value.type) or not value.is_valid else _ids(value)
-                yield TextDocument(_content(content, path, f"row {row}"), str(path), f"row {row}")
-                row += 1
+            raise SourceError(f"{name} has no column {field!r}; it has {has}. Pass field= for another column.")
+        for row, value in _values(file, piece, field):
+            content = value.as_py() if pyarrow.types.is_string(value.type) or not value.is_valid else _ids(value)
+            yield TextDocument(_content(content, name, f"row {row}"), name, f"row {row}")
 
 
-def _columns(file: pyarrow.parquet.ParquetFile, path: Path, field: str) -> Iterator[Any]:
+def _values(file: pyarrow.parquet.ParquetFile, piece: Piece, field: str) -> Iterator[tuple[int, Any]]:
+    """Yield the rows of the row groups that start in a piece: the number in the file, and the value."""
+    row = 0
+    for group in range(file.metadata.num_row_groups):
+        rows = file.metadata.row_group(group)
+        if piece.start <= min(max(_start_of(rows), 0), piece.file.size - 1) < piece.stop:
+            number = row
+            for column in _columns(file, piece.file.name, field, group):
+                yield from enumerate(column, number)
+                number += len(column)
+        row += rows.num_rows
+
+
+def _start_of(group: Any) -> int:
+    column = group.column(0)
+    return int(column.dictionary_page_offset if column.has_dictionary_page else column.data_page_offset)
+
+
+def _columns(file: pyarrow.parquet.ParquetFile, name: str, field: str, group: int) -> Iterator[Any]:
     """Yield a column in batches, whole ones only: what is inside is checked before it is looked at."""
     try:
-        for batch in file.iter_batches(ROWS_AT_ONCE, columns=[field]):
+        for batch in file.iter_batches(ROWS_AT_ONCE, row_groups=[group], columns=[field]):
             batch.validate(full=True)  # offsets and texts of a damaged file may point anywhere
             yield batch.column(0)
     except (pyarrow.ArrowException, OSError, ValueError) as error:
-        raise SourceError(f"{path} cannot be read ({error}). It is damaged; write it again.") from error
+        raise SourceError(f"{name} cannot be read ({error}). It is damaged; write it again.") from error
 
 
 def _ids(value: Any) -> Any:
@@ -128,10 +251,10 @@ def _ids(value: Any) -> Any:
     return value.as_py() if values is None else values.to_numpy(zero_copy_only=False)
 
 
-def _content(value: Any, path: Path, place: str) -> Any:
+def _content(value: Any, name: str, place: str) -> Any:
     if isinstance(value, bytes | dict | int | float) or value is None:
         raise SourceError(
-            f"{path}, {place} holds {type(value).__name__}, expected a text or a list of token ids. "
+            f"{name}, {place} holds {type(value).__name__}, expected a text or a list of token ids. "
             "Choose another field, or remove it."
         )
     return value

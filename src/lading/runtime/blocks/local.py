@@ -1,0 +1,70 @@
+"""Blocks in processes of this machine. Apart from ``run``, which chooses: processes are all that this file is about."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any, TypeVar
+
+from lading.errors import WorkerError
+from lading.runtime.processes import die_with_parent, start_method
+
+T = TypeVar("T")
+_AHEAD = 4
+
+
+def run_local(function: Callable[[int], T], numbers: Sequence[int], workers: int) -> Iterator[tuple[int, T]]:
+    """Yield (number, result) of each block as it is done; one worker works in this process.
+
+    Raises:
+        WorkerError: A worker died.
+    """
+    if workers <= 1:
+        yield from ((number, function(number)) for number in numbers)
+        return
+    method = start_method()
+    parent = os.getpid() if method in ("fork", "spawn") else 0
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context(method), _begin, (function, parent))
+    try:
+        yield from _results(pool, numbers, workers)
+    except BrokenProcessPool as error:
+        raise WorkerError(
+            "a worker process died while it worked on a block: expected it to finish. Was there too little memory? "
+            "Finished blocks are kept; run the same again, perhaps with fewer workers."
+        ) from error
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _results(pool: ProcessPoolExecutor, numbers: Sequence[int], workers: int) -> Iterator[tuple[int, Any]]:
+    left = iter(numbers)
+    running: dict[Future[Any], int] = {}
+    while True:
+        while len(running) < _AHEAD * workers and (number := next(left, None)) is not None:
+            running[pool.submit(_work, number)] = number
+        if not running:
+            return
+        done, _ = wait(running, return_when=FIRST_COMPLETED)
+        for future in done:
+            yield running.pop(future), future.result()
+
+
+_function: Callable[[int], Any] | None = None
+
+
+def _begin(function: Callable[[int], Any], parent: int) -> None:
+    """Begin a worker: it keeps the function and dies with its parent."""
+    global _function
+    _function = function
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is interrupted too, and ends its workers
+    if parent:
+        die_with_parent(parent)
+
+
+def _work(number: int) -> Any:
+    assert _function is not None
+    return _function(number)

@@ -1,0 +1,211 @@
+"""The block function: one block of inputs becomes one part on disk, the same bytes whoever makes it.
+
+    tokens.parts/000012.bin     the tokens of its documents, then their lengths (int64)
+                 000012.json    what it was made of, how many, and the digest of the .bin; written last
+
+A part whose record says that it was made of the same inputs in the same way, and whose digest is right, is kept: that
+is how a killed build resumes, and how tasks on several machines share one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lading.errors import SourceError
+from lading.identity import fingerprint
+from lading.runtime.fields import Origin
+from lading.runtime.files import json_bytes, write_aside, written_aside
+from lading.source.tokens.inputs import InputBlock, InputFile, cut_blocks
+from lading.source.tokens.read import TextDocument, read_documents
+from lading.source.tokens.store import MOST
+from lading.source.tokens.tokenizer import BatchTokenizer, Tokenizer, TokenizerRef
+from lading.source.tokens.write import checked_ids, smallest_dtype
+
+PARTS_VERSION = 1
+_BATCH_DOCUMENTS, _BATCH_CHARACTERS = 512, 1 << 20
+_CHUNK = 1 << 23
+
+
+@dataclass(frozen=True)
+class Part:
+    """A block that is on disk.
+
+    Attributes:
+        number: Which.
+        num_documents: Documents in it.
+        num_tokens: Tokens in it.
+        digest: Of its file.
+        was_there: Whether an earlier build made it.
+    """
+
+    number: int
+    num_documents: int
+    num_tokens: int
+    digest: str
+    was_there: bool = False
+
+
+@dataclass(frozen=True)
+class TokenJob:
+    """What a build does, in blocks; a function of its number for every executor.
+
+    Attributes:
+        out: The store to make.
+        files: What it is made of.
+        tokenizer: Makes ids of texts.
+        field: Key or column of the text.
+        split: What a document is in a text file.
+        block_bytes: Bytes of a block, about.
+    """
+
+    out: Path
+    files: tuple[InputFile, ...]
+    tokenizer: TokenizerRef
+    field: str
+    split: str
+    block_bytes: int
+
+    @cached_property
+    def blocks(self) -> list[InputBlock]:
+        """The blocks, in the order of the store."""
+        return cut_blocks(self.files, self.split, self.block_bytes)
+
+    @property
+    def folder(self) -> Path:
+        """Where the parts are until they are joined."""
+        return self.out.with_name(f"{self.out.name}.parts")
+
+    @cached_property
+    def _way(self) -> list[Any]:
+        return [PARTS_VERSION, self.field, self.split, *self.tokenizer.identity()]
+
+    def made_of(self, number: int) -> str:
+        """Return what a block depends on: the same again, the same bytes."""
+        pieces = [[p.file.name, p.file.size, p.file.modified, p.start, p.stop] for p in self.blocks[number].pieces]
+        return fingerprint([self._way, pieces])
+
+    def dtype(self) -> np.dtype[Any]:
+        """Return the type of the tokens on disk."""
+        return smallest_dtype(self.tokenizer.get().vocab_size)
+
+    def data(self, number: int) -> Path:
+        """Return the file of a part."""
+        return self.folder / f"{number:06d}.bin"
+
+    def record(self, number: int) -> Path:
+        """Return the file that says that a part is whole."""
+        return self.folder / f"{number:06d}.json"
+
+    def __call__(self, number: int) -> Part:
+        """Make a block, unless it is there."""
+        found = finished_part(self, number)
+        if found is not None and _digest_of(self.data(number)) == found.digest:
+            return replace(found, was_there=True)
+        return _write_part(self, number)
+
+
+def finished_part(job: TokenJob, number: int) -> Part | None:
+    """Return the part of a block that is there and was made of the same; its digest is not looked at."""
+    path = job.record(number)
+    if not path.is_file():
+        return None
+    try:
+        origin = Origin(path, SourceError)
+        fields = origin.record(origin.read(1 << 16))
+        if fields.text("made_of") != job.made_of(number):
+            return None
+        documents, tokens = (fields.integer(name, low=0, high=MOST) for name in ("num_documents", "num_tokens"))
+        part = Part(number, documents, tokens, fields.hexadecimal("digest", digits=32))
+    except SourceError:  # whatever is wrong with it, it is made again
+        return None
+    data = job.data(number)
+    size = tokens * job.dtype().itemsize + 8 * documents
+    return part if data.is_file() and data.stat().st_size == size else None
+
+
+def mapped_part(job: TokenJob, part: Part) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the tokens and lengths of a part."""
+    data, dtype = job.data(part.number), job.dtype()
+    if not data.stat().st_size:
+        return np.zeros(0, dtype), np.zeros(0, "<i8")
+    content = np.memmap(data, np.uint8, "r")
+    size = part.num_tokens * dtype.itemsize
+    return np.asarray(content[:size]).view(dtype), np.frombuffer(content[size:].tobytes(), "<i8")
+
+
+def check_digest(job: TokenJob, part: Part) -> None:
+    """Refuse a part that is not what was written."""
+    if _digest_of(job.data(part.number)) != part.digest:
+        job.record(part.number).unlink(missing_ok=True)
+        raise SourceError(
+            f"{job.data(part.number)} is not what was written: its digest is wrong. Run the same again; the block is "
+            "made anew."
+        )
+
+
+def _digest_of(path: Path) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    with open(path, "rb") as file:
+        while content := file.read(_CHUNK):
+            digest.update(content)
+    return digest.hexdigest()
+
+
+def _write_part(job: TokenJob, number: int) -> Part:
+    tokenizer, dtype = job.tokenizer.get(), job.dtype()
+    digest, num_tokens = hashlib.blake2b(digest_size=16), 0
+    lengths: list[int] = []
+    documents = read_documents(job.blocks[number].pieces, field=job.field, split=job.split)
+    with written_aside(job.data(number)) as file:
+        for batch in _batches(documents):
+            ids = _encoded(tokenizer, batch)
+            content = np.concatenate([a.astype(dtype, copy=False) for a in ids]).tobytes()
+            file.write(content)
+            digest.update(content)
+            lengths += map(len, ids)
+        content = np.array(lengths, "<i8").tobytes()
+        file.write(content)
+        digest.update(content)
+    num_tokens = sum(lengths)
+    made = {"made_of": job.made_of(number), "num_documents": len(lengths), "num_tokens": num_tokens}
+    write_aside(job.record(number), json_bytes({**made, "digest": digest.hexdigest()}))
+    return Part(number, len(lengths), num_tokens, digest.hexdigest())
+
+
+def _batches(documents: Iterator[TextDocument]) -> Iterator[list[TextDocument]]:
+    """Yield documents in groups of a bounded size."""
+    held: list[TextDocument] = []
+    size = 0
+    for document in documents:
+        held.append(document)
+        size += len(document.content)
+        if len(held) >= _BATCH_DOCUMENTS or size >= _BATCH_CHARACTERS:
+            yield held
+            held, size = [], 0
+    if held:
+        yield held
+
+
+def _encoded(tokenizer: Tokenizer, documents: list[TextDocument]) -> list[NDArray[Any]]:
+    """Return the checked ids of some documents: texts through the tokenizer, ready ids as they are."""
+    texts = [document.content for document in documents if isinstance(document.content, str)]
+    made = iter(
+        tokenizer.encode_batch(texts) if isinstance(tokenizer, BatchTokenizer) else map(tokenizer.encode, texts)
+    )
+    found = []
+    for document in documents:
+        ids = next(made) if isinstance(document.content, str) else document.content
+        found.append(checked_ids(ids, tokenizer.vocab_size, lambda d=document: _named(d)))  # type: ignore[misc]
+    return found
+
+
+def _named(document: TextDocument) -> str:
+    return f"{document.file}{', ' + document.place if document.place else ''}"

@@ -1,0 +1,173 @@
+"""Write a token store, document by document, in bounded memory.
+
+    ids ─▶ check ─▶ tokens.bin, offsets.bin    then tokens.json, then the directory gets its name
+
+The directory is built aside and swapped at the end: a store is there completely or not at all, and while one is
+replaced there is always the old one or the new one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lading.errors import SourceError
+from lading.identity import fingerprint
+from lading.runtime.files import built_aside, json_bytes
+from lading.source.tokens.store import TOKENS_VERSION
+from lading.source.tokens.tokenizer import Tokenizer, name_of
+
+FLUSH_DOCUMENTS = 1 << 16
+FLUSH_TOKENS = 1 << 23
+
+
+def smallest_dtype(vocab_size: int) -> np.dtype[Any]:
+    """Return the smallest little-endian integers that hold a vocabulary."""
+    if not 0 < vocab_size <= 1 << 31:
+        raise SourceError(f"vocab_size is {vocab_size}: expected 1 to 2**31, for ids are int32 in batches.")
+    return np.dtype("u1" if vocab_size <= 1 << 8 else "<u2" if vocab_size <= 1 << 16 else "<u4")
+
+
+def checked_ids(ids: Any, vocab_size: int, name: Callable[[], str]) -> NDArray[Any]:
+    """Return the ids of a document as an array, once they are known to be ids of the vocabulary.
+
+    Args:
+        ids: The ids.
+        vocab_size: Size of the vocabulary.
+        name: Gives what the document is called, for errors.
+    """
+    try:
+        array = np.asarray(ids)
+    except (ValueError, OverflowError) as error:  # lists of unequal lengths, integers beyond 64 bits
+        raise SourceError(
+            f"{name()} is no sequence of token ids ({error}). Check the column and the tokenizer."
+        ) from error
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+        raise SourceError(
+            f"{name()} holds {array.dtype} with {array.ndim} axes, expected a sequence of token ids. Check the column "
+            "and the tokenizer."
+        )
+    if array.size and (int(array.min()) < 0 or int(array.max()) >= vocab_size):
+        wrong = int(array[(array < 0) | (array >= vocab_size)][0])
+        raise SourceError(
+            f"{name()} holds token {wrong}, but the vocabulary has {vocab_size}. Check that tokenizer and data belong "
+            "together."
+        )
+    return array
+
+
+def check_target(out: Path, *, overwrite: bool) -> None:
+    """Refuse to make a store where something is that may not be replaced."""
+    if out.exists() and not overwrite:
+        raise SourceError(f"{out} exists already. Choose another directory, or pass overwrite=True.")
+    if out.exists() and not (out / "tokens.json").is_file():
+        raise SourceError(f"{out} exists already and is no token store: it is not replaced. Choose another.")
+
+
+class TokenWriter:
+    """Write documents one by one; a context manager, without whose end nothing is kept.
+
+    Args:
+        out: Directory to make.
+        tokenizer: Its vocabulary bounds the ids.
+        overwrite: Whether a token store at ``out`` is replaced.
+    """
+
+    def __init__(self, out: str | Path, tokenizer: Tokenizer, *, overwrite: bool = False) -> None:
+        self.out, self.tokenizer, self.overwrite = Path(out), tokenizer, overwrite
+        check_target(self.out, overwrite=overwrite)
+        self.dtype = smallest_dtype(tokenizer.vocab_size)
+        self._hashes = hashlib.blake2b(digest_size=16), hashlib.blake2b(digest_size=16)
+        self._pending: list[NDArray[Any]] = []
+        self._ends: list[int] = []
+        self._num_tokens = self._num_documents = self._num_flushed = 0
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            self._aside = stack.enter_context(built_aside(self.out, replace=self.overwrite))
+            self._tokens = stack.enter_context((self._aside / "tokens.bin").open("wb"))
+            self._offsets = stack.enter_context((self._aside / "offsets.bin").open("wb"))
+            self._offsets.write(np.zeros(1, "<i8").tobytes())
+            self._stack = stack.pop_all()
+        return self
+
+    def add(self, ids: Any, *, file: str = "", place: str = "") -> None:
+        """Add a document of ready ids.
+
+        Args:
+            ids: Its tokens; an empty document keeps its number and holds nothing.
+            file: The file it came from, for errors.
+            place: Where in the file, for errors.
+        """
+        array = checked_ids(ids, self.tokenizer.vocab_size, lambda: self._name(file, place))
+        self._pending.append(array.astype(self.dtype, copy=False))
+        self._num_tokens += array.size
+        self._num_documents += 1
+        self._ends.append(self._num_tokens)
+        if len(self._ends) >= FLUSH_DOCUMENTS or self._num_tokens - self._num_flushed >= FLUSH_TOKENS:
+            self._flush()
+
+    def add_many(self, tokens: NDArray[Any], lengths: NDArray[Any], *, name: str = "a document") -> None:
+        """Add several documents that lie one after the other, such as those of a memory map.
+
+        Args:
+            tokens: Their tokens.
+            lengths: Tokens of each document; they add up to the tokens.
+            name: What they are called, for errors.
+        """
+        self._flush()
+        if len(lengths) and (int(np.min(lengths)) < 0 or int(np.sum(lengths)) != len(tokens)):
+            raise SourceError(f"{name}: {len(tokens)} tokens, but the lengths add up to {int(np.sum(lengths))}.")
+        for start in range(0, len(tokens), FLUSH_TOKENS):
+            part = checked_ids(tokens[start : start + FLUSH_TOKENS], self.tokenizer.vocab_size, lambda: name)
+            self._write(0, part.astype(self.dtype, copy=False).tobytes())
+        for start in range(0, len(lengths), FLUSH_DOCUMENTS):
+            ends = np.cumsum(lengths[start : start + FLUSH_DOCUMENTS], dtype="<i8") + self._num_tokens
+            self._write(1, ends.astype("<i8", copy=False).tobytes())
+            self._num_tokens = int(ends[-1])
+        self._num_documents += len(lengths)
+        self._num_flushed = self._num_tokens
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if kind is not None:
+            self._stack.__exit__(kind, error, tb)
+            return
+        try:
+            with self._stack:
+                self._flush()
+                (self._aside / "tokens.json").write_bytes(json_bytes(self._description()))
+        except FileExistsError as found:  # made by another process meanwhile
+            raise SourceError(f"{self.out} was made by another process meanwhile. Choose another directory.") from found
+
+    def _flush(self) -> None:
+        if self._ends:
+            self._write(0, np.concatenate(self._pending).tobytes())
+            self._write(1, np.array(self._ends, "<i8").tobytes())
+        self._pending, self._ends, self._num_flushed = [], [], self._num_tokens
+
+    def _write(self, which: int, content: bytes) -> None:
+        (self._tokens, self._offsets)[which].write(content)
+        self._hashes[which].update(content)
+
+    def _description(self) -> dict[str, Any]:
+        return {
+            "tokens_version": TOKENS_VERSION,
+            "dtype": self.dtype.str,
+            "num_documents": self._num_documents,
+            "num_tokens": self._num_tokens,
+            "vocab_size": int(self.tokenizer.vocab_size),
+            "eod_token_id": int(self.tokenizer.eod_token_id),
+            "tokenizer": name_of(self.tokenizer),
+            "content": fingerprint([self.dtype.str, *(state.hexdigest() for state in self._hashes)]),
+        }
+
+    def _name(self, file: str, place: str) -> str:
+        source = f"{file}{', ' + place if place else ''}: " if file else ""
+        return f"{source}document {self._num_documents}"

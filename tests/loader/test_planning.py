@@ -1,0 +1,23 @@
+"""From a request to a plan: what identifies a source."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lading.loader import NumpyLoader
+from lading.loader.planning import _CHUNK, describe
+from lading.source.columns import Columns
+from lading.source.reader import reader_of
+
+
+def test_a_full_fingerprint_is_the_same_for_any_number_of_workers():
+    """Blocks of samples are hashed by whoever is there, and folded in order."""
+    source = Columns(x=np.arange(2 * _CHUNK + 100))
+    reader = reader_of(source, "data")
+
+    one, three = describe(reader, "full"), describe(reader, "full", workers=3)
+    changed = Columns(x=np.where(source.columns["x"] == _CHUNK + 5, -1, source.columns["x"]))
+
+    assert one == three != describe(reader_of(changed, "data"), "full", workers=2)
+    loaders = [NumpyLoader(source, batch_size=64, fingerprint="full", num_workers=n) for n in (0, 2)]
+    assert loaders[0].plan.fingerprint == loaders[1].plan.fingerprint
