@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from lading.loader import NumpyLoader
+from lading.loader import NumpyLoader, planning
 from lading.loader.planning import _CHUNK, describe
+from lading.runtime.blocks import local
 from lading.source.columns import Columns
 from lading.source.reader import reader_of
 
 
-def test_a_full_fingerprint_is_the_same_for_any_number_of_workers():
+def test_a_full_fingerprint_is_the_same_for_any_number_of_workers(monkeypatch):
     """Blocks of samples are hashed by whoever is there, and folded in order."""
+    for module in (local, planning):
+        monkeypatch.setattr(module, "start_method", lambda: "fork")  # whatever else is loaded
     source = Columns(x=np.arange(2 * _CHUNK + 100))
     reader = reader_of(source, "data")
 

@@ -9,8 +9,23 @@ import time
 import pytest
 
 from lading.errors import ConfigError, SourceError, WorkerError
+from lading.runtime.blocks import local
 from lading.runtime.blocks.run import Task, run_blocks
 from lading.runtime.processes import is_running
+
+
+@pytest.fixture(autouse=True)
+def forked(monkeypatch):
+    """Functions of a test cannot be sent, only inherited, whatever else is loaded."""
+    monkeypatch.setattr(local, "start_method", lambda: "fork")
+
+
+def test_what_cannot_be_sent_is_refused(monkeypatch):
+    """Where processes are not forked, a function must be one that pickle takes."""
+    monkeypatch.setattr(local, "start_method", lambda: "forkserver")
+
+    with pytest.raises(ConfigError, match=r"cannot be sent to worker processes .* or use one worker"):
+        list(run_blocks(lambda number: number, range(4), workers=2))
 
 
 @pytest.mark.parametrize("workers", [1, 3])
@@ -53,14 +68,17 @@ def test_workers_die_with_a_killed_parent(tmp_path):
 
     child = os.fork()
     if child == 0:
-        list(run_blocks(note, range(4), workers=2))
-        os._exit(0)
-    while len(list(tmp_path.iterdir())) < 2:
+        try:
+            list(run_blocks(note, range(4), workers=2))
+        finally:
+            os._exit(1)
+    while len(list(tmp_path.iterdir())) < 2 and is_running(child):
         time.sleep(0.02)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
 
     workers = [int(path.name) for path in tmp_path.iterdir()]
+    assert len(workers) == 2
     until = time.monotonic() + 30
     while any(map(is_running, workers)) and time.monotonic() < until:
         time.sleep(0.02)

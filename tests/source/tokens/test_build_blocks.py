@@ -16,7 +16,9 @@ import pytest
 from tests.crash_points import crash_points
 
 from lading.errors import SourceError
+from lading.runtime.blocks import local
 from lading.runtime.blocks.run import Task
+from lading.runtime.processes import is_running
 from lading.source.tokens import inputs as tokens_inputs
 from lading.source.tokens.build import JoinedElsewhere, build_task, build_tokens, join_tokens, missing_blocks, token_job
 from lading.source.tokens.store import TokenStore
@@ -34,6 +36,7 @@ def digests(folder):
 def corpus(tmp_path, monkeypatch):
     """Files of every kind, cut into blocks of 2 kB; what they hold in order."""
     monkeypatch.setattr(tokens_inputs, "_LEAST_BLOCK", 2048)
+    monkeypatch.setattr(local, "start_method", lambda: "fork")  # whatever else is loaded
     draw = random.Random(1)
     texts = ["".join(draw.choices("abc déf ☃ ", k=draw.randrange(1, 400))).strip() or "x" for _ in range(120)]
     folder = tmp_path / "corpus"
@@ -86,14 +89,12 @@ def test_workers_killed_in_the_middle(corpus, tmp_path):
     out = tmp_path / "out"
     child = os.fork()
     if child == 0:
-
-        def wait(share, text):
-            time.sleep(60 if share > 0.3 else 0)
-
-        build_tokens(str(folder / "*"), out, workers=2, progress=wait)
-        os._exit(0)
+        try:
+            build_tokens(str(folder / "*"), out, workers=2, progress=lambda share, text: time.sleep(60 * (share > 0.3)))
+        finally:
+            os._exit(1)
     parts = tmp_path / "out.parts"
-    while not parts.exists() or len(list(parts.glob("*.json"))) < 4:
+    while is_running(child) and (not parts.exists() or len(list(parts.glob("*.json"))) < 4):
         time.sleep(0.01)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import pickle
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, TypeVar
 
-from lading.errors import WorkerError
+from lading.errors import ConfigError, WorkerError
 from lading.runtime.processes import die_with_parent, start_method
 
 T = TypeVar("T")
@@ -27,6 +28,8 @@ def run_local(function: Callable[[int], T], numbers: Sequence[int], workers: int
         yield from ((number, function(number)) for number in numbers)
         return
     method = start_method()
+    if method != "fork":
+        _check_sendable(function)
     parent = os.getpid() if method in ("fork", "spawn") else 0
     pool = ProcessPoolExecutor(workers, multiprocessing.get_context(method), _begin, (function, parent))
     try:
@@ -38,6 +41,17 @@ def run_local(function: Callable[[int], T], numbers: Sequence[int], workers: int
         ) from error
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _check_sendable(function: Callable[[int], Any]) -> None:
+    try:
+        pickle.dumps(function)
+    except Exception as error:  # whatever a user's object raises
+        raise ConfigError(
+            f"what the blocks need cannot be sent to worker processes ({error}): expected what pickle takes, for they "
+            "are not forked here (JAX is loaded, or multiprocessing was told so). Give a tokenizer by its name "
+            "('package.module:object'), or use one worker."
+        ) from error
 
 
 def _results(pool: ProcessPoolExecutor, numbers: Sequence[int], workers: int) -> Iterator[tuple[int, Any]]:

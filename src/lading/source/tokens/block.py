@@ -5,6 +5,8 @@
 
 A part whose record says that it was made of the same inputs in the same way, and whose digest is right, is kept: that
 is how a killed build resumes, and how tasks on several machines share one.
+
+Apart from ``build``, which shares blocks out and joins them: a worker needs this file alone.
 """
 
 from __future__ import annotations
