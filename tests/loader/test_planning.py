@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from lading.loader import NumpyLoader, planning
-from lading.loader.planning import _CHUNK, describe
+from lading.loader.planning import describe
 from lading.runtime.blocks import local
 from lading.source.columns import Columns
 from lading.source.reader import reader_of
@@ -15,11 +15,12 @@ def test_a_full_fingerprint_is_the_same_for_any_number_of_workers(monkeypatch):
     """Blocks of samples are hashed by whoever is there, and folded in order."""
     for module in (local, planning):
         monkeypatch.setattr(module, "start_method", lambda: "fork")  # whatever else is loaded
-    source = Columns(x=np.arange(2 * _CHUNK + 100))
+    monkeypatch.setattr(planning, "_CHUNK", 64)
+    source = Columns(x=np.arange(200))
     reader = reader_of(source, "data")
 
     one, three = describe(reader, "full"), describe(reader, "full", workers=3)
-    changed = Columns(x=np.where(source.columns["x"] == _CHUNK + 5, -1, source.columns["x"]))
+    changed = Columns(x=np.where(source.columns["x"] == 70, -1, source.columns["x"]))
 
     assert one == three != describe(reader_of(changed, "data"), "full", workers=2)
     loaders = [NumpyLoader(source, batch_size=64, fingerprint="full", num_workers=n) for n in (0, 2)]
