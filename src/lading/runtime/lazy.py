@@ -24,7 +24,6 @@ EXTRAS = {
     "jinja2": "report",
     "starlette": "ui",
     "uvicorn": "ui",
-    "plotly": "report",
     "ray": "ray",
     "sklearn": "jasper",
     "soundfile": "audio",
