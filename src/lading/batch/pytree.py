@@ -92,7 +92,7 @@ class _JaxWatcher(importlib.abc.MetaPathFinder):
             self.searching = False
         if spec is not None and spec.loader is not None:
             spec.loader = _AfterLoading(spec.loader, self)
-        return spec  # many only ask whether JAX is there, so go on watching until it is executed
+        return spec  # many only ask whether JAX is there, so keep watching until it is executed
 
 
 class _AfterLoading(importlib.abc.Loader):
@@ -109,7 +109,7 @@ class _AfterLoading(importlib.abc.Loader):
         module.__loader__ = self._loader
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader
-        self._loader.exec_module(module)  # if it fails we go on watching: a second ``import jax`` may succeed
+        self._loader.exec_module(module)  # if it fails, keep watching: a second ``import jax`` may succeed
         if self._watcher in sys.meta_path:
             sys.meta_path.remove(self._watcher)
         for cls in self._watcher.waiting:
