@@ -17,9 +17,12 @@ deepspeed.initialize(model=model, config=config, model_parameters=model.paramete
 
 def main() -> None:
     """Run Lading's kernels once, and DeepSpeed where it is installed."""
-    from lading import Plan, pack
+    import numpy as np
+
+    from lading import NumpyLoader, Plan, pack
 
     Plan.make({"a": 100, "b": 50}, batch_size=8).bill(0).digest  # noqa: B018
+    next(iter(NumpyLoader(np.zeros(8), 4)))
     for algorithm in ("first_fit", "best_fit", "concat_then_split"):
         pack([[1, 2], [3]], row_length=4, algorithm=algorithm)
     if importlib.util.find_spec("deepspeed"):

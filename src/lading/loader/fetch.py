@@ -24,6 +24,7 @@ from lading.identity.hashing import key64
 from lading.loader.bad_samples import Failure
 from lading.loader.gather import Arrays, gather_columns, gather_samples, sample_keys
 from lading.loader.names import missing_names
+from lading.loader.rows import RowGather
 from lading.loader.workers.failure import pickled_chain
 from lading.order.parts import Parts
 from lading.order.substitute import substitutes
@@ -110,6 +111,11 @@ class Fetcher:
         return self.collate_fn is None and all(r.columns is not None for r in self.readers)
 
     @functools.cached_property
+    def _rows(self) -> RowGather | None:
+        """How whole batches are gathered at once, where they can be."""
+        return RowGather.of(self.readers, self.arrays) if self.in_columns else None
+
+    @functools.cached_property
     def keyed(self) -> bool:
         """Whether any source wants keys."""
         return any(r.keyed for r in self.readers)
@@ -155,6 +161,8 @@ class Fetcher:
 
     def _read(self, bill: Bill) -> Any:
         keys = sample_keys(self.seed, bill) if self.keyed else None
+        if self._rows is not None:
+            return self._rows.batch(bill)
         if self.in_columns:
             return gather_columns(self.readers, bill, keys, self.arrays)
         return gather_samples(self.readers, bill, keys)

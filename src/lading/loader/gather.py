@@ -39,6 +39,10 @@ class Arrays(Protocol):
         """Return an empty array with so many rows of the shape, dtype and device of a column's rows."""
         ...
 
+    def over(self, memory: NDArray[np.uint8], rows: int, like: Any, /) -> Any:
+        """Return an array with so many rows of the shape and dtype of a column's rows, over ready memory."""
+        ...
+
     def scatter(self, out: Any, rows: NDArray[np.int64], part: Any, /) -> None:
         """Write the rows of one source to their places in a batch."""
         ...
@@ -94,7 +98,7 @@ def _interleaved(parts: Sequence[Part], bill: Bill, arrays: Arrays) -> Any:
     """Put the rows of several sources into one batch, in slot order."""
     first, *others = parts
     for other in others:
-        if _shape(other[2]) != _shape(first[2]):
+        if not _fits(other[2], first[2]):
             raise _mismatch(bill, first, other)
     structure = first[2]
     if isinstance(structure, Mapping):
@@ -121,6 +125,13 @@ def _mixed(parts: Sequence[Part], size: int) -> list[Any]:
 def _is_array(column: Any) -> bool:
     """Say whether rows can be scattered; NumPy's texts and objects are mixed one by one."""
     return hasattr(column, "shape") and getattr(column.dtype, "kind", "f") in "biufc"
+
+
+def _fits(part: Any, first: Any) -> bool:
+    """Say whether two parts have the same keys, or the same dtype and row shape."""
+    if _is_array(part) and _is_array(first):
+        return bool(part.dtype == first.dtype and part.shape[1:] == first.shape[1:])
+    return _shape(part) == _shape(first)
 
 
 def _shape(part: Any) -> str:

@@ -48,6 +48,10 @@ class NumpyArrays:
         """Return an empty array with so many rows."""
         return np.empty((rows, *like.shape[1:]), like.dtype)
 
+    def over(self, memory: NDArray[np.uint8], rows: int, like: NDArray[Any]) -> NDArray[Any]:
+        """Return an array over ready memory."""
+        return memory.view(like.dtype).reshape((rows, *like.shape[1:]))
+
     def scatter(self, out: NDArray[Any], rows: NDArray[np.int64], part: NDArray[Any]) -> None:
         """Write the rows of one source to their places in a batch."""
         out[rows] = part

@@ -106,6 +106,8 @@ class Reader:
         samples: Reads a list of samples of (indices, epoch, keys).
         keyed: Whether keys are used.
         random_free: Whether reading draws from no global random generator, so that a thread may do it.
+        arrays: The arrays whose rows the samples are, as they are, in the containers of a batch; None where reading
+            does more than take rows.
     """
 
     source: Any
@@ -113,6 +115,7 @@ class Reader:
     samples: Callable[[NDArray[np.int64], int, NDArray[np.uint64] | None], list[Any]]
     keyed: bool = False
     random_free: bool = False
+    arrays: Any = None
 
     def file_of(self, index: int) -> str:
         """Return the file a sample lies in, or an empty text."""

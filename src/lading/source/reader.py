@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lading.errors import SourceError
+from lading.source.columns import Columns as ArrayColumns
 from lading.source.protocol import (
     Columns,
     KeyedItems,
@@ -47,14 +48,16 @@ def reader_of(source: Any, name: str) -> Reader:
     if isinstance(source, TakesKeyedBatches):
         return Reader(source, _take_keyed(source), _items_of(source), _wants_keys(source), _random_free(source))
     if isinstance(source, np.ndarray):
-        return Reader(source, lambda indices, epoch, keys: source[indices], _items(source), random_free=True)
+        rows = source if type(source) in (np.ndarray, np.memmap) else None  # a subclass may do more
+        return Reader(source, lambda indices, epoch, keys: source[indices], _items(source), False, True, rows)
     known = _torch_reader(source, name)
     if known is not None:
         return known
     # A Hugging Face dataset has a take(n) too, but it means the first n.
     if isinstance(source, TakesBatches) and not type(source).__module__.startswith("datasets."):
         columns = lambda indices, epoch, keys: source.take(indices)  # noqa: E731
-        return Reader(source, columns, _items_of(source), random_free=_random_free(source))
+        arrays = source.columns if type(source) is ArrayColumns else None
+        return Reader(source, columns, _items_of(source), False, _random_free(source), arrays)
     keyed = isinstance(source, KeyedItems) and _wants_keys(source)
     return Reader(source, None, _items_of(source), keyed, _random_free(source))
 

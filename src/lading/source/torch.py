@@ -53,14 +53,14 @@ def reader_of(source: Any, name: str, inner: Callable[[Any, str], Reader]) -> Re
         )
     if isinstance(source, torch.Tensor):
         column = TensorColumn(source)
-        return _reader(source, lambda indices: column.select(indices))
+        return _reader(source, lambda indices: column.select(indices), source)
     # Subclasses may do more than select rows, so only the types themselves are taken apart.
     if type(source) is TensorDataset:
         columns = [TensorColumn(t) for t in source.tensors]
-        return _reader(source, lambda indices: tuple(c.select(indices) for c in columns))
+        return _reader(source, lambda indices: tuple(c.select(indices) for c in columns), source.tensors)
     if type(source) is Columns and all(isinstance(c, torch.Tensor) for c in source.columns.values()):
         named = {name: TensorColumn(c) for name, c in source.columns.items()}
-        return _reader(source, lambda indices: {name: c.select(indices) for name, c in named.items()})
+        return _reader(source, lambda indices: {name: c.select(indices) for name, c in named.items()}, source.columns)
     if type(source) is Subset:
         return _subset_reader(source, inner(source.dataset, name))
     return None
@@ -83,8 +83,8 @@ def parts_of(source: Any, inner: Callable[[Any], tuple[Part, ...]]) -> tuple[Par
     return tuple(found)
 
 
-def _reader(source: Any, gather: Callable[[NDArray[np.int64]], Any]) -> Reader:
-    return Reader(source, lambda indices, e, k: gather(indices), _rows(source), random_free=True)
+def _reader(source: Any, gather: Callable[[NDArray[np.int64]], Any], arrays: Any) -> Reader:
+    return Reader(source, lambda indices, e, k: gather(indices), _rows(source), False, True, arrays)
 
 
 def _subset_reader(source: Subset[Any], inner: Reader) -> Reader:

@@ -47,6 +47,10 @@ class TorchArrays:
         """Return an empty tensor with so many rows."""
         return like.new_empty((rows, *like.shape[1:]))
 
+    def over(self, memory: NDArray[np.uint8], rows: int, like: torch.Tensor) -> torch.Tensor:
+        """Return a tensor over ready memory."""
+        return torch.from_numpy(memory).view(like.dtype).view(rows, *like.shape[1:])
+
     def scatter(self, out: torch.Tensor, rows: NDArray[np.int64], part: torch.Tensor) -> None:
         """Write the rows of one source to their places in a batch."""
         out.index_copy_(0, torch.from_numpy(np.ascontiguousarray(rows)).to(out.device), part)

@@ -1,0 +1,124 @@
+"""One compiled gather gives what a gather per source and column gives."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings, strategies as st
+
+from lading import Columns, Loader, NumpyLoader
+from lading.loader import rows as rows_module
+from lading.loader.numpy import NumpyArrays
+from lading.loader.rows import RowGather
+from lading.loader.torch.collate import TorchArrays
+from lading.runtime import compiled
+from lading.source.reader import reader_of
+
+pytestmark = pytest.mark.skipif(not compiled.enabled(), reason="Numba is not installed")
+
+DTYPES = ["float32", "float64", "float16", "int8", "int64", "uint8", "bool", "complex64"]
+
+
+@st.composite
+def datasets(draw):
+    """Draw some datasets with equal columns, the face's kind of arrays, and a batch size."""
+    kinds = draw(
+        st.lists(st.tuples(st.sampled_from(DTYPES), st.lists(st.integers(1, 3), max_size=2)), min_size=1, max_size=3)
+    )
+    rng = np.random.default_rng(draw(st.integers(0, 99)))
+    is_torch = draw(st.booleans())
+    made = {}
+    for number in range(draw(st.integers(1, 5))):
+        length = draw(st.integers(1, 9))
+        columns = {
+            f"c{k}": (rng.random((length, *shape)) * 100).astype(dtype) for k, (dtype, shape) in enumerate(kinds)
+        }
+        if is_torch:
+            columns = {name: torch.from_numpy(column) for name, column in columns.items()}
+        made[f"d{number}"] = Columns(**columns)
+    return made, draw(st.integers(1, 7))
+
+
+@settings(max_examples=60)
+@given(datasets(), st.sampled_from([Loader, NumpyLoader]))
+def test_it_equals_a_gather_per_source(drawn, face):
+    """Values, dtypes, shapes and names, for either face over either kind of arrays."""
+    made, size = drawn
+    weights = [1.0] * len(made) if len(made) > 1 else None
+    loader, plain = (face(made, size, weights=weights) for _ in range(2))
+    plain.engine.fetcher.__dict__["_rows"] = None
+
+    assert loader.engine.fetcher._rows is not None
+    for ours, theirs in zip(loader, plain, strict=True):
+        assert ours.keys() == theirs.keys()
+        for name in ours:
+            assert ours[name].dtype == theirs[name].dtype
+            assert ours[name].shape == theirs[name].shape
+            assert ours[name].tolist() == theirs[name].tolist()
+
+
+def test_large_columns_lie_over_memory_that_is_used_again_only_when_it_is_unused(monkeypatch):
+    """A batch that is held keeps its values."""
+    monkeypatch.setattr(rows_module, "MIN_BYTES", 1)
+    data = np.arange(400.0).reshape(100, 4)
+    batches = list(Loader(data, 10, shuffle=False, prefetch=0))
+    one_by_one = [batch.tolist() for batch in Loader(data, 10, shuffle=False, prefetch=0)]
+
+    assert torch.cat(batches).tolist() == data.tolist()
+    assert [row for batch in one_by_one for row in batch] == data.tolist()
+
+
+def test_bfloat16_rows():
+    """NumPy has no such type; bytes are bytes."""
+    loader = Loader(torch.arange(8).to(torch.bfloat16), 4, shuffle=False)
+
+    assert loader.engine.fetcher._rows is not None
+    assert [(batch.dtype, batch.tolist()) for batch in loader][1] == (torch.bfloat16, [4.0, 5.0, 6.0, 7.0])
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        np.asfortranarray(np.ones((4, 3))),
+        np.array(["a", "b"]),
+        torch.ones(4, 3).t(),
+        torch.ones(4, requires_grad=True),
+        [1, 2, 3],
+        {"a": 1},
+    ],
+    ids=["fortran", "strings", "transposed", "gradient", "list", "dict"],
+)
+def test_what_is_not_rows_of_bytes_is_read_otherwise(source):
+    """By the gather of each source."""
+    assert RowGather.of([reader_of(source, "a")], TorchArrays()) is None
+
+
+def test_sources_that_differ_are_read_otherwise():
+    """Where the error that names them is."""
+    readers = [reader_of(np.ones((3, 2)), "a"), reader_of(np.ones((3, 2), np.float32), "b")]
+
+    assert RowGather.of(readers, NumpyArrays()) is None
+
+
+def test_a_row_that_is_not_there_is_an_error_and_copies_nothing():
+    """As NumPy would say; the engine then finds the sample."""
+    data = np.arange(10)
+    loader = NumpyLoader(data, 5, shuffle=False)
+    bill = loader.share_of(1)
+    gather = RowGather.of([reader_of(data[:7], "a")], NumpyArrays())
+
+    with pytest.raises(IndexError, match="row 7 of 7"):
+        gather.batch(bill)
+
+
+def test_a_tensor_that_was_resized_is_not_read_from():
+    """Its memory is somebody else's by then."""
+    tensor = torch.arange(1000)
+    loader = Loader(tensor, 10, shuffle=False, prefetch=0)
+    batches = iter(loader)
+    next(batches)
+    tensor.resize_(100_000)
+
+    with pytest.raises(Exception, match="resized"):
+        next(batches)
