@@ -58,7 +58,7 @@ ACROSS = {
     *("test_architecture", "test_docs", "test_examples", "test_package", "test_typing"),
     *("ledger/test_disk", "ledger/test_golden", "ledger/test_kill"),
     *("loader/test_batch_ids", "loader/test_faces", "loader/test_faces_jax", "loader/test_launch"),
-    *("loader/test_names_agree", "report/test_with_loader", "train/lightning/test_ddp"),
+    *("loader/test_names_agree", "report/test_with_loader", "train/lightning/test_ddp", "train/test_ray"),
 }
 WHOLE_FOLDERS = {"campaigns", "documents"}
 

@@ -28,6 +28,7 @@ ELSEWHERE = {
     "jasper_texts.py": ("examples/jasper.py", "jasper_texts"),
     "tones.yaml": ("tests/cli/test_train.py", "tones.yaml"),
     "deepspeed_training.py": ("tests/train/deepspeed/test_trainer.py", "deepspeed_training.py"),
+    "ray_training.py": ("tests/train/scripts/ray_rows.py", "ray_training.py"),
     "adopt_existing_loader.py": ("tests/observe/test_tracking.py", "adopt_existing_loader.py"),
 }
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 from tests.launching import torchrun
 
-from lading import open_run
+from lading import Resume, open_run
 from lading.errors import LadingError
 
 pytest.importorskip("transformers", reason="transformers is not installed")
@@ -106,6 +107,10 @@ def test_another_global_batch_is_refused(tmp_path):
 
     with pytest.raises(LadingError, match="batch"):
         other.train(resume_from_checkpoint=str(tmp_path / "trainer" / "checkpoint-3"))
+    allowed = script.make(tmp_path / "trainer", 5)
+    account(allowed, tmp_path / "run", on_resume=Resume(rebatch=True))
+    with pytest.raises(LadingError, match="Trainer finds its epoch"):
+        allowed.train(resume_from_checkpoint=str(tmp_path / "trainer" / "checkpoint-3"))
 
 
 @pytest.mark.parametrize(
@@ -146,10 +151,96 @@ def test_evaluation_is_left_alone(tmp_path):
     assert trainer.evaluate()["eval_loss"] > 0
 
 
+def test_evaluation_counts_every_sample_once(tmp_path):
+    """Each sample's labels once, and a loss that is the mean over the samples, whatever the batch size."""
+    found = script.evaluated(tmp_path, 4)
+
+    assert sorted(index for _, index in found["counted"]) == list(range(13))
+    assert found["loss"] == pytest.approx(script.evaluated(tmp_path, 13)["loss"], rel=1e-5)
+
+
+def streamed_indices(opened) -> list[list[int]]:
+    """Return the numbers that each step of a stream held, padding left out."""
+    return [sorted(index for _, index in names(opened, step)) for step in opened.history["step"]]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_stream_has_names_and_a_ledger(tmp_path, workers):
+    """The number in the stream is the name; the second pass counts from 0 again; updates, losses, no plan."""
+    trainer = script.streamed(tmp_path, 4, dataloader_num_workers=workers)
+
+    opened = holds(tmp_path / "streamed-run")
+    seen = [sorted(index for _, index in batch) for batch in trainer.model.seen]
+    assert streamed_indices(opened) == seen
+    batches = 14 if workers else 13  # each worker ends with a batch of its own
+    assert sorted(index for batch in seen[:batches] for index in batch) == list(range(50))
+    assert opened.history["epoch"] == [0] * batches + [1] * (len(seen) - batches)
+    assert opened.history["update"][:4] == [0, 0, 1, 1]
+    assert None not in opened.history["loss"]
+    assert opened.where("data", 7)["step"][0] == next(k for k, batch in enumerate(seen) if 7 in batch)
+
+
+def test_a_stream_resumes_where_trainer_can(tmp_path):
+    """Inside the first pass, by reading it again; in a later one Trainer cannot know where passes end: refused."""
+    whole = script.streamed(tmp_path / "whole", 4)
+    script.streamed(tmp_path, 4)
+
+    again = script.make(tmp_path / "streamed", 4, data=script.Stream(50), max_steps=6)
+    account(again, tmp_path / "streamed-run")
+    again.train(resume_from_checkpoint=str(tmp_path / "streamed" / "checkpoint-3"))
+
+    opened = holds(tmp_path / "streamed-run")
+    assert again.model.seen == whole.model.seen[6:12]
+    assert opened.history["step"] == list(range(12))
+    assert opened.history["attempt"] == [0] * 6 + [1] * 6
+    late = script.make(tmp_path / "late", 4, data=script.Stream(50), max_steps=12)
+    account(late, tmp_path / "late-run").train()
+    late = script.make(tmp_path / "late", 4, data=script.Stream(50), max_steps=14)
+    account(late, tmp_path / "late-run")
+    with pytest.raises(LadingError, match="pass 1 over the stream"):
+        late.train(resume_from_checkpoint=str(tmp_path / "late" / "checkpoint-12"))
+    sized = script.make(tmp_path / "late", 4, data=script.SizedStream(50), max_steps=12)
+    account(sized, tmp_path / "sized-run").train()
+    again = script.make(tmp_path / "late", 4, data=script.SizedStream(50), max_steps=12)
+    account(again, tmp_path / "sized-run").train(resume_from_checkpoint=str(tmp_path / "late" / "checkpoint-9"))
+    assert again.model.seen == sized.model.seen[-len(again.model.seen) :]
+    assert holds(tmp_path / "sized-run").history["epoch"] == [0] * 13 + [1] * 10
+    other = script.make(tmp_path / "streamed", 5, data=script.Stream(50), max_steps=6)
+    account(other, tmp_path / "streamed-run")
+    with pytest.raises(LadingError, match="rows a step"):
+        other.train(resume_from_checkpoint=str(tmp_path / "streamed" / "checkpoint-3"))
+
+
+def test_a_stream_cannot_be_weighed(tmp_path):
+    """What needs an order is refused by name."""
+    trainer = script.make(tmp_path / "trainer", 4, data=script.Stream(50), max_steps=3)
+
+    with pytest.raises(LadingError, match="weights needs an order"):
+        account(trainer, tmp_path / "run", weights={"data": 1.0})
+
+
+def check_evaluation_and_stream(out: Path) -> None:
+    """On two processes: 13 samples evaluated once each, and a stream whose rows are booked once."""
+    ranks = [json.loads((out / f"others-{rank}.json").read_text()) for rank in range(2)]
+    alone = script.evaluated(out / "alone", 13)
+    for found in ranks:
+        assert sorted(index for _, index in found["counted"]) == list(range(13))
+        assert found["loss"] == pytest.approx(alone["loss"], rel=1e-5)
+    opened = holds(out / "streamed-run")
+    pass_0 = [step for step, epoch in zip(opened.history["step"], opened.history["epoch"], strict=True) if epoch == 0]
+    booked = [index for step in pass_0 for _, index in names(opened, step)]
+    assert sorted(booked) == list(range(50))  # rows that Accelerate repeats are padding
+    for rank in range(2):
+        for step, batch in zip(pass_0, ranks[rank]["streamed"], strict=False):
+            real = {index for _, index in names(opened, step)}
+            assert {index for _, index in batch} & real
+
+
 @pytest.mark.launch
 def test_two_processes_killed_come_back_as_one(tmp_path):
     """kill -9 in epoch 1 with accumulation 2 on two processes; resumed on one with twice the batch per device."""
-    torchrun(SCRIPT, 2, tmp_path, 4, "--die-at", 8, check=False, timeout=200)
+    torchrun(SCRIPT, 2, tmp_path, 4, "--die-at", 8, "--others", check=False, timeout=200)
+    check_evaluation_and_stream(tmp_path)
     checkpoint = max((tmp_path / "trainer").glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))
     whole = script.make(tmp_path / "whole", 8)
     account(whole, tmp_path / "whole-run").train()

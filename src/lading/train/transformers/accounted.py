@@ -10,15 +10,18 @@ import torch
 from torch.utils.data import IterableDataset
 from transformers import TrainerCallback
 from transformers.trainer_callback import ExportableState, TrainerControl, TrainerState
+from transformers.trainer_pt_utils import find_batch_size
 from transformers.training_args import TrainingArguments
 
 from lading.errors import ConfigError
 from lading.identity import World
 from lading.ledger.ledger import Ledger
 from lading.loader.torch.loader import Loader
-from lading.train.transformers.books import Books, PlanOrder
-from lading.train.transformers.numbered import ROWS, Numbered, NumberedCollator
+from lading.train.transformers.books import Books, PlanOrder, UpdateBooks
+from lading.train.transformers.evaluated import cut, filled, rows_that_count
+from lading.train.transformers.numbered import ROWS, Numbered, NumberedCollator, NumberedStream
 from lading.train.transformers.packed import DOCUMENT, PackedDocuments, documents_kept
+from lading.train.transformers.stream import StreamBooks, check_stream
 
 
 def account(trainer: Any, run: str | os.PathLike[str] | Ledger, *, sources: Any = None, **options: Any) -> Any:
@@ -43,7 +46,7 @@ class LadingTrainerMixin:
     class AccountedTrainer(LadingTrainerMixin, Trainer): ...
     """
 
-    _books: Books | None = None
+    _books: UpdateBooks | None = None
 
     def keep_books(
         self, run: str | os.PathLike[str] | Ledger, sources: Any = None, options: Mapping[str, Any] | None = None
@@ -54,28 +57,28 @@ class LadingTrainerMixin:
         data = trainer.train_dataset if sources is None else sources
         if DOCUMENT in (getattr(data, "column_names", None) or ()):
             data = PackedDocuments(data, trainer.args.output_dir)
-        if isinstance(data, IterableDataset):
-            raise ConfigError(
-                "train_dataset is a stream, whose order cannot be planned. Record it with lading.track around the "
-                "trainer's DataLoader, or give the trainer a dataset with a length."
-            )
         args = trainer.args
-        loader = Loader(
-            data,
-            batch_size=args.train_batch_size,
-            seed=args.data_seed if args.data_seed is not None else args.seed,
-            drop_last=args.dataloader_drop_last,
-            world=World(args.process_index, args.world_size),
-            names=False,
-            **(options or {}),
-        )
-        self._books = Books(loader, run, args.gradient_accumulation_steps)
+        world = World(args.process_index, args.world_size)
+        if isinstance(data, IterableDataset):
+            check_stream(options or {}, getattr(args.accelerator_config, "dispatch_batches", None), args.world_size)
+            self._books = StreamBooks(data, run, args.train_batch_size, world)
+        else:
+            loader = Loader(
+                data,
+                batch_size=args.train_batch_size,
+                seed=args.data_seed if args.data_seed is not None else args.seed,
+                drop_last=args.dataloader_drop_last,
+                world=world,
+                names=False,
+                **(options or {}),
+            )
+            self._books = Books(loader, run, args.gradient_accumulation_steps)
         trainer.train_dataset = self._books.data
         trainer.remove_callback(LadingCallback)
         trainer.add_callback(LadingCallback(self))
 
     @property
-    def books(self) -> Books:
+    def books(self) -> UpdateBooks:
         """Plan, ledger and position of the run."""
         if self._books is None:
             raise ConfigError("this trainer keeps no books yet. Call account(trainer, run) before train().")
@@ -100,11 +103,12 @@ class LadingTrainerMixin:
             return parent._prepare_dataset(*args, **options)
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Any:
+        assert isinstance(self.books, Books), "a stream has no sampler"
         return PlanOrder(self.books, lambda: self.state.global_step)  # type: ignore[attr-defined]
 
     def _get_dataloader(self, dataset: Any, *args: Any, is_training: bool = False, **options: Any) -> Any:
         parent: Any = super()
-        if not is_training or not isinstance(dataset, Numbered):
+        if not is_training or not isinstance(dataset, Numbered | NumberedStream):
             return parent._get_dataloader(dataset, *args, is_training=is_training, **options)
         trainer: Any = self
         users = trainer.data_collator
@@ -119,9 +123,22 @@ class LadingTrainerMixin:
         """Take the rows' numbers out of the batches before any ``forward`` sees them."""
         parent: Any = super()
         batches, items = parent.get_batch_samples(*args, **options)
+        trainer: Any = self
+        gradients = trainer.accelerator.gradient_state
         for batch in batches:
-            self.books.note(batch.pop(ROWS).cpu().numpy())
+            is_filled = batch is batches[-1] and gradients.end_of_dataloader and gradients.remainder > 0
+            self.books.note(batch.pop(ROWS).cpu().numpy(), gradients.remainder if is_filled else None)
         return batches, items
+
+    def prediction_step(self, model: Any, inputs: Any, *args: Any, **options: Any) -> Any:
+        """Evaluate the rows that count; rows that Accelerate repeats to fill the last batch do not."""
+        parent, trainer = super(), self  # type: Any, Any
+        rows = find_batch_size(inputs)  # type: ignore[no-untyped-call]
+        count = rows and rows_that_count(trainer.accelerator.gradient_state, trainer.args.process_index, rows)
+        if count == rows:
+            return parent.prediction_step(model, inputs, *args, **options)
+        loss, logits, labels = parent.prediction_step(model, cut(inputs, rows, count), *args, **options)
+        return loss, filled(logits, rows, count), filled(labels, rows, count)
 
     def training_step(self, *args: Any, **options: Any) -> torch.Tensor:
         """Train on a batch and remember its loss."""
@@ -167,6 +184,11 @@ class LadingCallback(TrainerCallback, ExportableState):
         saved = kept.get(type(self).__name__) or {}
         saved = saved[-1] if isinstance(saved, list) else saved
         self.trainer.books.begin(state.global_step, saved.get("attributes", {}).get("saved"))
+
+    def on_epoch_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Begin a pass."""
+        assert self.trainer is not None
+        self.trainer.books.begin_epoch()
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Commit an update."""

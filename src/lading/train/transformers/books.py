@@ -14,6 +14,7 @@ Apart from ``accounted``, which is Trainer's side: this is the plan's.
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -26,10 +27,80 @@ from lading.errors import LoaderError, ResumeError
 from lading.identity import Bill
 from lading.ledger.ledger import Ledger
 from lading.loader.torch.loader import Loader
+from lading.order import Rebatch
 from lading.train.transformers.numbered import Numbered
 
 
-class Books:
+class UpdateBooks(ABC):
+    """The ledger of a trainer's run, and the batches of the update under way.
+
+    Args:
+        run: The ledger, or the folder in which each training opens one.
+        names: Names of the datasets, where no plan has them.
+    """
+
+    data: Any
+
+    def __init__(self, run: Ledger | str | os.PathLike[str], names: Sequence[str] = ()) -> None:
+        self._run, self._ledger = run, run if isinstance(run, Ledger) else None
+        self._names = names
+        self._fetched: deque[Bill] = deque()
+        self._losses: list[Any] = []
+        self.grad_norm: Any = None
+
+    @property
+    def ledger(self) -> Ledger:
+        """The ledger of the training under way."""
+        if self._ledger is None:
+            self._ledger = Ledger(self._run, names=self._names)  # type: ignore[arg-type]
+        return self._ledger
+
+    @abstractmethod
+    def begin(self, update: int, state: Mapping[str, Any] | None) -> None:
+        """Start at an update: at the beginning, or where a checkpoint was taken."""
+
+    @abstractmethod
+    def begin_epoch(self) -> None:
+        """Note that the trainer begins an epoch."""
+
+    @abstractmethod
+    def note(self, rows: NDArray[np.int64], real: int | None = None) -> Bill:
+        """Record that a batch arrived in the training process.
+
+        Args:
+            rows: The numbers of its rows.
+            real: Rows of the global batch that count, where Accelerate filled it up; None: all.
+        """
+
+    @abstractmethod
+    def state(self) -> dict[str, Any]:
+        """Return where the run is: after the last update."""
+
+    def close(self, *, interrupted: bool = False) -> None:
+        """End the training: close a ledger that was opened here, and let the next training open another."""
+        if self._ledger is not None and self._ledger is not self._run:
+            self._ledger.close(interrupted=interrupted)
+            self._ledger = None
+        elif self._ledger is not None:
+            self._ledger.flush()
+
+    def lost(self, loss: Any) -> None:
+        """Remember the loss of a batch until its update is committed."""
+        self._losses.append(loss)
+
+    def commit(self, update: int, *, was_skipped: bool) -> None:
+        """Record that an update used the batches since the last one."""
+        bills = [self._fetched.popleft() for _ in range(len(self._losses))]
+        if was_skipped:
+            self.ledger.skip(bills, "optimizer step skipped")
+        else:
+            loss = sum(float(loss) for loss in self._losses)
+            metrics = {} if self.grad_norm is None else {"grad_norm": float(self.grad_norm)}
+            self.ledger.commit(bills, update=update, loss=loss, **metrics)
+        self._losses.clear()
+
+
+class Books(UpdateBooks):
     """Plan, ledger and position of a trainer's run.
 
     Args:
@@ -39,28 +110,10 @@ class Books:
     """
 
     def __init__(self, loader: Loader, run: Ledger | str | os.PathLike[str], accumulation: int) -> None:
+        super().__init__(run)
         self.loader, self.accumulation = loader, accumulation
-        self._run, self._ledger = run, run if isinstance(run, Ledger) else None
         self.data = Numbered(tuple(loader.engine.request.sources.values()))
         self._steps = range(0)
-        self._fetched: deque[Bill] = deque()
-        self._losses: list[Any] = []
-        self.grad_norm: Any = None
-
-    @property
-    def ledger(self) -> Ledger:
-        """The ledger of the training under way."""
-        if self._ledger is None:
-            self._ledger = Ledger(self._run)  # type: ignore[arg-type]
-        return self._ledger
-
-    def close(self, *, interrupted: bool = False) -> None:
-        """End the training: close a ledger that was opened here, and let the next training open another."""
-        if self._ledger is not None and self._ledger is not self._run:
-            self._ledger.close(interrupted=interrupted)
-            self._ledger = None
-        elif self._ledger is not None:
-            self._ledger.flush()
 
     @property
     def updates_of_epoch(self) -> int:
@@ -86,6 +139,11 @@ class Books:
             )
         if update and state is not None:
             self.loader.load_state_dict(state)
+            if any(isinstance(event, Rebatch) for event in self.loader.plan.events):
+                raise ResumeError(
+                    "Trainer finds its epoch, and what to leave out of it, by counting batches, so it cannot resume "
+                    "with another global batch. Keep batch size per device x processes as it was, or start a new run."
+                )
             if self.loader.step != self.step_of(update):
                 raise ResumeError(
                     f"update {update} begins at step {self.step_of(update)} with gradient_accumulation_steps="
@@ -97,6 +155,9 @@ class Books:
         self.loader.tracker = self.ledger
         self._steps = self.loader.engine.begin()
 
+    def begin_epoch(self) -> None:
+        """Take no note of it: the plan knows its epochs."""
+
     def order(self, update: int) -> Iterator[int]:
         """Yield the rows of the epoch that an update belongs to, all processes together, in plan order."""
         plan, epoch = self.loader.plan, update // self.updates_of_epoch
@@ -105,13 +166,13 @@ class Books:
             bill = self.loader.plan.bill(step)  # asked anew at each step: weights may have changed
             yield from self.data.row_of(bill.source_idx, bill.rows).tolist()
 
-    def note(self, rows: NDArray[np.int64]) -> Bill:
+    def note(self, rows: NDArray[np.int64], real: int | None = None) -> Bill:
         """Record that a batch arrived in the training process."""
         if self.loader.step not in self._steps:
             self._steps = self.loader.engine.begin()
         step = self.loader.step
         planned = self.loader.engine.share_of(step)
-        real = int(np.count_nonzero(~planned.is_padding))
+        real = int(np.count_nonzero(~planned.is_padding))  # the plan knows it, too
         wanted = self.data.row_of(planned.source_idx, planned.rows)
         if not np.array_equal(rows[:real], wanted[:real]):
             raise LoaderError(
@@ -123,21 +184,6 @@ class Books:
         self.loader.engine.note(bill, self._steps.stop)
         self._fetched.append(bill)
         return bill
-
-    def lost(self, loss: Any) -> None:
-        """Remember the loss of a batch until its update is committed."""
-        self._losses.append(loss)
-
-    def commit(self, update: int, *, was_skipped: bool) -> None:
-        """Record that an update used the batches since the last one."""
-        bills = [self._fetched.popleft() for _ in range(len(self._losses))]
-        if was_skipped:
-            self.ledger.skip(bills, "optimizer step skipped")
-        else:
-            loss = sum(float(loss) for loss in self._losses)
-            metrics = {} if self.grad_norm is None else {"grad_norm": float(self.grad_norm)}
-            self.ledger.commit(bills, update=update, loss=loss, **metrics)
-        self._losses.clear()
 
     def state(self) -> dict[str, Any]:
         """Return where the run is: after the last update."""

@@ -55,6 +55,9 @@ class NumberedStream(IterableDataset[tuple[int, Any]]):
         for count, sample in enumerate(self.stream):
             yield first + count * every, sample
 
+    def __len__(self) -> int:
+        return len(self.stream)  # TypeError where it has none, as Trainer expects it
+
     def __getattr__(self, name: str) -> Any:
         if name == "stream":
             raise AttributeError(name)

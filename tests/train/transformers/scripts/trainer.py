@@ -9,7 +9,7 @@ import signal
 from pathlib import Path
 
 import torch
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, IterableDataset, get_worker_info
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments, logging
 
 from lading.train.transformers import account
@@ -30,6 +30,25 @@ class Texts(Dataset):
     def __getitem__(self, index: int) -> dict[str, object]:
         tokens = torch.tensor([self.first, index, (index * 7) % 50, 3])
         return {"input_ids": tokens, "labels": tokens, "note": f"{self.first}:{index}"}
+
+
+class Stream(IterableDataset):
+    """The same samples, one after another, without a length; workers share them as the torch manual shows it."""
+
+    def __init__(self, size: int) -> None:
+        self.texts = Texts(size, 50)
+
+    def __iter__(self):
+        worker = get_worker_info()
+        first, every = (0, 1) if worker is None else (worker.id, worker.num_workers)
+        return (self.texts[index] for index in range(first, len(self.texts), every))
+
+
+class SizedStream(Stream):
+    """One that says how many it has."""
+
+    def __len__(self) -> int:
+        return len(self.texts)
 
 
 def sources() -> dict[str, Texts]:
@@ -63,7 +82,9 @@ class Dies(TrainerCallback):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def make(out: Path, batch: int, *, callbacks=(), data=None, eval_dataset=None, **options) -> Trainer:
+def make(
+    out: Path, batch: int, *, callbacks=(), data=None, eval_dataset=None, compute_metrics=None, **options
+) -> Trainer:
     """Return a trainer of two epochs, two batches an update, a checkpoint every third."""
     torch.manual_seed(0)
     settings = {
@@ -77,7 +98,30 @@ def make(out: Path, batch: int, *, callbacks=(), data=None, eval_dataset=None, *
         save_only_model=False, logging_steps=1, **settings,
     )  # fmt: skip
     data = data or Texts(50, 50)
-    return Trainer(Strict(), args, train_dataset=data, eval_dataset=eval_dataset, callbacks=list(callbacks))
+    more = {"eval_dataset": eval_dataset, "compute_metrics": compute_metrics, "callbacks": list(callbacks)}
+    return Trainer(Strict(), args, train_dataset=data, **more)
+
+
+def evaluated(out: Path, batch: int) -> dict[str, object]:
+    """Return what evaluating 13 samples, which no number of processes divides, comes to."""
+    counted: list[list[int]] = []
+
+    def metrics(prediction):
+        counted.extend(prediction.label_ids[:, :2].tolist())
+        return {}
+
+    evaluation = {"per_device_eval_batch_size": batch, "compute_metrics": metrics, "eval_dataset": Texts(13, 50)}
+    trainer = account(make(out / "evaluated", batch, **evaluation), out / "evaluated-run")
+    found = trainer.evaluate()
+    return {"loss": found["eval_loss"], "counted": counted}
+
+
+def streamed(out: Path, batch: int, **options) -> Trainer:
+    """Return a trainer that has read a stream of 50 samples, and a bit of it a second time."""
+    settings = {"max_steps": 8, "data": Stream(50)} | options
+    trainer = make(out / "streamed", batch, **settings)
+    account(trainer, out / "streamed-run").train()
+    return trainer
 
 
 def main() -> None:
@@ -87,8 +131,13 @@ def main() -> None:
     parser.add_argument("batch", type=int)
     parser.add_argument("--die-at", type=int)
     parser.add_argument("--resume")
+    parser.add_argument("--others", action="store_true", help="evaluate and read a stream before")
     given = parser.parse_args()
     torch.set_num_threads(1)
+    if given.others:
+        found = evaluated(given.out, given.batch)
+        found["streamed"] = streamed(given.out, given.batch).model.seen
+        (given.out / f"others-{os.environ['RANK']}.json").write_text(json.dumps(found))
     callbacks = [Dies(given.die_at)] if given.die_at and os.environ.get("RANK") == "1" else []
     trainer = make(given.out / "trainer", given.batch, callbacks=callbacks)
     account(trainer, given.out / "run")

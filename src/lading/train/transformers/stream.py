@@ -1,0 +1,121 @@
+"""The books of a Trainer that reads a stream: what came is recorded, what will come is not known.
+
+    stream    ──▶ (number, sample) ──▶ batch ──▶ bill     the number is the place in the stream
+    resume    Trainer reads the stream again from its start and leaves out what it had
+
+Numbers are unique in a pass over the stream: without workers they are 0, 1, 2, ...;
+worker w of n counts w, w + n, ... Rows that Accelerate repeats to fill the last
+step of a pass are padding.
+
+Apart from ``books``: no plan, no order of its own.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lading.errors import ConfigError, ResumeError
+from lading.identity import Bill, World
+from lading.ledger.ledger import Ledger
+from lading.loader.state import loaded_mark, marked
+from lading.loader.trackers import Trackers
+from lading.observe.names import NAME, RowNames
+from lading.observe.track_state import Standing
+from lading.observe.tracking import ObservedBills
+from lading.train.transformers.books import UpdateBooks
+from lading.train.transformers.numbered import NumberedStream
+
+
+class StreamBooks(UpdateBooks):
+    """Ledger and position of a trainer's run over a stream.
+
+    Args:
+        stream: The dataset.
+        run: The ledger, or the folder in which each training opens one.
+        batch_size: Samples of a batch on each process.
+        world: This process among how many.
+    """
+
+    def __init__(self, stream: Any, run: Ledger | str | os.PathLike[str], batch_size: int, world: World) -> None:
+        super().__init__(run, (NAME,))
+        self.data = NumberedStream(stream)
+        self._source, self._batch_size, self._world = f"stream of a {type(stream).__name__}", batch_size, world
+        self._bills = ObservedBills(self._source, batch_size, (NAME,))
+        self._at = Standing()
+        self._loaded: dict[str, Any] | None = None
+
+    def begin(self, update: int, state: Mapping[str, Any] | None) -> None:
+        """Start at an update: at the beginning, or where a checkpoint was taken."""
+        if update and state is None:
+            raise ResumeError(
+                f"the checkpoint is at update {update} but holds no state of Lading: it was saved before account() was "
+                "called. Resume without account(), or start a new run."
+            )
+        self._fetched.clear()
+        self._losses.clear()
+        self._at, self._loaded = Standing(), None
+        if update and state is not None:
+            self._at = Standing.from_state(state, f"{self._source}, {self._rows} rows a step")
+            self._loaded = loaded_mark(state)
+        if self._at.epoch and self._pass_steps is None:
+            raise ResumeError(
+                f"the checkpoint was taken in pass {self._at.epoch} over the stream. Trainer cannot know where passes "
+                "over a stream without a length end: it would leave out samples of the first one. Give the dataset a "
+                "__len__, or resume from a checkpoint of the first pass."
+            )
+
+    def begin_epoch(self) -> None:
+        """Note that the trainer begins a pass; after a resume inside a pass it is the same one."""
+        is_over = self._pass_steps is not None and self._at.batch >= self._pass_steps
+        if self._at.batch and (is_over or self._loaded is None):
+            self._at.next_pass()
+
+    @property
+    def _pass_steps(self) -> int | None:
+        """Steps of a pass, where the stream has a length."""
+        try:
+            return -(-len(self.data) // self._rows)
+        except TypeError:
+            return None
+
+    def note(self, rows: NDArray[np.int64], real: int | None = None) -> Bill:
+        """Record that a batch arrived in the training process."""
+        slots = self._world.rank * len(rows) + np.arange(len(rows))
+        padding = np.zeros(len(rows), bool) if real is None else slots >= real
+        bill = self._bills.bill(self._at, self._world, RowNames(np.zeros(len(rows), np.int32), rows, padding))
+        if self._loaded is not None:
+            self.ledger.begin(bill.step, world=self._world, loaded=self._loaded)
+            self._loaded = None
+        self._at.count(self._rows if real is None else real)
+        self._at.note(bill.dataset_idx, bill.idx)
+        Trackers([self.ledger]).update(bill, None)
+        self._fetched.append(bill)
+        return bill
+
+    @property
+    def _rows(self) -> int:
+        return self._batch_size * self._world.world_size
+
+    def state(self) -> dict[str, Any]:
+        """Return where the run is: after the last update."""
+        mark = Trackers([self.ledger]).mark(self._at.step)
+        return {**self._at.to_state(f"{self._source}, {self._rows} rows a step"), **marked(mark or self._loaded)}
+
+
+def check_stream(options: Mapping[str, Any], dispatches: bool | None, num_processes: int) -> None:
+    """Refuse what needs an order, and what hides which rows Accelerate repeats."""
+    if options:
+        raise ConfigError(
+            f"{', '.join(options)} needs an order that can be planned, but train_dataset is a stream: what it yields "
+            "is recorded, nothing else. Give the trainer datasets with a length, or mix streams before the trainer."
+        )
+    if dispatches is False and num_processes > 1:
+        raise ConfigError(
+            "accelerator_config.dispatch_batches=False lets every process read the whole stream and repeat rows that "
+            "cannot be told from others. Leave it at its default: the first process reads and passes on."
+        )
