@@ -26,6 +26,7 @@ VERBS = {
     "bad": "The samples that could not be used, and where.",
     "export": "Write history, samples or the mix to a file.",
     "block": "Use samples no more, from the next attempt on.",
+    "compact": "Make Parquet of what dead attempts left, and few files of many.",
     "sql": "Ask DuckDB over batches, history and samples.",
     "plan": "What a run would draw from each dataset, before anything runs.",
     "audit": "Watch a short run of a loader and say what is wrong with it.",
@@ -38,6 +39,7 @@ VERBS = {
 
 # The file of each verb, where it is not ``ask``.
 _FILES = {
+    "compact": "compact",
     "ls": "look",
     "spikes": "look",
     "bad": "look",

@@ -4,6 +4,7 @@
     running       it has a tail. Replaced whenever a part is closed: lines and SHA-256 of the manifest
     closed        it ended in order
     interrupted   it ended by an exception or Ctrl-C; everything it recorded is in parts
+    sealed        it died, and a compaction made parts of everything it had recorded
 
 A process that claims an attempt first leaves ``claim-<random>.json`` here, so that
 a launch in the log without any file here means that files are gone.
@@ -24,11 +25,11 @@ from lading.errors import CorruptLedgerError
 from lading.ledger.launch import MOST_ATTEMPTS, MOST_RANKS
 from lading.ledger.log import sha256_of_bytes
 from lading.ledger.run_folder import RankFolder, RunFolder
-from lading.runtime.fields import Origin
+from lading.runtime.fields import Fields, Origin
 from lading.runtime.files import json_bytes, sync_folder, write_aside
 from lading.runtime.processes import is_running, process_identity
 
-OPENING, RUNNING, CLOSED, INTERRUPTED = STATES = ("opening", "running", "closed", "interrupted")
+OPENING, RUNNING, CLOSED, INTERRUPTED, SEALED = STATES = ("opening", "running", "closed", "interrupted", "sealed")
 NO_MANIFEST = sha256_of_bytes(b"")
 _LATELY_SECONDS = 60.0
 
@@ -42,12 +43,13 @@ class Begun:
         attempt: Number of the attempt.
         rank: Which rank.
         launch: SHA-256 of the attempt's launch record.
-        state: ``opening``, ``running``, ``closed`` or ``interrupted``.
+        state: ``opening``, ``running``, ``closed``, ``interrupted`` or ``sealed``.
         lines: Lines of its manifest.
         manifest: SHA-256 of these lines.
         host: Its machine.
         process: Id and start time of its process.
         time: Seconds since 1970, when this was written.
+        compacting: Lines and SHA-256 of the manifest that a compaction is about to put in place of this one.
     """
 
     run: str
@@ -60,15 +62,27 @@ class Begun:
     host: str
     process: tuple[int, int]
     time: float
+    compacting: tuple[int, str] | None = None
 
     @property
     def has_ended(self) -> bool:
-        """Whether the rank closed its files."""
+        """Whether the rank's files are closed: by itself, or after its death."""
+        return self.state in (CLOSED, INTERRUPTED, SEALED)
+
+    @property
+    def ended_in_order(self) -> bool:
+        """Whether the rank closed its files itself."""
         return self.state in (CLOSED, INTERRUPTED)
 
     def to_bytes(self) -> bytes:
         """Return the content of the file."""
-        return json_bytes({**asdict(self), "check": _check(asdict(self))})
+        return json_bytes({**self._fields(), "check": self._check()})
+
+    def _fields(self) -> dict[str, Any]:
+        return {name: value for name, value in asdict(self).items() if name != "compacting" or value is not None}
+
+    def _check(self) -> str:
+        return sha256_of_bytes(json.dumps(self._fields(), sort_keys=True, separators=(",", ":")).encode())
 
 
 def new_begun(run_id: str, attempt: int, rank: int, launch: str) -> Begun:
@@ -97,14 +111,16 @@ def read_begun(path: Path) -> Begun:
         host=fields.text("host"),
         process=(fields.integers("process", low=0, least=2, most=2)[0], fields.integers("process")[1]),
         time=fields.number("time", low=0, high=1e12),
+        compacting=_compacting(fields),
     )
-    if fields.hexadecimal("check", digits=64) != _check(asdict(begun)):
+    if fields.hexadecimal("check", digits=64) != begun._check():
         origin.refuse("check", "the SHA-256 of the other fields", "another")
     return begun
 
 
-def _check(fields: dict[str, Any]) -> str:
-    return sha256_of_bytes(json.dumps(fields, sort_keys=True, separators=(",", ":")).encode())
+def _compacting(fields: Fields) -> tuple[int, str] | None:
+    items = fields.maybe(Fields.items, "compacting", least=2, most=2)
+    return None if items is None else (items.integer(0, low=0, high=10**9), items.hexadecimal(1, digits=64))
 
 
 def leave_claim(run: RunFolder, begun: Begun) -> Path:

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from lading.errors import CorruptLedgerError, LadingError
 from lading.ledger.launch import Range, ranges
-from lading.ledger.parts import PartFile, read_manifest, sha256_of
+from lading.ledger.parts import PartFile, has_live_rows, read_manifest, sha256_of
 from lading.ledger.run_folder import RankFolder
 from lading.ledger.schema import EVENTS
 from lading.ledger.tail import read_tail
@@ -87,7 +87,7 @@ def pending_at(folder: RankFolder, step: int) -> tuple[Range, ...]:
     """Return the steps that waited for their update when the newest state before a step was taken."""
     tail, manifest = read_tail(folder.tail), read_manifest(folder)
     tables = [_read(folder, f) for part in manifest.parts for f in part.files if f.table == "events"]
-    if tail.generation is not None and tail.generation >= len(manifest.parts):
+    if tail.generation is not None and has_live_rows(manifest, tail):
         tables += tail.tables["events"]
     rows = [row for row in event_rows(folder, tables) if row.kind == PENDING and row.step == step]
     return rows[-1].pending if rows else ()

@@ -1,4 +1,4 @@
-"""The run's log: launches and blocks, one record a file, each with the SHA-256 of the one before.
+"""The run's log: launches, blocks and compactions, one record a file, each with the SHA-256 of the one before.
 
     run.json ◀─sha256─ 000000.json ◀─sha256─ 000001.json ◀─ ... ◀─ newest ◀─sha256─ head.json
 
@@ -23,7 +23,7 @@ from lading.ledger.run_folder import RunFolder
 from lading.runtime.fields import Fields, Origin
 from lading.runtime.files import create_aside, json_bytes, sync_folder, write_aside
 
-TYPES = ("launch", "block")
+TYPES = ("launch", "block", "compact")
 _WAY_OUT = "Restore it from a copy; the other files stay readable."
 _MOST_BYTES = 1 << 26
 
@@ -136,8 +136,11 @@ def _read_record(path: Path, content: bytes, number: int, sha256: str, log: Log)
         if launch.attempt in log.launches:
             fields.refuse("attempt", f"a number after {max(log.launches)}")
         log.launches[launch.attempt] = launch
-    else:
+    elif kind == "block":
         log.blocks.append(_block_from(fields))
+    else:  # a compaction changed no answer: that it took place is all there is to know
+        for name in ("sealed", "merged", "files"):
+            fields.integer(name, low=0)
     return previous
 
 
@@ -177,7 +180,7 @@ def append(run: RunFolder, log: Log, kind: str, fields: dict[str, Any]) -> str |
     Args:
         run: The run.
         log: Its log as it was read.
-        kind: ``launch`` or ``block``.
+        kind: ``launch``, ``block`` or ``compact``.
         fields: What the record says.
     """
     content = record_bytes(log, kind, fields)

@@ -20,12 +20,12 @@ from time import time
 import pyarrow as pa
 
 from lading.errors import CorruptLedgerError
-from lading.ledger.begun import CLOSED, INTERRUPTED, RUNNING, Begun, write_begun
+from lading.ledger.begun import CLOSED, INTERRUPTED, RUNNING, SEALED, Begun, write_begun
 from lading.ledger.launch import MOST_STEPS
 from lading.ledger.log import sha256_of_bytes
 from lading.ledger.run_folder import RankFolder
 from lading.ledger.schema import DELIVERED, SCHEMAS, TABLES, latest_rows, write_table
-from lading.ledger.tail import TailWriter, read_tail
+from lading.ledger.tail import Tail, TailWriter, read_tail
 from lading.runtime.fields import Fields, Origin
 from lading.runtime.files import Journal, written_aside
 
@@ -74,10 +74,11 @@ class Manifest:
 
     Attributes:
         parts: The closed parts, in order.
-        end: How the rank ended, ``closed`` or ``interrupted``; None while it runs, or if it crashed.
+        end: How the rank ended, ``closed``, ``interrupted`` or ``sealed``; None while it runs, or if it crashed.
         problems: What is wrong with it, as sentences.
         torn: Whether its last line was cut off by a crash.
         lines: Its lines, whole ones only, as bytes.
+        compacted: Whether its parts were merged; then their numbers are any, in order of the lines.
     """
 
     parts: tuple[Part, ...]
@@ -85,6 +86,7 @@ class Manifest:
     problems: tuple[str, ...]
     torn: bool
     lines: tuple[bytes, ...]
+    compacted: bool = False
 
     def sha256(self, lines: int) -> str:
         """Return the SHA-256 of the first lines."""
@@ -93,15 +95,20 @@ class Manifest:
 
 def close_part(folder: RankFolder, number: int, tables: Mapping[str, pa.Table]) -> Part:
     """Write tables as the next part of a rank, so that it exists completely or not at all."""
-    files = tuple(_write_file(folder, name, number, table) for name, table in tables.items() if len(table))
-    Journal(folder.manifest).append({"part": number, "files": [asdict(file) for file in files]})
-    return Part(number, files)
+    part = write_part(folder, number, tables)
+    Journal(folder.manifest).append({"part": number, "files": [asdict(file) for file in part.files]})
+    return part
+
+
+def write_part(folder: RankFolder, number: int, tables: Mapping[str, pa.Table]) -> Part:
+    """Write the files of a part, which exists once the manifest has its line."""
+    return Part(number, tuple(_write_file(folder, name, number, table) for name, table in tables.items() if len(table)))
 
 
 def read_manifest(folder: RankFolder) -> Manifest:
     """Return the closed parts of a rank, in order, and what is wrong with their manifest."""
     parts: list[Part] = []
-    end, problems, torn = None, [], False
+    end, problems, torn, compacted = None, [], False, False
     origin = Origin(folder.manifest, CorruptLedgerError)
     found = Journal(folder.manifest).lines()
     for line in found:
@@ -110,8 +117,12 @@ def read_manifest(folder: RankFolder) -> Manifest:
             if not torn:
                 problems.append(f"line {line.number} was altered: its CRC is wrong")
             continue
+        if line.number == 1 and line.value == {"compacted": True}:
+            compacted = True
+            continue
         try:
-            part, ended = _line_from(Fields(line.value, origin, f"line {line.number}"), folder, len(parts))
+            used = {part.number for part in parts} if compacted else None
+            part, ended = _line_from(Fields(line.value, origin, f"line {line.number}"), folder, len(parts), used)
         except CorruptLedgerError as error:
             problems.append(f"line {line.number} does not belong there ({error})")
             continue
@@ -120,7 +131,7 @@ def read_manifest(folder: RankFolder) -> Manifest:
         elif part is not None:
             parts.append(part)
         end = end or ended
-    return Manifest(tuple(parts), end, tuple(problems), torn, _whole_lines(folder.manifest))
+    return Manifest(tuple(parts), end, tuple(problems), torn, _whole_lines(folder.manifest), compacted)
 
 
 def _whole_lines(path: Path) -> tuple[bytes, ...]:
@@ -130,14 +141,27 @@ def _whole_lines(path: Path) -> tuple[bytes, ...]:
         return ()
 
 
-def _line_from(fields: Fields, folder: RankFolder, number: int) -> tuple[Part | None, str | None]:
-    """Return the part of a line, or how the rank ended."""
-    if fields.integer("part", low=0) != number:
-        fields.refuse("part", str(number))
+def _line_from(
+    fields: Fields, folder: RankFolder, number: int, used: set[int] | None
+) -> tuple[Part | None, str | None]:
+    """Return the part of a line, or how the rank ended.
+
+    Args:
+        fields: The line.
+        folder: The rank.
+        number: Parts before it: the number it must have.
+        used: Where parts were merged, the numbers before it: it has another.
+    """
+    found = fields.integer("part", low=0, high=10**9)
     if "end" in fields:
         fields.only("part", "end")
-        return None, fields.text("end", choices=(CLOSED, INTERRUPTED))
+        if found != number:
+            fields.refuse("part", str(number))
+        return None, fields.text("end", choices=(CLOSED, INTERRUPTED, SEALED))
+    if (found != number) if used is None else (found in used):
+        fields.refuse("part", str(number) if used is None else "a number of its own")
     fields.only("part", "files")
+    number = found
     files = tuple(_part_file(record, folder, number) for record in fields.records("files", most=len(TABLES)))
     return Part(number, files), None
 
@@ -162,11 +186,16 @@ def _part_file(fields: Fields, folder: RankFolder, number: int) -> PartFile:
     )
 
 
+def has_live_rows(manifest: Manifest, tail: Tail) -> bool:
+    """Say whether a tail holds rows that are in no part."""
+    return manifest.end is None and (tail.generation is None or tail.generation >= len(manifest.parts))
+
+
 def recorded_until(folder: RankFolder) -> int | None:
     """Return the largest step of which a rank recorded a batch."""
     tail, manifest = read_tail(folder.tail), read_manifest(folder)
     steps = [file.last_step for part in manifest.parts for file in part.files if file.table == "batches"]
-    if tail.generation is not None and tail.generation >= len(manifest.parts):
+    if tail.generation is not None and has_live_rows(manifest, tail):
         steps += [int(table["step"].to_numpy().max()) for table in tail.tables["batches"] if len(table)]
     return max(steps, default=None)
 
@@ -267,7 +296,7 @@ class RankStore:
         rows = sum(self._rows().values())
         self._retry_at = 2 * rows  # should it fail, the rows are safe in the tail: do not try at every turn
         self._catch_up()
-        tables = {name: _settled(name, held) for name, held in self._held.items() if held}
+        tables = {name: settled_rows(name, held) for name, held in self._held.items() if held}
         close_part(self._folder, self._part, tables)
         self._part += 1
         self._retry_at, self._is_behind = 0, True
@@ -296,7 +325,7 @@ class RankStore:
         self._begun = begun
 
 
-def _settled(name: str, held: list[pa.Table]) -> pa.Table:
+def settled_rows(name: str, held: list[pa.Table]) -> pa.Table:
     """Return the rows, of batches only the latest of each step."""
     table = pa.concat_tables(held).combine_chunks()
     return latest_rows(table) if name == "batches" else table.cast(SCHEMAS[name])

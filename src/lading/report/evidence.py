@@ -69,8 +69,8 @@ class RankEvidence:
 
     @property
     def closed(self) -> bool:
-        """Whether the rank ended in order, or was interrupted and could close its files."""
-        return self.begun is not None and self.begun.has_ended
+        """Whether the rank's files are closed: by itself, or by a compaction after its death."""
+        return (self.begun is not None and self.begun.has_ended) or self.manifest.end is not None
 
     @property
     def has_live_tail(self) -> bool:

@@ -154,6 +154,8 @@ def _manifest_problems(rank: RankEvidence) -> list[Damage]:
     if begun is None or not rank.folder.path.exists():
         return found
     lines = len(manifest.lines)
+    if begun.compacting == (lines, manifest.sha256(lines)) and not manifest.torn:
+        return found  # a compaction put it in place and died before it could say so
     if lines < begun.lines:
         found.append(Damage(path, None, f"has {lines} lines, {rank.folder.begun} knows {begun.lines}: lines are gone"))
     elif manifest.sha256(begun.lines) != begun.manifest:
@@ -168,7 +170,7 @@ def _manifest_problems(rank: RankEvidence) -> list[Damage]:
 
 def _tail_problems(rank: RankEvidence, launch: Launch) -> list[Damage]:
     tail, path, step = rank.tail, rank.folder.tail, _after(rank, launch)
-    if tail.generation is None:
+    if tail.generation is None or rank.manifest.compacted:  # what a compaction left of a tail is in its parts
         return []
     if (tail.launch, tail.rank) != (launch.sha256, rank.folder.rank):
         return [Damage(path, step, "belongs to another launch or rank")]

@@ -6,7 +6,7 @@ import datetime
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lading.ledger.begun import INTERRUPTED, lives
+from lading.ledger.begun import INTERRUPTED, SEALED, lives
 from lading.ledger.launch import Launch
 from lading.report.evidence import AttemptEvidence, Evidence
 from lading.report.where import newest_plan
@@ -123,6 +123,8 @@ def _state(attempt: AttemptEvidence) -> str:
         return "damaged"
     begun = [rank.begun for rank in attempt.ranks if rank.begun is not None]
     if len(begun) == attempt.launch.world_size and all(b.has_ended for b in begun):
+        if any(b.state == SEALED for b in begun):
+            return "crashed"
         return "interrupted" if any(b.state == INTERRUPTED for b in begun) else "ended"
     runs = any(rank.begun is not None and lives(rank.folder, rank.begun) for rank in attempt.ranks)
     return "running" if runs else "crashed"

@@ -271,6 +271,12 @@ def json_bytes(value: Any) -> bytes:
     return (json.dumps(value, indent=1, sort_keys=False) + "\n").encode()
 
 
+def journal_line(value: dict[str, Any]) -> bytes:
+    """Return a line of a journal, with its CRC."""
+    text = json.dumps(value, separators=(",", ":"))
+    return f'{{"crc":{zlib.crc32(text.encode())},{text[1:]}\n'.encode()
+
+
 @dataclass(frozen=True)
 class Line:
     """One line of a journal.
@@ -298,8 +304,7 @@ class Journal:
 
     def append(self, value: dict[str, Any]) -> None:
         """Add a line and wait until it is on disk."""
-        text = json.dumps(value, separators=(",", ":"))
-        line = f'{{"crc":{zlib.crc32(text.encode())},{text[1:]}\n'.encode()
+        line = journal_line(value)
         handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         try:
             size = os.fstat(handle).st_size

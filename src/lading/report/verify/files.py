@@ -80,7 +80,7 @@ def _check_attempt(evidence: Evidence, attempt: AttemptEvidence, verdict: Verdic
     ranks = ", ".join(map(str, missing))
     text = f"{folder}: rank {ranks} of attempt {attempt.number} left no record; no step of it can be called applied"
     # Where another rank ended in order the record was there once; in a crash a rank may have had no time for it.
-    say = verdict.fault if any(rank.closed for rank in attempt.ranks) else verdict.note
+    say = verdict.fault if any(r.begun is not None and r.begun.ended_in_order for r in attempt.ranks) else verdict.note
     say(text, file=folder, step=attempt.launch.start_step)
 
 

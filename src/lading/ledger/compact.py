@@ -1,0 +1,263 @@
+"""Seal the tails of dead ranks into Parquet and merge small parts, so that any engine that reads Parquet sees all rows.
+
+    tail, part 0, 1, 2 ...  ──▶ merged parts, under new numbers
+                            ──▶ begun knows the new manifest besides the old one
+                            ──▶ the manifest is replaced: this is the moment
+                            ──▶ begun knows the new one alone; tail and old parts are removed
+
+At every moment one manifest is there that ``begun`` knows, and every file that it names. A process that dies before
+the moment leaves files that no manifest names, one that dies after it old ones: the next compaction removes both.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lading.errors import CorruptLedgerError, LedgerError
+from lading.ledger.begun import OPENING, SEALED, Begun, lives, read_begun, write_begun
+from lading.ledger.description import read_description
+from lading.ledger.log import read_log, repeat_until_first, sha256_of_bytes
+from lading.ledger.parts import Manifest, Part, has_live_rows, read_manifest, settled_rows, sha256_of, write_part
+from lading.ledger.run_folder import RankFolder, RunFolder
+from lading.ledger.schema import SCHEMAS, TABLES
+from lading.ledger.tail import read_tail
+from lading.runtime.blocks.progress import Progress, silent
+from lading.runtime.files import clean_up, journal_line, sync_folder, write_aside
+
+MERGED_ROWS = {"batches": 1 << 20, "samples": 1 << 22, "events": 1 << 20}
+
+Tables = dict[str, pa.Table]
+
+
+@dataclass(frozen=True)
+class Compaction:
+    """What a compaction did.
+
+    Attributes:
+        ranks: Ranks (of all attempts) that were looked at.
+        sealed: Ranks whose tail became Parquet.
+        merged: Ranks whose parts were merged.
+        files_before: Parquet files there were.
+        files_after: Parquet files there are.
+        running: Ranks that were left alone because they run.
+        damaged: Ranks that were left alone because their files are not what was written, as sentences.
+    """
+
+    ranks: int
+    sealed: int
+    merged: int
+    files_before: int
+    files_after: int
+    running: int
+    damaged: tuple[str, ...]
+
+
+def compact(path: str | os.PathLike[str], progress: Progress = silent) -> Compaction:
+    """Seal the tails of dead ranks into Parquet and merge small parts; what the run says stays the same.
+
+    Killed at any moment, nothing is lost, and the next call completes it. Ranks that run are left alone.
+
+    Args:
+        path: Folder of the run.
+        progress: Called with the share that is done and a sentence.
+    """
+    run = RunFolder(Path(path))
+    description = read_description(run)
+    if read_log(run, description.sha256).problems:
+        raise CorruptLedgerError(f"{run.log} is damaged. Run `lading verify` to see what is wrong, and restore it.")
+    with _alone(run):
+        clean_up(run.log)
+        found = _Work(run, progress).done()
+        if found.sealed or found.merged:
+            fields = {"sealed": found.sealed, "merged": found.merged, "files": found.files_after}
+            repeat_until_first(run, lambda: read_log(run, description.sha256), "compact", fields)
+    return found
+
+
+@contextlib.contextmanager
+def _alone(run: RunFolder) -> Iterator[None]:
+    """Have no second compaction of this run at the same time."""
+    handle = os.open(run.path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise LedgerError(f"another process compacts {run.path}. Wait for it.") from error
+        except OSError:  # no locks on this file system
+            pass
+        yield
+    finally:
+        os.close(handle)
+
+
+class _Work:
+    """One compaction, rank by rank."""
+
+    def __init__(self, run: RunFolder, progress: Progress) -> None:
+        self._run, self._progress = run, progress
+        self._sealed = self._merged = self._running = self._before = self._after = 0
+        self._damaged: list[str] = []
+
+    def done(self) -> Compaction:
+        """Do it."""
+        folders = [folder for attempt in self._run.attempts() for folder in self._run.ranks(attempt)]
+        for number, folder in enumerate(folders):
+            self._progress(number / len(folders), f"attempt {folder.attempt}, rank {folder.rank}")
+            try:
+                self._rank(folder)
+            except CorruptLedgerError as error:
+                self._damaged.append(str(error))
+        self._progress(1.0, "done")
+        counts = (len(folders), self._sealed, self._merged, self._before, self._after, self._running)
+        return Compaction(*counts, tuple(self._damaged))
+
+    def _rank(self, folder: RankFolder) -> None:
+        begun = read_begun(folder.begun)
+        if lives(folder, begun):
+            self._running += 1
+            return
+        if begun.state == OPENING or not folder.path.exists():
+            return
+        begun = _tidied(folder, begun)
+        rank = _Rank(folder, begun)
+        before = sum(len(part.files) for part in rank.manifest.parts)
+        after = before
+        if rank.is_sealable or rank.is_mergeable:
+            after = rank.compacted()
+            self._sealed += rank.is_sealable
+            self._merged += rank.is_mergeable
+        self._before, self._after = self._before + before, self._after + after
+
+
+def _tidied(folder: RankFolder, begun: Begun) -> Begun:
+    """Complete or undo a compaction that died; remove files that no manifest names."""
+    clean_up(folder.path)
+    clean_up(folder.begun.parent, folder.begun.name)
+    manifest = read_manifest(folder)
+    if begun.compacting is not None:
+        was_replaced = (len(manifest.lines), manifest.sha256(len(manifest.lines))) == begun.compacting
+        begun = _settled(begun, manifest) if was_replaced else replace(begun, compacting=None)
+        write_begun(folder, begun)
+    _check_known(folder, manifest, begun)
+    _remove_old(folder, manifest, begun)
+    return begun
+
+
+def _check_known(folder: RankFolder, manifest: Manifest, begun: Begun) -> None:
+    """Refuse a manifest that is damaged: its rank is left as it is, for `verify` to name."""
+    is_known = len(manifest.lines) >= begun.lines and manifest.sha256(begun.lines) == begun.manifest
+    if manifest.problems or not is_known:
+        raise CorruptLedgerError(f"{folder.manifest} is not what {folder.begun} knows of it; left as it is.")
+
+
+def _settled(begun: Begun, manifest: Manifest) -> Begun:
+    lines = len(manifest.lines)
+    return replace(begun, state=manifest.end or SEALED, lines=lines, manifest=manifest.sha256(lines), compacting=None)
+
+
+def _remove_old(folder: RankFolder, manifest: Manifest, begun: Begun) -> None:
+    known = {file.file for part in manifest.parts for file in part.files}
+    for path in folder.path.glob("*-*.parquet"):
+        if path.name not in known and not path.name.startswith("."):
+            path.unlink(missing_ok=True)
+    if begun.has_ended:
+        folder.tail.unlink(missing_ok=True)
+    sync_folder(folder.path)
+
+
+class _Rank:
+    """The files of a rank that has ended or died."""
+
+    def __init__(self, folder: RankFolder, begun: Begun) -> None:
+        self.folder, self.begun, self.manifest = folder, begun, read_manifest(folder)
+        self.tail = read_tail(folder.tail)
+        self._check()
+        self.is_sealable = not begun.has_ended
+        self.is_mergeable = any(len(group) > 1 for group in self._groups())
+
+    def _check(self) -> None:
+        """Refuse a tail that is damaged: it is left as it is, for `verify` to name."""
+        is_whole = self.tail.present and not self.tail.damaged and not self.tail.missing
+        if not self.begun.has_ended and not is_whole:
+            raise CorruptLedgerError(f"{self.folder.tail} is damaged or gone; left as it is.")
+
+    def _groups(self) -> list[list[Part]]:
+        """Return the closed parts in runs that make one merged part each."""
+        groups: list[list[Part]] = []
+        rows = dict.fromkeys(TABLES, 0)
+        for part in self.manifest.parts:
+            more = {file.table: file.rows for file in part.files}
+            if groups and all(rows[name] + more.get(name, 0) <= MERGED_ROWS[name] for name in TABLES):
+                groups[-1].append(part)
+                rows = {name: rows[name] + more.get(name, 0) for name in TABLES}
+            else:
+                groups.append([part])
+                rows = {name: more.get(name, 0) for name in TABLES}
+        return groups
+
+    def compacted(self) -> int:
+        """Do it; return the number of Parquet files there are now."""
+        # The next number is what a dead rank may have left; an attempt that opens meanwhile removes that one.
+        number = max((part.number for part in self.manifest.parts), default=-1) + 1
+        groups, tail = self._groups(), self._tail_tables()
+        last = groups.pop() if groups and tail else []
+        parts: list[Part] = []
+        for group in [*groups, last]:
+            if len(group) == 1 and group is not last:
+                parts += group
+            elif group or tail:
+                number += 1
+                more = tail if group is last else {}
+                parts.append(write_part(self.folder, number, self._tables(group, more)))
+        self._replace_manifest(parts)
+        return sum(len(part.files) for part in parts)
+
+    def _replace_manifest(self, parts: list[Part]) -> None:
+        values: list[dict[str, Any]] = [
+            {"compacted": True},
+            *({"part": part.number, "files": [asdict(file) for file in part.files]} for part in parts),
+            {"part": len(parts), "end": self.manifest.end or SEALED},
+        ]
+        lines = [journal_line(value) for value in values]
+        begun = replace(self.begun, compacting=(len(lines), sha256_of_bytes(b"".join(lines))))
+        write_begun(self.folder, begun)
+        write_aside(self.folder.manifest, b"".join(lines))
+        manifest = read_manifest(self.folder)
+        begun = _settled(begun, manifest)
+        write_begun(self.folder, begun)
+        _remove_old(self.folder, manifest, begun)
+
+    def _tail_tables(self) -> Tables:
+        """Return the rows of the tail that are in no part, as a rank that closes makes a part of them."""
+        if not has_live_rows(self.manifest, self.tail):
+            return {}
+        tables = {name: pa.concat_tables(found) for name, found in self.tail.tables.items() if found}
+        return tables if any(map(len, tables.values())) else {}
+
+    def _tables(self, group: list[Part], more: Tables) -> Tables:
+        """Return the rows of some parts, in order, and more rows after them."""
+        found: dict[str, list[pa.Table]] = {name: [] for name in TABLES}
+        for part in group:
+            for file in part.files:
+                found[file.table].append(_read(self.folder.path / file.file, file.sha256, file.table))
+        for name, table in more.items():
+            found[name].append(table)
+        return {name: settled_rows(name, tables) for name, tables in found.items() if tables}
+
+
+def _read(path: Path, sha256: str, table: str) -> pa.Table:
+    try:
+        if sha256_of(path) != sha256:
+            raise ValueError("its SHA-256 is not the manifest's")
+        return pq.ParquetFile(path, page_checksum_verification=True).read().cast(SCHEMAS[table])
+    except (OSError, pa.ArrowException, ValueError) as error:
+        raise CorruptLedgerError(f"{path} cannot be read ({error}); left as it is.") from error
