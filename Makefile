@@ -6,14 +6,14 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip install -qq --disable-pip-version-check -c constraints.txt
 PYTEST := $(BIN)/python -m pytest -p no:cacheprovider
 
-.PHONY: help setup demo quick test test-unit test-launch test-all check format lint types bench bench-table docs package clean
+.PHONY: help setup demo quick test test-unit test-launch test-all check format lint types bench bench-table bench-check docs package clean
 
 help:
 	@echo "make demo       train on real text, crash, resume, and answer what was in it (about two minutes)"
 	@echo "make quick      format, lint, types, architecture and the quick tests: what to run before a commit (under 3 minutes)"
 	@echo "make test       install everything and run the whole suite"
 	@echo "make check      format, lint, types, then the tests"
-	@echo "make bench      measure beside the peers, one JSON line a case; make bench-table renders it"
+	@echo "make bench      measure beside the peers, one JSON line a case; make bench-table renders it, make bench-check compares with the goals"
 	@echo "make docs       build the documentation"
 	@echo "make test-all   everything, the long tests included"
 
@@ -91,6 +91,9 @@ bench: setup
 
 bench-table: setup
 	$(BIN)/python -m benchmarks.table
+
+bench-check: setup
+	$(BIN)/python -m benchmarks.check
 
 docs: setup
 	$(BIN)/mkdocs build --strict

@@ -24,7 +24,7 @@ from lading.ledger.begun import CLOSED, INTERRUPTED, RUNNING, SEALED, Begun, wri
 from lading.ledger.launch import MOST_STEPS
 from lading.ledger.log import sha256_of_bytes
 from lading.ledger.run_folder import RankFolder
-from lading.ledger.schema import DELIVERED, SCHEMAS, TABLES, latest_rows, write_table
+from lading.ledger.schema import DELIVERED, TABLES, latest_rows, typed, write_table
 from lading.ledger.tail import Tail, TailWriter, read_tail
 from lading.runtime.fields import Fields, Origin
 from lading.runtime.files import Journal, written_aside
@@ -328,4 +328,4 @@ class RankStore:
 def settled_rows(name: str, held: list[pa.Table]) -> pa.Table:
     """Return the rows, of batches only the latest of each step."""
     table = pa.concat_tables(held).combine_chunks()
-    return latest_rows(table) if name == "batches" else table.cast(SCHEMAS[name])
+    return latest_rows(table) if name == "batches" else typed(table, name)

@@ -85,6 +85,11 @@ def write_table(table: pa.Table, name: str, where: Any) -> None:
     )
 
 
+def typed(table: pa.Table, name: str) -> pa.Table:
+    """Return a table with the types of a ledger's table; a cast, where none is needed, would open all of Arrow."""
+    return table if table.schema.equals(SCHEMAS[name]) else table.cast(SCHEMAS[name])
+
+
 def latest_rows(table: pa.Table) -> pa.Table:
     """Keep one row of ``batches`` a step (and attempt and rank, where these are columns): the settled one, or the last.
 

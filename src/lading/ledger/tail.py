@@ -24,7 +24,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from lading.errors import LedgerError
-from lading.ledger.schema import SCHEMAS, TABLES
+from lading.ledger.schema import TABLES, typed
 from lading.runtime.files import write_aside
 
 MAGIC = b"LADTAIL2"
@@ -227,7 +227,7 @@ def _take(body: bytes, lengths: list[int], tail: Tail) -> bool:
     for name, length in zip(TABLES, lengths, strict=True):
         if length:
             try:
-                tables[name] = _from_stream(body[start : start + length]).cast(SCHEMAS[name])
+                tables[name] = typed(_from_stream(body[start : start + length]), name)
             except (pa.ArrowException, OSError, ValueError, TypeError):
                 return False
         start += length

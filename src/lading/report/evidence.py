@@ -25,12 +25,14 @@ from lading.ledger.lineage import Span, lineage, pending_of, root_of
 from lading.ledger.log import Log
 from lading.ledger.parts import Manifest, PartFile, sha256_of
 from lading.ledger.run_folder import RankFolder, RunFolder
-from lading.ledger.schema import SCHEMAS, latest_rows
+from lading.ledger.schema import SCHEMAS, latest_rows, typed
 from lading.ledger.tail import Tail
 from lading.order.event import Event, event_from_dict
 from lading.order.plan import Plan
 from lading.runtime.fields import Fields, Items, Origin
 from lading.runtime.shown import listed
+
+_FEW = 64
 
 
 @dataclass(frozen=True)
@@ -255,31 +257,32 @@ class Evidence:
 
     def rows(self, steps: Iterable[int]) -> pa.Table:
         """Return the rows of ``batches`` of some steps, of all attempts and ranks; opens only files that hold them."""
-        wanted = np.unique(np.fromiter(steps, dtype=np.int64))
-        tables = [_with_origin(SCHEMAS["batches"].empty_table(), 0, 0)]
+        wanted = np.array(sorted(set(steps)), dtype=np.int64)
+        tables = [with_origin(SCHEMAS["batches"].empty_table(), 0, 0)]
         for rank, file in self.files("batches"):
             inside = _between(wanted, file)
             if len(inside) and self.is_intact(rank, file):
-                tables.append(_with_origin(read_part(rank, file, inside), rank.folder.attempt, rank.folder.rank))
+                tables.append(with_origin(read_part(rank, file, inside), rank.folder.attempt, rank.folder.rank))
         for rank in self.ranks():
             table = rank.tail_table("batches")
             if len(table):
-                kept = table.filter(pa.array(np.isin(table["step"].to_numpy(), wanted)))
-                tables.append(_with_origin(kept, rank.folder.attempt, rank.folder.rank))
+                tables.append(with_origin(_of_steps(table, wanted), rank.folder.attempt, rank.folder.rank))
         return latest_rows(pa.concat_tables(tables))
 
     def exceptions(self) -> list[dict[str, Any]]:
         """Return every exception to the plan: step, attempt, rank, fate and the deviation's fields."""
         tables = [
-            _with_origin(read_part(rank, file), rank.folder.attempt, rank.folder.rank)
+            with_origin(read_part(rank, file), rank.folder.attempt, rank.folder.rank)
             for rank, file in self.files("batches")
             if file.exceptions and self.is_intact(rank, file)
         ]
         for rank in self.ranks():
-            tables.append(_with_origin(rank.tail_table("batches"), rank.folder.attempt, rank.folder.rank))
+            tables.append(with_origin(rank.tail_table("batches"), rank.folder.attempt, rank.folder.rank))
         if not tables:
             return []
         table = pa.concat_tables(tables)
+        if table["exceptions"].null_count == len(table):
+            return []
         table = latest_rows(table.filter(table["exceptions"].is_valid()))
         return [
             {"attempt": row["attempt"], "rank": row["rank"], "step": row["step"], "fate": row["fate"], **deviation}
@@ -334,13 +337,13 @@ def read_part(rank: RankEvidence, file: PartFile, steps: np.ndarray | None = Non
     try:
         reader = pq.ParquetFile(path, page_checksum_verification=True)
         groups = _groups(reader, steps)
-        table = reader.read_row_groups(groups).cast(SCHEMAS[file.table])
+        table = typed(reader.read_row_groups(groups), file.table)
     except (OSError, ValueError, TypeError, AttributeError, pa.ArrowException) as error:
         raise CorruptLedgerError(
             f"{path} cannot be read ({error}). Run `lading verify` to see what is damaged; the other files "
             "stay readable."
         ) from error
-    return table if steps is None else table.filter(pa.array(np.isin(table["step"].to_numpy(), steps)))
+    return table if steps is None else _of_steps(table, steps)
 
 
 def _groups(reader: pq.ParquetFile, steps: np.ndarray | None) -> list[int]:
@@ -352,6 +355,17 @@ def _groups(reader: pq.ParquetFile, steps: np.ndarray | None) -> list[int]:
     return [g for g in groups if np.any((steps >= ends[g].min) & (steps <= ends[g].max))]
 
 
-def _with_origin(table: pa.Table, attempt: int, rank: int) -> pa.Table:
-    origin = [pa.array(np.full(len(table), value, dtype=np.int32)) for value in (attempt, rank)]
+def _of_steps(table: pa.Table, steps: np.ndarray) -> pa.Table:
+    """Return the rows of some steps; a few are sliced, because a filter opens all of Arrow's functions."""
+    found = np.flatnonzero(np.isin(table["step"].to_numpy(), steps))
+    if len(found) == len(table):
+        return table
+    if len(found) > _FEW:
+        return table.take(found)
+    return pa.concat_tables([table.slice(0, 0), *(table.slice(row, 1) for row in found.tolist())])
+
+
+def with_origin(table: pa.Table, attempt: int, rank: int) -> pa.Table:
+    """Return rows with the attempt and rank that wrote them as their first columns."""
+    origin = [pa.repeat(pa.scalar(value, pa.int32()), len(table)) for value in (attempt, rank)]
     return table.add_column(0, "attempt", origin[0]).add_column(1, "rank", origin[1])

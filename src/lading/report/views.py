@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from lading.errors import ConfigError, CorruptLedgerError, LadingError
 from lading.ledger.schema import PENDING_REASON, SCHEMAS
-from lading.report.evidence import Evidence
+from lading.report.evidence import Evidence, read_part, with_origin
 from lading.runtime.fields import INT64_MAX
 from lading.runtime.shown import shown
 
@@ -245,10 +245,13 @@ class Views:
 
     def _parts(self, table: str) -> Any:
         """Return the closed files as one dataset, with the attempt and rank of their folders; page CRCs are checked."""
-        import pyarrow.dataset as pads  # here: a run that has no parts yet needs neither
+        files = self._evidence.intact_files(table)
+        if sum(file.rows for _, file in files) <= _FEW_ROWS:
+            read = [with_origin(read_part(rank, file), rank.folder.attempt, rank.folder.rank) for rank, file in files]
+            return pa.concat_tables([pa.schema([*_ORIGIN, *SCHEMAS[table]]).empty_table(), *read])
+        import pyarrow.dataset as pads  # here: a small run needs neither
         import pyarrow.fs
 
-        files = self._evidence.intact_files(table)
         return pads.FileSystemDataset.from_paths(
             [os.path.abspath(rank.folder.path / file.file) for rank, file in files],
             schema=pa.schema([*_ORIGIN, *SCHEMAS[table]]),
@@ -267,9 +270,7 @@ class Views:
             for rank in attempt.ranks:
                 rows = rank.tail_table(table)
                 if len(rows):
-                    values = (rank.folder.attempt, rank.folder.rank)
-                    first = [pa.repeat(pa.scalar(value, pa.int32()), len(rows)) for value in values]
-                    tables.append(pa.Table.from_arrays([*first, *rows.columns], schema=origin))
+                    tables.append(with_origin(rows, rank.folder.attempt, rank.folder.rank))
         return pa.concat_tables(tables)
 
 

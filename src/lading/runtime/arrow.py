@@ -1,8 +1,8 @@
 """Arrow without pandas.
 
 The first array that pyarrow makes of Python values imports pandas, where it is
-installed, to see whether the values are a Series: a third of a second for
-programs that have nothing to do with pandas.
+installed, to see whether the values are a Series, and dateutil for spans of
+months: a third of a second for programs that have nothing to do with either.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ def without_pandas() -> None:
 
 
 class _Absent:
-    """A finder that knows of one package that it is not there."""
+    """A finder that knows of two packages that they are not there."""
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: object = None) -> ModuleSpec | None:
-        """Refuse pandas; say nothing of others."""
-        if name == "pandas":
-            raise ModuleNotFoundError("pandas is left out of this process", name=name)
+        """Refuse pandas and dateutil; say nothing of others."""
+        if name in ("pandas", "dateutil"):
+            raise ModuleNotFoundError(f"{name} is left out of this process", name=name)
         return None
