@@ -42,7 +42,7 @@ from lading.ledger.ledger import Ledger
 from lading.loader.iteration import Batches
 from lading.loader.state import loaded_mark, marked
 from lading.loader.torch.prepared import asks_for_one_more
-from lading.loader.trackers import Trackers
+from lading.loader.trackers import BeginsIterations, Trackers
 from lading.observe.carried import CarriedNames, CarriedPass
 from lading.observe.dataloader import described, order_of, pass_length, told_epoch
 from lading.observe.names import RowNames
@@ -127,7 +127,7 @@ class TrackedLoader:
         lengths = getattr(self._recording, "dataset_lengths", ())
         lengths = lengths if len(lengths) == len(self.names) else ()
         options: dict[str, Any] = {"names": self.names, "lengths": lengths}
-        self.ledger = run if isinstance(run, Ledger) or run is None else Ledger(run, **options)
+        self.ledger: Any = Ledger(run, **options) if isinstance(run, str | os.PathLike) else run
         self._settles = self.ledger is not run
         self.last_bill: Bill | None = None
         self._source = described(self._asked)
@@ -292,8 +292,9 @@ class TrackedLoader:
             if self._standing.batch == self._pass_length:
                 self._standing.next_pass()  # frameworks never ask for the StopIteration
         if self._loaded is not None:
-            for ledger in (tracker for tracker in self._trackers() if isinstance(tracker, Ledger)):
-                ledger.begin(bill.step, world=self.world, loaded=self._loaded)
+            ledger: Any  # without a plan
+            for ledger in (tracker for tracker in self._trackers() if isinstance(tracker, BeginsIterations)):
+                ledger.begin(bill.step, None, self.world, self._loaded)
             self._loaded = None
         Trackers(self._trackers()).update(bill, batch)
         return bill

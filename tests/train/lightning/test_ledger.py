@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import csv
+from pathlib import Path
+
 import pytest
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from torch.utils.data import DataLoader, TensorDataset
 
 from lading.errors import LedgerError
@@ -13,6 +17,7 @@ from lading.ledger import BatchTracker, Ledger
 from lading.loader.torch.loader import Loader
 from lading.report import open_run
 from lading.train.lightning import ChunkedSequenceDataset, LedgerCallback, SequenceDataset, plain
+from lading.train.loggers import logged
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning"),
@@ -131,3 +136,56 @@ def test_a_foreign_loader_is_refused_with_a_way_out(tmp_path):
     """A plain DataLoader cannot say what it delivers."""
     with pytest.raises(LedgerError, match=r"needs one Lading loader to train on, found DataLoader.*accounted=True"):
         fit(tmp_path, Model(), LedgerCallback(tmp_path / "run"), loader=DataLoader(numbers(8)))
+
+
+def test_the_trainers_own_loggers_hear_what_the_run_is_fed(tmp_path):
+    """Every few updates, with real loggers of Lightning's: CSV, and TensorBoard read back by its own reader."""
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    loggers = [CSVLogger(tmp_path / "csv"), TensorBoardLogger(tmp_path / "tensorboard")]
+    loader = Loader({"code": numbers(60), "prose": numbers(40)}, batch_size=5, weights={"code": 0.8, "prose": 0.2})
+    quiet = {"enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": False}
+    trainer = Trainer(
+        max_epochs=1,
+        accelerator="cpu",
+        logger=loggers,
+        log_every_n_steps=5,
+        callbacks=[LedgerCallback(tmp_path / "run", log_every=5)],
+        **quiet,
+    )
+
+    trainer.fit(Model(), loader)
+
+    rows = list(csv.DictReader((Path(loggers[0].log_dir) / "metrics.csv").read_text().splitlines()))
+    assert [int(row["step"]) for row in rows if row["lading/shares/code"]] == [4, 9, 14, 19]
+    assert float(rows[-1]["lading/passes/code"]) == pytest.approx(80 / 60, abs=0.05)
+    assert loader.plan.fingerprint in (Path(loggers[0].log_dir) / "hparams.yaml").read_text()
+    events = accumulator.EventAccumulator(str(loggers[1].log_dir))
+    events.Reload()
+    assert [event.step for event in events.Scalars("lading/shares/code")] == [4, 9, 14, 19]
+    assert open_run(tmp_path / "run").verify().holds
+
+
+def test_a_logged_ledger_is_a_ledger_to_the_callback(tmp_path):
+    """Sinks of one's own, in Lightning; what is opened outside is closed outside."""
+    heard = []
+
+    class Sink:
+        def scalars(self, values, step):
+            heard.append(step)
+
+        def facts(self, facts):
+            heard.append(sorted(facts))
+
+        def close(self, run):
+            heard.append(run)
+
+    ledger = logged(Ledger(tmp_path / "run"), Sink(), every=10)
+
+    fit(tmp_path, Model(), LedgerCallback(ledger), loader=Loader(numbers(50), batch_size=5))
+    ledger.close()
+    ledger.close()
+
+    assert [step for step in heard if isinstance(step, int)] == [9, 19, 29]
+    assert heard[-1] == tmp_path / "run"
+    assert heard.count(tmp_path / "run") == 1
+    assert open_run(tmp_path / "run").verify().holds

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lading import Ledger, Loader, open_run
+from lading import Ledger, Loader, open_run, track
+from lading.loader.trackers import MarksStates
 from lading.train.loggers import logged
 
 SOURCES = {"code": np.arange(60), "prose": np.arange(40)}
@@ -100,3 +101,42 @@ def test_an_offline_run_of_weights_and_biases_holds_it(tmp_path, monkeypatch):
     assert config["lading/plan"] == loader.plan.fingerprint
     assert b"lading/shares/code" in written
     assert json.dumps(loader.plan.fingerprint).encode() in written
+
+
+def test_a_state_names_the_attempt_of_a_logged_ledger(tmp_path):
+    """So that a resume knows its parent; by the class, not by passing attributes on."""
+    assert isinstance(logged(Ledger(tmp_path / "run")), MarksStates)
+
+    loader = train(tmp_path / "run", steps=7)
+    state = loader.state_dict()
+
+    assert state["run"] and state["attempt"] == 0 and state["launch"]
+    again = Loader(SOURCES, batch_size=5, weights={"code": 0.8, "prose": 0.2})
+    again.load_state_dict(state)
+    with logged(Ledger(tmp_path / "run"), Kept()) as ledger:
+        again.tracker = ledger
+        for _, bill in again.with_bills():
+            ledger.commit(bill)
+    assert open_run(tmp_path / "run").history["attempt"] == [0] * 7 + [1] * 13
+
+
+def test_a_tracked_loader_notifies_sinks_too(tmp_path):
+    """Counts of this rank, without a plan; and a resume begins in the ledger behind."""
+    from torch.utils.data import DataLoader
+
+    kept = Kept()
+    ledger = logged(Ledger(tmp_path / "run", names=["points"]), kept, every=2)
+    loader = track(DataLoader(np.arange(12), batch_size=3), ledger, names=["points"])
+    for _, bill in loader.with_bills():
+        ledger.commit(bill, loss=1.0)
+    state = loader.state_dict()
+    ledger.close()
+
+    assert [(step, values["lading/shares/points"]) for step, values in kept.records] == [(1, 1.0), (3, 1.0)]
+    again = logged(Ledger(tmp_path / "run"), Kept())
+    loader = track(DataLoader(np.arange(12), batch_size=3), again, names=["points"])
+    loader.load_state_dict(state)
+    for _, bill in loader.with_bills():
+        again.commit(bill)
+    again.close()
+    assert open_run(tmp_path / "run").history["attempt"] == [0] * 4 + [1] * 4

@@ -17,20 +17,25 @@ from lading.ledger.ledger import Ledger
 from lading.loader.torch.loader import Loader
 from lading.train.lightning.loops import iterate_anew
 from lading.train.lightning.plain import lading_loader
+from lading.train.loggers.lightning import LightningSink
+from lading.train.loggers.logged import LoggedLedger, logged
 
 
 class LedgerCallback(Callback):
     """Records what training consumes.
 
     Args:
-        ledger: A ledger, or the run directory to open one in when training starts.
+        ledger: A ledger (``logged`` ones included), or the run directory to open one in when training starts.
+        log_every: Notify the trainer's loggers every so many updates of what the run is fed; None: not at all.
         options: Arguments of ``Ledger`` when it is opened here (``record``, ``flush_every`` ...).
     """
 
-    def __init__(self, ledger: Ledger | str | os.PathLike[str], **options: Any) -> None:
-        self.ledger = ledger if isinstance(ledger, Ledger) else None
-        self._run_dir = None if isinstance(ledger, Ledger) else ledger
-        self._options = options
+    def __init__(
+        self, ledger: Ledger | LoggedLedger | str | os.PathLike[str], *, log_every: int | None = None, **options: Any
+    ) -> None:
+        self._run_dir = ledger if isinstance(ledger, str | os.PathLike) else None
+        self.ledger: Ledger | LoggedLedger | None = None if isinstance(ledger, str | os.PathLike) else ledger
+        self._options, self._log_every = options, log_every
         self._bills: list[Bill] = []
         self._updates = 0
 
@@ -39,8 +44,10 @@ class LedgerCallback(Callback):
         loader = _loader(trainer)
         if self.ledger is None and self._run_dir is not None:
             self.ledger = Ledger(self._run_dir, loader.plan, **self._options)
+        if self._log_every is not None and isinstance(self.ledger, Ledger):
+            self.ledger = logged(self.ledger, *map(LightningSink, trainer.loggers), every=self._log_every)
         kept = loader.tracker if isinstance(loader.tracker, list | tuple) else [loader.tracker]
-        ended = [t for t in kept if isinstance(t, Ledger) and t.is_closed]  # of an earlier fit
+        ended = [t for t in kept if isinstance(t, Ledger | LoggedLedger) and t.is_closed]  # of an earlier fit
         loader.tracker = [*(t for t in kept if t is not None and t not in (*ended, self.ledger)), self.ledger]
         # Lightning began to iterate before the ledger was there; begin again, so that the attempt starts in it
         loader.load_state_dict(loader.state_dict())

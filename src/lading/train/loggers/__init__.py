@@ -13,10 +13,12 @@ from lading.runtime.lazy import lazy_names
 from lading.train.loggers.logged import LoggedLedger, Sink, logged
 
 if TYPE_CHECKING:  # the same names for type checkers; a test compares the two lists
+    from lading.train.loggers.lightning import LightningSink as LightningSink
     from lading.train.loggers.tensorboard import TensorBoard as TensorBoard
     from lading.train.loggers.wandb import WandB as WandB
 
 _HOMES = {
+    "LightningSink": "lading.train.loggers.lightning",
     "TensorBoard": "lading.train.loggers.tensorboard",
     "WandB": "lading.train.loggers.wandb",
 }

@@ -69,18 +69,38 @@ class LoggedLedger:
         return self
 
     def __exit__(self, *exception: Any) -> None:
+        was_closed = self.ledger.is_closed
         self.ledger.__exit__(*exception)
-        self._close()
+        if not was_closed:
+            self._close()
 
-    def begin(self, step: int, plan: Plan, world: World, *loaded: Any) -> Any:
+    def begin(
+        self,
+        step: int,
+        plan: Plan | None = None,
+        world: World | None = None,
+        loaded: Mapping[str, Any] | None = None,
+    ) -> Plan | None:
         """Start an iteration; what was drawn before it counts towards the passes."""
-        answer = self.ledger.begin(step, plan, world, *loaded)
-        self._plan, self._world = plan, world
-        self._lengths = {name: n for name, n in zip(plan.names, plan.parts.samples, strict=True) if name}
-        before = counts_of_steps(plan, np.arange(step, dtype=np.int64)).tolist()
-        self._totals = Counter({name: n for name, n in zip(plan.names, before, strict=True) if name})
-        self._notify_facts({"plan": plan.fingerprint, "run": str(self.ledger.run_dir)})
-        return answer
+        followed = self.ledger.begin(step, plan, world, loaded)
+        self._plan, self._world = plan, world or self._world
+        self._totals = Counter()
+        if plan is not None:
+            self._lengths = {name: n for name, n in zip(plan.names, plan.parts.samples, strict=True) if name}
+            before = counts_of_steps(plan, np.arange(step, dtype=np.int64)).tolist()
+            self._totals = Counter({name: n for name, n in zip(plan.names, before, strict=True) if name})
+            self._notify_facts({"plan": plan.fingerprint})
+        self._notify_facts({"run": str(self.ledger.run_dir)})
+        return followed
+
+    # Written out, not passed on by __getattr__: a loader asks for them by protocol, which looks at the class.
+    def mark(self, step: int | None = None) -> dict[str, Any] | None:
+        """Return ``run``, ``attempt`` and ``launch`` for a checkpoint."""
+        return self.ledger.mark(step)
+
+    def flush(self) -> None:
+        """Write down what was recorded."""
+        self.ledger.flush()
 
     def update(self, bill: Bill, *batch: Any) -> None:
         """Record a batch and count what is in it."""
@@ -114,9 +134,15 @@ class LoggedLedger:
             last = bills if isinstance(bills, Bill) else bills[-1]
             self._record(last.step, value)
 
-    def close(self) -> None:
-        """Close the ledger and the sinks."""
-        self.ledger.close()
+    def close(self, *, interrupted: bool = False) -> None:
+        """Close the ledger and the sinks. Closing twice is fine.
+
+        Args:
+            interrupted: Whether training was broken off.
+        """
+        if self.ledger.is_closed:
+            return
+        self.ledger.close(interrupted=interrupted)
         self._close()
 
     def _record(self, step: int, loss: float | None) -> None:

@@ -42,7 +42,7 @@ class UpdateBooks(ABC):
     data: Any
 
     def __init__(self, run: Ledger | str | os.PathLike[str], names: Sequence[str] = ()) -> None:
-        self._run, self._ledger = run, run if isinstance(run, Ledger) else None
+        self._run, self._ledger = run, None if isinstance(run, str | os.PathLike) else run
         self._names = names
         self._fetched: deque[Bill] = deque()
         self._losses: list[Any] = []
