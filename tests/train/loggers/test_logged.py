@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import numpy as np
@@ -85,6 +86,14 @@ def test_tensorboard_reads_what_was_written(tmp_path):
     assert events.Tensors("lading/plan")[0].tensor_proto.string_val[0].decode() == loader.plan.fingerprint
 
 
+def whole(path: Path, words: bytes) -> bytes:
+    """Return a file once it holds some words: W&B's own process writes it, and may end after ``finish``."""
+    end = time.monotonic() + 30
+    while words not in path.read_bytes() and time.monotonic() < end:
+        time.sleep(0.1)
+    return path.read_bytes()
+
+
 def test_an_offline_run_of_weights_and_biases_holds_it(tmp_path, monkeypatch):
     """A real offline run: its history, its configuration, and the folder as an artifact."""
     wandb = pytest.importorskip("wandb")
@@ -96,7 +105,7 @@ def test_an_offline_run_of_weights_and_biases_holds_it(tmp_path, monkeypatch):
     summary, config, folder = dict(run.summary), dict(run.config), Path(run.dir).parent
     run.finish()
 
-    written = next(folder.glob("run-*.wandb")).read_bytes()
+    written = whole(next(folder.glob("run-*.wandb")), b"lading/shares/code")
     assert summary["lading/step"] == 19
     assert config["lading/plan"] == loader.plan.fingerprint
     assert b"lading/shares/code" in written
