@@ -60,13 +60,13 @@ def text64(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
-def key64(*parts: int | str) -> int:
-    """Return the 64-bit key of a tuple of names.
+def key64(*parts: int | str, prefix: int = 0) -> int:
+    """Return the 64-bit key of a tuple of names, or of one that continues a tuple whose key is ``prefix``.
 
-    >>> key64(7, "substitute") == key64(7, "substitute"), key64(1, 2) == key64(2, 1)
+    >>> key64(7, "substitute") == key64("substitute", prefix=key64(7)), key64(1, 2) == key64(2, 1)
     (True, False)
     """
-    h = 0
+    h = prefix
     for part in parts:
         h = fold_int(h, text64(part) if isinstance(part, str) else int(part) & MASK)
     return h

@@ -146,7 +146,11 @@ class Fetcher:
 
     def _isolated(self, bill: Bill) -> Any:
         # 63 bits: torch gives a seed back as a signed number.
-        return isolated_rng(key64(self.seed, "rng", bill.epoch, bill.step, int(bill.slots[0])) >> 1)
+        return isolated_rng(key64(bill.epoch, bill.step, int(bill.slots[0]), prefix=self._rng_key) >> 1)
+
+    @functools.cached_property
+    def _rng_key(self) -> int:
+        return key64(self.seed, "rng")
 
     def _assemble(self, request: FetchRequest, bill: Bill) -> Any:
         try:
