@@ -13,6 +13,9 @@ from hypothesis import given, strategies as st
 
 from lading import Columns, Mixture, NumpyLoader, Plan, Resume
 from lading.errors import LadingError, ResumeError
+from lading.loader.adaptive.chunks import Chunks
+from lading.loader.adaptive.policies import LearningValue
+from lading.order.curriculum.request import Curriculum
 from lading.train.policy import SteerToShares
 
 LENGTHS = {"code": 300, "prose": 80}
@@ -43,6 +46,12 @@ CHANGES = {
     "window_samples": ({"shuffle": "window", "window_samples": 64}, "window size 32 -> 64"),
     "drop_last": ({"drop_last": True}, "drop_last False -> True"),
     "mixture": ({"mixture": Mixture([1, 1], epoch_samples=400)}, "weights or schedule"),
+    "chunk_schedule": ({"chunk_batches": [[0, 7], [3, 9]]}, r"planned chunk sizes None -> \[\[0, 7\], \[3, 9\]\]"),
+    "chosen_chunks": (
+        {"mixture": None, "chunk_batches": Chunks(5, choose=LearningValue())},
+        "chosen chunks None -> True",
+    ),
+    "curriculum": ({"mixture": Curriculum("x")}, "scores or pace of the curriculum"),
 }
 FREE = {"events", "lookahead_steps", "chunk_batches"}  # carried by the state, or free to change
 

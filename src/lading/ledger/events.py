@@ -1,6 +1,7 @@
 """What happened to the order of an attempt: rows of rank 0's table ``events``.
 
-reweight · rebatch · block    the plan changed from a step on; undone with its attempt's later steps
+reweight · rebatch · block · rescore · choose
+                              the plan changed from a step on; undone with its attempt's later steps
 jump                          the loader passed steps over
 pending                       a state was taken while delivered batches waited for their update
 """
@@ -23,7 +24,7 @@ from lading.ledger.tail import read_tail
 from lading.order.event import Event, event_from_dict
 from lading.runtime.fields import Fields, Origin
 
-PLAN_KINDS = ("reweight", "rebatch", "block")
+PLAN_KINDS = ("reweight", "rebatch", "block", "rescore", "choose")
 JUMP, PENDING = "jump", "pending"
 
 

@@ -226,7 +226,7 @@ class Ledger:
         if self.plan is not None:
             self.plan = self.plan.with_event(event)
         if not self._is_off():
-            self._note_event(event.step, event.kind, event_to_dict(event))
+            self._note_event(event.step, event.kind, event_to_dict(event, whole=True))
 
     def flush(self) -> None:
         """Wait until everything recorded so far is on disk. A closed ledger is on disk already."""

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from lading.runtime.lazy import lazy_names
 
 if TYPE_CHECKING:  # the same names for type checkers; a test compares the two lists
+    from lading.loader.adaptive.chunks import Chunks as Chunks
     from lading.loader.bad_samples import BadSamplePolicy as BadSamplePolicy
     from lading.loader.jax.loader import JaxLoader as JaxLoader
     from lading.loader.numpy import NumpyLoader as NumpyLoader
@@ -21,6 +22,7 @@ if TYPE_CHECKING:  # the same names for type checkers; a test compares the two l
 _HOMES = {
     "BadSamplePolicy": "lading.loader.bad_samples",
     "ChunkedDataLoader": "lading.loader.torch.chunked",
+    "Chunks": "lading.loader.adaptive.chunks",
     "JaxLoader": "lading.loader.jax.loader",
     "Loader": "lading.loader.torch.loader",
     "NumpyLoader": "lading.loader.numpy",

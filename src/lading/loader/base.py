@@ -11,7 +11,7 @@ from lading.loader.bad_samples import BadSamplePolicy
 from lading.loader.engine import Engine
 from lading.loader.iteration import Batches
 from lading.loader.state import Resume
-from lading.order import Event, Plan, Reweight
+from lading.order import Event, Plan, Rescore, Reweight
 from lading.order.mixture.weights import Weights
 
 _SHOWN = 4
@@ -177,6 +177,29 @@ class EngineLoader:
             reason: Who asked for it, for the ledger.
         """
         return self.engine.reweight(weights, reason)
+
+    def validated(self, metric: float | None = None, loss: float | None = None) -> tuple[Event, ...]:
+        """Report the end of a chunk to the policies of chunks, and return what they changed.
+
+        Call it on every rank, after the last batch of a chunk, with the same numbers: averaged over the ranks.
+
+        Args:
+            metric: What was measured in validation.
+            loss: Mean training loss of the chunk.
+        """
+        return self.engine.validated(metric, loss)
+
+    def rescore(self, scores: Any, reason: str = "") -> Rescore | None:
+        """Give the samples of a curriculum other scores from the next epoch on; None where nothing changes.
+
+        Every rank must call it after the same step. To resume a run after it, give the loader the scores again in
+        ``Curriculum.later``.
+
+        Args:
+            scores: As in ``Curriculum``.
+            reason: Who asked for it, for the ledger.
+        """
+        return self.engine.rescore(scores, reason)
 
     def block(self, dataset: str | int, indices: Sequence[int], reason: str = "") -> None:
         """Replace samples by substitutes, from the first step that cannot have been prefetched.

@@ -16,8 +16,9 @@ What differs between torch, JAX and NumPy is asked of a ``Face``.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import weakref
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -26,19 +27,22 @@ from lading.identity import Bill, World, fingerprint
 from lading.identity.agreement import agree
 from lading.identity.hashing import key64
 from lading.loader import planning, reweighting
+from lading.loader.adaptive.runner import ChunkRunner
 from lading.loader.bad_samples import BadSamples
 from lading.loader.cursor import Cursor
 from lading.loader.face import Face
 from lading.loader.fetch import Delivery, Fetcher, FetchRequest
-from lading.loader.iteration import Iteration
+from lading.loader.iteration import Iteration, Stream
 from lading.loader.names import column_keys
 from lading.loader.prefetch import Delivered, capped_prefetch, capped_prefetch_factor, in_this_process, placed
 from lading.loader.request import LoaderRequest
 from lading.loader.state import Resume, make_state, read_state, restored_plan
 from lading.loader.trackers import Trackers
 from lading.loader.workers import ThreadWorkers, Workers
-from lading.order import Block, Event, Plan, Reweight
+from lading.order import Block, Choose, Event, Plan, Rebatch, Rescore, Reweight
 from lading.order.agreement import agree_on_plan
+from lading.order.curriculum.levels import Levels
+from lading.order.curriculum.request import sizes_of
 from lading.order.mixture.weights import Weights
 from lading.runtime.random_state import isolated_rng
 from lading.source.reader import Reader
@@ -81,11 +85,13 @@ class Engine:
         self._has_agreed = False  # with the other ranks, on the plan
         self._workers: Workers | ThreadWorkers | None = None
         self._newest: weakref.ref[Iteration] | None = None  # weak: dropping the iterator ends its workers
+        self._chunks = ChunkRunner(request.chunks)
+        self._carried: tuple[int, Stream] | None = None  # step, and the stream that already reads from it on
         self._requested: list[tuple[int, Event]] = []  # events of this process, and the next step when they were made
         self._loaded: dict[str, Any] | None = None  # the state loaded last, until its first batch is yielded
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_workers": None, "_newest": None}
+        return {**vars(self), "_workers": None, "_newest": None, "_carried": None}
 
     @property
     def readers(self) -> Sequence[Reader]:
@@ -158,12 +164,49 @@ class Engine:
             holds_one: Whether the caller asks for one batch more than it has passed on.
         """
         whole, steps = self.iteration_steps(), self.begin()
+        stream = self._take_carried(steps.start)
         self._end_older()
-        requests = _requests(weakref.ref(self), steps, self.name_columns())
-        stream = self._stream(requests, _ahead_of(self.plan) if holds_one else self.plan)
-        iteration = Iteration(self.deliver, stream, whole, with_bills, holds_one)
+        if stream is None:
+            stream = self.stream_from(steps, holds_one=holds_one)
+        iteration = Iteration(self, stream, whole, steps.start, with_bills, holds_one)
         self._newest = weakref.ref(iteration)
         return iteration
+
+    def stream_from(self, steps: range, *, holds_one: bool = False) -> Stream:
+        """Return what is read for an iteration; where there are chunks it runs on over their borders."""
+        runs_on = self.request.chunks is not None and not self._policy.is_paused and not holds_one
+        coming = itertools.count(steps.start) if runs_on else steps
+        requests = _requests(weakref.ref(self), coming, self.name_columns())
+        return self._stream(requests, _ahead_of(self.plan) if holds_one else self.plan)
+
+    def carry(self, iteration: Iteration, stream: Stream, step: int) -> None:
+        """Keep a stream whose iteration has ended: the next chunk is read while this one is trained and validated."""
+        is_newest = self._newest is not None and iteration is self._newest()
+        if self.request.chunks is not None and not self._policy.is_paused and is_newest:
+            iteration.release()
+            self._carried = step, stream
+
+    def _take_carried(self, step: int) -> Stream | None:
+        """Return the stream that reads from a step on already, if there is one."""
+        if self._policy.is_paused:
+            return None
+        if self._carried is not None and self._carried[0] != step:
+            self.drop_carried()
+        carried, self._carried = self._carried, None
+        return None if carried is None else carried[1]
+
+    def drop_carried(self) -> None:
+        """End what is read ahead over the border of a chunk: something else comes there now."""
+        carried, self._carried = self._carried, None
+        if carried is not None:
+            carried[1].close()
+
+    def renumbered(self, bill: Bill) -> Bill:
+        """Return a bill with the chunk that its step has now: sizes may have changed since it was read."""
+        if bill.chunk is None or not self.plan.events:
+            return bill
+        chunk = self.plan.locate(bill.step).chunk
+        return bill if chunk == bill.chunk else bill.replace(chunk=chunk)
 
     def coming(self) -> range:
         """Return the steps that an iteration would yield if it started now."""
@@ -181,6 +224,8 @@ class Engine:
             self._has_agreed = True
         for event in self._trackers.begin(steps.start, self.plan, self.world, self._loaded):
             self._plan = self.plan.with_event(event)
+            self.drop_carried()
+        self._choose_chunks(steps.start)
         self.fetcher.parts = self.plan.parts
         self.cursor.begin(steps, self.plan)
         return steps
@@ -225,13 +270,14 @@ class Engine:
 
     def move_to(self, step: int) -> None:
         """Move to a step of the plan without loading a state: nothing that was trained on is undone."""
+        self.drop_carried()
         self.cursor.move_to(step)
         self.bad_samples.clear()
         self.last_bill = None
 
     def set_epoch(self, epoch: int) -> None:
         """Move to the start of another epoch; the current one is left alone, chunks ignore it."""
-        if self.request.chunk_batches is None and epoch != self.plan.locate(self.step).epoch:
+        if self.request.chunks is None and epoch != self.plan.locate(self.step).epoch:
             self.cursor.move_to(self.plan.epoch_start(epoch))
 
     def state(self, before: Bill | None = None) -> dict[str, Any]:
@@ -241,16 +287,21 @@ class Engine:
         if before is not None:
             step, plan = self._step_of(before), self._plan_before(before.step)
         mark = self._trackers.mark(step) or self._loaded
-        return make_state(plan, step, self._policy.state(step), mark)
+        chunks = self._chunks.state()
+        kept = {**self._policy.state(step), **({"chunks": chunks} if chunks else {})}
+        return make_state(plan, step, kept, mark)
 
     def load(self, state: Mapping[str, Any], allowed: Resume) -> None:
         """Resume where a state was taken, on any number of ranks and workers."""
         saved = read_state(state)
-        plan = restored_plan(saved, self._fresh_plan(saved.sizes["global_batch_size"]), allowed)
+        fresh = self._fresh_plan(saved.sizes["global_batch_size"])
+        levels = planning.known_levels(self.request, self.readers, fresh) if saved.events else []
+        plan = restored_plan(saved, fresh, allowed, levels, resizes=self._chunks.adapts)
         lookahead = saved.lookahead_steps
         if self.request.lookahead_steps is None:
             lookahead = max(lookahead, plan.lookahead_steps)
-        self._policy.load(saved.policy)
+        self._policy.load({k: v for k, v in saved.policy.items() if k != "chunks"})
+        self._chunks.load(saved.policy.get("chunks", {}))
         self._plan = plan if plan.lookahead_steps == lookahead else replace(plan, lookahead_steps=lookahead)
         self._loaded, self._has_agreed = saved.mark, False
         self._requested.clear()
@@ -275,6 +326,8 @@ class Engine:
                 f"a {event.kind} at step {event.step} would change steps already yielded; the loader is at step "
                 f"{self.step}. Events act from the next step on."
             )
+        if event.step < self.step + self.plan.lookahead_steps and not isinstance(event, Choose | Rescore | Rebatch):
+            self.drop_carried()
         self._plan = self.plan.with_event(event)
         self._requested.append((self.step, event))
         self._trackers.event(event)
@@ -286,10 +339,56 @@ class Engine:
             self.add_event(event)
         return event
 
+    def validated(self, metric: float | None = None, loss: float | None = None) -> tuple[Event, ...]:
+        """Tell the policies of chunks what came of the chunk that just ended; return what they changed."""
+        if not self._chunks.adapts or self.step <= self._chunks.last_step:
+            return ()
+        trained = self._chunks.trained(self.plan, self.step, metric, loss)
+        before = len(self._requested)
+        self._chunks.last_step = self.step
+        resized = self._chunks.resized(self.plan, trained)
+        self._agree(
+            "a chunk size", {} if resized is None else {"acts at": resized.step, "batches": resized.chunk_batches}
+        )
+        if resized is not None:
+            self.add_event(resized)
+        self._chunks.observe(self.plan, trained)
+        self._choose_chunks(self.step)
+        return tuple(event for _, event in self._requested[before:])
+
+    def rescore(self, scores: Any, reason: str = "") -> Rescore | None:
+        """Give samples other difficulties from the next epoch on that cannot have been prefetched."""
+        if self.plan.curriculum is None:
+            raise LoaderError("this loader has no curriculum to rescore. Pass mixture=Curriculum(scores).")
+        levels = Levels.of(planning.scores_of(self.request, self.readers, scores), sizes_of(self.plan.curriculum))
+        at = self.plan.locate(self.step + self.plan.lookahead_steps)
+        event = self.plan.rescoring(self.plan.epoch_start(at.epoch + bool(at.epoch_step)), levels, reason)
+        self._agree("a rescoring", {} if event is None else {"acts at": event.step, "scores": event.levels.sha256})
+        if event is not None:
+            self.add_event(event)
+        return event
+
+    def _choose_chunks(self, step: int) -> None:
+        """Choose the chunks that are due before a step is yielded."""
+        if self._policy.is_paused:
+            return
+        while (choice := self._chunks.choice(self.plan, step)) is not None:
+            self._agree("the next chunk", {"acts at": choice.step, "chunk": choice.chosen})
+            self.add_event(choice)
+
+    def _agree(self, what: str, decided: Mapping[str, Any]) -> None:
+        agree(
+            self.world,
+            what,
+            {"next step": self.step, **decided},
+            way_out="Policies must see the same on every rank: average metrics and losses over the ranks, and report "
+            "them after the same step. Nothing was changed.",
+        )
+
     def block(self, dataset: str | int, indices: Sequence[int], reason: str = "") -> None:
         """Replace samples by substitutes, from the first step that cannot have been prefetched."""
         number = self.plan.number_of(dataset)
-        ahead = self.plan.lookahead_steps if self.cursor.is_iterating else 0
+        ahead = self.plan.lookahead_steps if self.cursor.is_iterating or self._carried is not None else 0
         event = Block(self.step + ahead, number, tuple(map(int, indices)), reason)
         agree(
             self.world,
@@ -397,11 +496,11 @@ def _ahead_of(plan: Plan) -> Plan:
     return replace(plan, lookahead_steps=plan.lookahead_steps - 1)
 
 
-def _requests(reference: weakref.ref[Engine], steps: range, names: Mapping[str, str]) -> Iterator[FetchRequest]:
+def _requests(reference: weakref.ref[Engine], steps: Iterable[int], names: Mapping[str, str]) -> Iterator[FetchRequest]:
     """Yield the requests of some steps without keeping the engine alive: persistent workers keep this."""
     for step in steps:
         engine = reference()
-        if engine is None:
+        if engine is None or (engine.plan.chosen_chunks and engine.plan.undecided_from(step) == step):
             return
         request = engine.fetch_request(step, names)
         del engine

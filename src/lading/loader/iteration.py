@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from typing import Any, Protocol, TypeVar
 
 from lading.errors import LoaderError
@@ -13,6 +13,7 @@ from lading.loader.fetch import Delivery
 from lading.loader.prefetch import Delivered
 
 T = TypeVar("T", covariant=True)
+Stream = Generator[Delivered, None, None]
 
 
 class Batches(Iterator[T], Protocol[T]):
@@ -23,29 +24,45 @@ class Batches(Iterator[T], Protocol[T]):
         ...
 
 
+class Streaming(Protocol):
+    """What an iteration asks of the engine behind it."""
+
+    def deliver(self, iteration: Iteration, bill: Bill, delivery: Delivery, stop: int) -> None:
+        """Note that a batch reaches the training loop; ``stop``: the step that ends the iteration."""
+        ...
+
+    def renumbered(self, bill: Bill) -> Bill:
+        """Return a bill with the chunk that its step has now."""
+        ...
+
+    def stream_from(self, steps: range, *, holds_one: bool = False) -> Stream:
+        """Return the batches of some steps, and maybe of those behind them."""
+        ...
+
+    def carry(self, iteration: Iteration, stream: Stream, step: int) -> None:
+        """Take the stream of an iteration that has ended at a step, where another will go on with it."""
+        ...
+
+
 class Iteration(Iterator[Any]):
     """The batches of one epoch or chunk, each with its bill.
 
     Args:
-        deliver: Called with the iteration, a bill, its delivery and the step that ends the iteration when a batch
-            reaches the training loop.
+        engine: The engine, which is told of every batch that reaches the training loop.
         stream: The batches.
-        steps: Steps of the whole epoch or chunk.
+        steps: Steps of the whole epoch or chunk; the stream may run on behind them.
+        first: The first of them to yield.
         with_bills: Whether to yield (batch, bill) or the batch alone.
         holds_one: Whether the caller asks for one batch more than it has passed on. A batch then counts as delivered
             when the next one is asked for.
     """
 
     def __init__(
-        self,
-        deliver: Callable[[Iteration, Bill, Delivery, int], None],
-        stream: Generator[Delivered, None, None],
-        steps: range,
-        with_bills: bool,
-        holds_one: bool,
+        self, engine: Streaming, stream: Stream, steps: range, first: int, with_bills: bool, holds_one: bool
     ) -> None:
-        self._deliver_to, self._stream, self._steps, self._with_bills = deliver, stream, steps, with_bills
+        self._engine, self._stream, self._steps, self._with_bills = engine, stream, steps, with_bills
         self._holds_one, self._held = holds_one, deque[tuple[Bill, Delivery]]()
+        self._step = first
         self._is_ended = False
 
     def __len__(self) -> int:
@@ -53,32 +70,51 @@ class Iteration(Iterator[Any]):
         return len(self._steps)
 
     def __next__(self) -> Any:
+        if self._step >= self._steps.stop:
+            self._deliver()
+            self._stream.close()  # ends workers, unless it is carried on
+            raise StopIteration
         if self._is_ended:
             raise LoaderError(
                 "a newer iteration over this loader took its worker processes: an older one cannot continue. Make a "
                 "loader for each of them, or pass persistent_workers=False."
             )
-        try:
-            request, delivery = next(self._stream)
-        except StopIteration:
-            self._deliver()
-            raise
+        request, delivery = self._next()
         if delivery.failure is not None:
             self._stream.close()  # ends workers and threads now, not when the traceback is forgotten
             raise bad_sample_error(request.bill, delivery.failure)
-        bill = delivery.bill or request.bill
+        bill = self._engine.renumbered(delivery.bill or request.bill)
+        self._step = bill.step + 1
         self._deliver()
         self._held.append((bill, delivery))
         if not self._holds_one:
             self._deliver()
+            if self._step == self._steps.stop:
+                self._engine.carry(self, self._stream, self._step)
         return (delivery.batch, bill) if self._with_bills else delivery.batch
+
+    def _next(self) -> Delivered:
+        """Return the next delivery; a stream that ended where chunks were not chosen yet is begun anew."""
+        found = next(self._stream, None)
+        if found is None:
+            self._stream = self._engine.stream_from(range(self._step, self._steps.stop), holds_one=self._holds_one)
+            found = next(self._stream)
+        return found
 
     def _deliver(self) -> None:
         """Note that the batch held back, if there is one, reaches the training loop."""
         if self._held:
-            self._deliver_to(self, *self._held.popleft(), self._steps.stop)
+            self._engine.deliver(self, *self._held.popleft(), self._steps.stop)
+
+    def release(self) -> None:
+        """Leave the stream to whoever carries it on."""
+        self._stream = _ended()
 
     def end(self) -> None:
         """End an iteration whose workers are needed for a newer one."""
         self._is_ended = True
         self._stream.close()
+
+
+def _ended() -> Stream:
+    yield from ()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from lading.errors import LoaderError, MixtureError, PlanError, SourceError
+from lading.loader.adaptive.chunks import Chunks
 from lading.loader.bad_samples import BadSamplePolicy
+from lading.order.curriculum.request import Curriculum
 from lading.order.mixture.request import Mixture
 from lading.order.mixture.spec import MixtureSpec
 from lading.order.mixture.weights import Weights
@@ -69,8 +72,8 @@ class LoaderRequest:
     seed: int = 0
     shuffle: bool | str = True
     window_samples: int = 4096
-    mixture: MixtureSpec | Mixture = field(default_factory=Mixture)
-    chunk_batches: int | None = None
+    mixture: MixtureSpec | Mixture | Curriculum = field(default_factory=Mixture)
+    chunk_batches: Any = None
     batch_schedule: Sequence[Any] | None = None
     drop_last: bool = False
     pad: bool | None = None
@@ -86,8 +89,9 @@ class LoaderRequest:
     def __post_init__(self) -> None:
         if self.batch_size is None and self.global_batch_size is None and not self.batch_schedule:
             raise PlanError("no batch size: expected batch_size= (a rank's) or global_batch_size= (all ranks').")
-        for name in ("batch_size", "global_batch_size", "chunk_batches"):
+        for name in ("batch_size", "global_batch_size"):
             check_count(name, getattr(self, name))
+        _ = self.chunks  # refuses what is no size of chunks
         if self.shuffle not in _SHUFFLES:
             raise PlanError(f"shuffle is {self.shuffle!r}: expected True, False or 'window'.")
         if isinstance(self.mixture, Mixture):
@@ -100,6 +104,11 @@ class LoaderRequest:
         size = f"batch_size={self.batch_size}" if self.batch_size else f"global_batch_size={self.global_batch_size}"
         return f"{size}, seed={self.seed}, shuffle={self.shuffle!r}"
 
+    @functools.cached_property
+    def chunks(self) -> Chunks | None:
+        """How the run is cut into chunks, or None."""
+        return Chunks.of(self.chunk_batches)
+
     @property
     def policy(self) -> Any:
         """What chooses weights during the run, or None."""
@@ -108,7 +117,7 @@ class LoaderRequest:
     @property
     def lookahead_steps(self) -> int | None:
         """Most steps on their way, as the user gave it."""
-        return self.mixture.lookahead_steps if isinstance(self.mixture, Mixture) else None
+        return None if isinstance(self.mixture, MixtureSpec) else self.mixture.lookahead_steps
 
     def in_flight(self, depth: int) -> int:
         """Return the most steps on their way; ``depth``: batches that wait, placed, behind the workers."""
@@ -189,13 +198,13 @@ def _is_dataset(item: Any) -> bool:
     return hasattr(item, "__len__") and hasattr(item, "__getitem__")
 
 
-def asked_mixture(weights: Weights | None, mixture: Any) -> Mixture | MixtureSpec:
-    """Return the mixture meant by ``weights=`` or ``mixture=``, which takes weights, too."""
+def asked_mixture(weights: Weights | None, mixture: Any) -> Mixture | MixtureSpec | Curriculum:
+    """Return the mixture meant by ``weights=`` or ``mixture=``, which takes weights or a curriculum, too."""
     if mixture is None:
         return Mixture(weights)
     if weights is not None:
         raise MixtureError("weights= and mixture= were both given: expected one. Pass mixture=Mixture(weights, ...).")
-    return mixture if isinstance(mixture, Mixture | MixtureSpec) else Mixture(mixture)
+    return mixture if isinstance(mixture, Mixture | MixtureSpec | Curriculum) else Mixture(mixture)
 
 
 def first_size(batch_schedule: Sequence[tuple[Any, int]] | None) -> int | None:

@@ -13,13 +13,14 @@ grow with the past.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from lading.errors import LadingError, ResumeError
 from lading.order import Plan, Rebatch
-from lading.order.event import Event, event_to_dict, pair, read_event
+from lading.order.curriculum.levels import Levels
+from lading.order.event import Event, Rescore, ResumeBase, event_to_dict, pair, read_event
 from lading.order.plan_json import differences, summary
 from lading.runtime.fields import LONGEST_TEXT, Fields, Origin
 
@@ -147,13 +148,17 @@ def read_state(state: Any) -> SavedState:
     )
 
 
-def restored_plan(saved: SavedState, plan: Plan, allowed: Resume) -> Plan:
+def restored_plan(
+    saved: SavedState, plan: Plan, allowed: Resume, levels: Sequence[Levels] = (), *, resizes: bool = False
+) -> Plan:
     """Return the plan that resumes from a state.
 
     Args:
         saved: The state.
         plan: The plan of the loader that loads it, without events.
         allowed: What may differ.
+        levels: Difficulties that the events of the state may name.
+        resizes: Whether a policy chooses the size of chunks: it is then the saved one.
     """
     changed = differences(saved.summary, summary(plan))
     order_changes = [text for field, text in changed if field not in _SIZES]
@@ -166,15 +171,25 @@ def restored_plan(saved: SavedState, plan: Plan, allowed: Resume) -> Plan:
     if order_changes:  # another order: the same step of it comes next
         return plan
     try:
-        original = replace(plan, **saved.sizes, events=saved.events)
-        return _rebatched(original, plan, saved, allowed)
+        events = tuple(_with_levels(event, levels) for event in saved.events)
+        original = replace(plan, **saved.sizes, events=events)
+        return _rebatched(original, plan, saved, allowed, resizes=resizes)
     except ResumeError:
         raise
     except LadingError as error:
         raise ResumeError(f"the events in the state are damaged: {error} Take an older checkpoint.") from error
 
 
-def _rebatched(original: Plan, wanted: Plan, saved: SavedState, allowed: Resume) -> Plan:
+def _with_levels(event: Event, levels: Sequence[Levels]) -> Event:
+    """Return an event with the difficulties it names, where they are known."""
+    if isinstance(event, Rescore):
+        return replace(event, levels=event.levels.known(levels))
+    if isinstance(event, ResumeBase) and event.scores is not None:
+        return replace(event, scores=replace(event.scores, levels=event.scores.levels.known(levels)))
+    return event
+
+
+def _rebatched(original: Plan, wanted: Plan, saved: SavedState, allowed: Resume, *, resizes: bool) -> Plan:
     step, at = saved.step, original.locate(saved.step)
     if at.position != saved.position or at.epoch != saved.epoch:
         raise ResumeError(
@@ -188,9 +203,17 @@ def _rebatched(original: Plan, wanted: Plan, saved: SavedState, allowed: Resume)
             f"global_batch_size={now.batch} (any number of ranks may share it), or pass on_resume=Resume(rebatch=True) "
             "to continue with the new size."
         )
-    if (now.batch, now.later, now.chunk_batches) == (new.batch, new.later, new.chunk_batches):
+    keeps = resizes or bool(original.chunk_schedule)  # sizes that change by themselves are not asked for again
+    chunks = now.chunk_batches if keeps else new.chunk_batches
+    if (now.batch, now.later, now.chunk_batches) == (new.batch, new.later, chunks):
         return original
-    return original.with_event(Rebatch(step, at.epoch, at.offset, new.batch, new.chunk_batches, new.later))
+    if original.chosen_chunks and at.offset:
+        raise ResumeError(
+            "the saved run chooses its chunks and is inside a pass: another batch or chunk size would cut chunks that "
+            f"are chosen already. Keep global_batch_size={now.batch} and chunks of {now.chunk_batches}, or resume from "
+            "a checkpoint between two passes."
+        )
+    return original.with_event(Rebatch(step, at.epoch, at.offset, new.batch, chunks, new.later))
 
 
 def _inner(fields: Fields, key: str) -> Fields:
@@ -234,12 +257,30 @@ def _events(fields: Fields) -> tuple[Event, ...]:
 
 def _policy(fields: Fields) -> dict[str, Any]:
     """Return what a policy remembers; empty without one."""
-    if len(fields) == 0:
-        return {}
-    fields.only("kind", "last_step", "state")
+    chunks = fields.maybe(Fields.record, "chunks")
+    kept = {} if chunks is None else {"chunks": _chunk_policies(chunks)}
+    if "kind" not in fields:
+        fields.only("chunks")
+        return kept
+    fields.only("kind", "last_step", "state", "chunks")
     state = fields.record("state")
     return {
+        **kept,
         "kind": fields.text("kind", longest=LONGEST_TEXT),
         "last_step": fields.integer("last_step", low=-1),
         "state": {key: state.value(key) for key in state},
     }
+
+
+def _chunk_policies(fields: Fields) -> dict[str, Any]:
+    """Return what the policies of chunks remember."""
+    fields.only("last_step", "resize", "choose")
+    found: dict[str, Any] = {"last_step": fields.integer("last_step", low=-1)}
+    for name in ("resize", "choose"):
+        policy = fields.maybe(Fields.record, name)
+        if policy is not None:
+            policy.only("kind", "state")
+            state = policy.record("state")
+            kept = {key: state.value(key) for key in state}
+            found[name] = {"kind": policy.text("kind", longest=LONGEST_TEXT), "state": kept}
+    return found

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from lading.order.chunked_sampler import ChunkedSampler
 from lading.order.clock import Clock, Location
 from lading.order.dataset import Part, PlannedDataset
-from lading.order.event import Block, Event, Rebatch, ResumeBase, Reweight
+from lading.order.event import Block, Choose, Event, Rebatch, Rescore, ResumeBase, Reweight
 from lading.order.parts import Parts
 from lading.order.permutation import ORDER_VERSION, Permutation
 from lading.order.plan import Plan
@@ -14,6 +14,7 @@ from lading.order.simulation import Simulation
 from lading.runtime.lazy import lazy_names
 
 if TYPE_CHECKING:  # the same names for type checkers; a test compares the two lists
+    from lading.order.curriculum.request import Curriculum as Curriculum
     from lading.order.mixture.order import Mixed as Mixed
     from lading.order.mixture.request import Mixture as Mixture
     from lading.order.mixture.schedule import (
@@ -30,6 +31,7 @@ if TYPE_CHECKING:  # the same names for type checkers; a test compares the two l
 __all__ = [
     "ORDER_VERSION",
     "Block",
+    "Choose",
     "ChunkedSampler",
     "Clock",
     "Event",
@@ -41,6 +43,7 @@ __all__ = [
     "Plan",
     "PlannedDataset",
     "Rebatch",
+    "Rescore",
     "ResumeBase",
     "Reweight",
     "Shuffled",
@@ -50,6 +53,7 @@ __all__ = [
 # Mixtures: opened by those who mix.
 _HOMES = {
     "Cosine": "lading.order.mixture.schedule",
+    "Curriculum": "lading.order.curriculum.request",
     "Forecast": "lading.order.simulation",
     "Function": "lading.order.mixture.schedule",
     "Linear": "lading.order.mixture.schedule",

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import bisect
 import functools
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -64,11 +65,13 @@ class Batching:
         sizes: (first step, samples of a global batch), ascending, the first at step 0.
         drop_last: Whether an incomplete global batch at the end of an epoch is dropped.
         chunk_batches: Batches of a chunk, or None.
+        chunks: (first chunk, batches of a chunk) of the sizes planned after it, ascending.
     """
 
     sizes: tuple[tuple[int, int], ...]
     drop_last: bool = False
     chunk_batches: int | None = None
+    chunks: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,7 @@ class _Stretch:
     head_samples: int  # positions from its first step to the next epoch
     epoch_steps: int  # steps of each later epoch
     epoch_samples: int  # positions from one later epoch to the next
+    is_planned: bool = False  # by the plan itself, not by an event
 
     def chunks_before(self, epoch: int) -> int:
         """Return the number of the first chunk of an epoch after the stretch's first."""
@@ -114,10 +118,10 @@ class Clock:
         self.first_step = 0
         self._stretches: list[_Stretch] = []
         if base is not None and base.pace is not None:
-            pace, later = base.pace, base.pace.later
+            pace, later, self._later_chunks = base.pace, base.pace.later, list(base.pace.later_chunks)
         else:
             pace = Pace(0, 0, 0, 0, 0, batching.sizes[0][1], batching.chunk_batches, 0)
-            later = batching.sizes[1:]
+            later, self._later_chunks = batching.sizes[1:], list(batching.chunks)
         self._append(pace)
         for event in rebatches:
             self._plan_sizes(later, event.step)
@@ -152,9 +156,10 @@ class Clock:
     def pace_at(self, step: int) -> Pace:
         """Return the sizes in force at a step, since when, and which are planned after it."""
         number = self._number(step)
-        later = tuple((s.pace.step, s.pace.batch) for s in self._stretches[number + 1 :])
-        pace = self._stretches[number].pace
-        return Pace(**{**vars(pace), "later": later})
+        after = [(a.pace, b.pace) for a, b in itertools.pairwise(self._stretches[number:]) if b.is_planned]
+        later = tuple((b.step, b.batch) for a, b in after if a.batch != b.batch)
+        chunks = tuple((b.chunk, b.chunk_batches) for a, b in after if a.chunk_batches != b.chunk_batches)
+        return Pace(**{**vars(self._stretches[number].pace), "later": later, "later_chunks": chunks})
 
     def batch_at(self, step: int) -> int:
         """Return the size of a complete global batch at a step."""
@@ -288,10 +293,19 @@ class Clock:
         return self._stretches[self._number(step)]
 
     def _plan_sizes(self, sizes: Sequence[tuple[int, int]], before: int | None) -> None:
-        """Add the planned changes of size that come before a step."""
-        for step, size in sizes:
-            if before is None or step < before:
-                self._append(self._pace(step, size, self.chunk_batches))
+        """Add the planned changes of batch and chunk size that come before a step."""
+        waiting = [pair for pair in sizes if before is None or pair[0] < before]
+        while True:
+            next_chunks = self.chunk_start(self._later_chunks[0][0]) if self._later_chunks else None
+            if next_chunks is not None and before is not None and next_chunks >= before:
+                next_chunks = None
+            steps = [step for step in (waiting[0][0] if waiting else None, next_chunks) if step is not None]
+            if not steps:
+                return
+            step = min(steps)
+            batches = self._later_chunks.pop(0)[1] if step == next_chunks else self.chunk_batches
+            batch = waiting.pop(0)[1] if waiting and waiting[0][0] == step else self.batch
+            self._append(self._pace(step, batch, batches), is_planned=True)
 
     def _pace(self, step: int, batch: int, chunk_batches: int | None, place: tuple[int, int] | None = None) -> Pace:
         """Return the pace of a stretch that begins at a step; ``place``: its epoch and offset, where they are given."""
@@ -304,7 +318,7 @@ class Clock:
         epoch_step = step - self.epoch_start(epoch) if offset else 0
         return Pace(step, epoch, epoch_step, offset, position, batch, chunk_batches, chunk)
 
-    def _append(self, pace: Pace) -> None:
+    def _append(self, pace: Pace, *, is_planned: bool = False) -> None:
         head, whole = (self._steps(self.epoch_samples - o, pace.batch) for o in (pace.offset, 0))
         if whole < 1:
             raise PlanError(
@@ -314,7 +328,7 @@ class Clock:
         drops = self.gapless and self.drop_last
         head_samples = head * pace.batch if drops else self.epoch_samples - pace.offset
         epoch_samples = whole * pace.batch if drops else self.epoch_samples
-        self._stretches.append(_Stretch(pace, head, head_samples, whole, epoch_samples))
+        self._stretches.append(_Stretch(pace, head, head_samples, whole, epoch_samples, is_planned))
 
     def _steps(self, samples: int, batch: int) -> int:
         return samples // batch if self.drop_last else -(-samples // batch)

@@ -3,18 +3,24 @@
 Reweight     from a step on, the mixture has other weights
 Rebatch      from a step on, global batches (or chunks) have another size
 Block        from a step on, some samples are replaced by substitutes
+Rescore      from an epoch on, samples have other difficulties
+Choose       a place in a pass gets a chunk of the data
 ResumeBase   stands for all events that acted before a step: what resuming needs, and no more
 """
 
 from __future__ import annotations
 
+import base64
 import itertools
 import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
+import numpy as np
+
 from lading.errors import PlanError
+from lading.order.curriculum.levels import Levels
 from lading.runtime.fields import Fields, Items, Origin
 
 ORIGIN = Origin("a plan event", PlanError, "It may be damaged, or come from a newer Lading.")
@@ -50,6 +56,7 @@ class Rebatch:
         global_batch_size: The new size.
         chunk_batches: The new chunk size.
         later: (step, size) of the changes that are still planned after it; they replace the plan's.
+        reason: Who requested it, where a policy did.
     """
 
     kind: ClassVar[str] = "rebatch"
@@ -59,6 +66,58 @@ class Rebatch:
     global_batch_size: int
     chunk_batches: int | None = None
     later: tuple[tuple[int, int], ...] = ()
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Rescore:
+    """Other difficulties of samples, for a plan with a curriculum.
+
+    Attributes:
+        step: First step that uses them, the first of an epoch.
+        position: Its position.
+        levels: The level of each sample.
+        reason: Who requested it.
+    """
+
+    kind: ClassVar[str] = "rescore"
+    step: int
+    position: int
+    levels: Levels
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Choose:
+    """The chunk of the data that comes at a place of a pass, for a plan with ``chosen_chunks``.
+
+    Attributes:
+        step: First step of the place.
+        chosen: Number of the chunk in the data.
+        reason: Why.
+    """
+
+    kind: ClassVar[str] = "choose"
+    step: int
+    chosen: int
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class ChosenBase:
+    """What a plan keeps of the chunks chosen before a step.
+
+    Attributes:
+        epoch: The running pass.
+        used: Chunks of the data that it has chosen.
+        place: Place in the pass of the running chunk.
+        chunk: The running chunk; None where it is not chosen yet.
+    """
+
+    epoch: int
+    used: tuple[int, ...]
+    place: int = 0
+    chunk: int | None = None
 
 
 @dataclass(frozen=True)
@@ -93,6 +152,7 @@ class Pace:
         chunk_batches: Batches of a chunk, or None.
         chunk: Number of the chunk that begins with it.
         later: (step, size) of the changes planned after it.
+        later_chunks: (chunk, batches) of the chunk sizes planned after it.
     """
 
     step: int
@@ -104,6 +164,7 @@ class Pace:
     chunk_batches: int | None
     chunk: int
     later: tuple[tuple[int, int], ...] = ()
+    later_chunks: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -134,6 +195,8 @@ class ResumeBase:
         pace: Sizes in force, where they are no longer the plan's.
         stage: Weights in force, where they are no longer the plan's.
         blocked: (dataset, indices) of the samples that are blocked.
+        scores: The difficulties in force, where they are no longer the plan's.
+        chosen: Chunks of the running pass, where they are chosen.
     """
 
     kind: ClassVar[str] = "base"
@@ -143,18 +206,29 @@ class ResumeBase:
     pace: Pace | None = None
     stage: StageBase | None = None
     blocked: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    scores: Rescore | None = None
+    chosen: ChosenBase | None = None
 
 
-Event = Reweight | Rebatch | Block | ResumeBase
+Event = Reweight | Rebatch | Block | Rescore | Choose | ResumeBase
 
 
-def event_to_dict(event: Event) -> dict[str, Any]:
-    """Return an event as JSON-able fields."""
+def event_to_dict(event: Event, *, whole: bool = False) -> dict[str, Any]:
+    """Return an event as JSON-able fields; ``whole``: with the level of each sample, not only their SHA-256."""
+    if isinstance(event, Rescore):
+        return {"kind": event.kind, **vars(event), "levels": event.levels.to_dict(whole=whole)}
     fields = asdict(event)
-    if isinstance(event, Rebatch) and not event.later:
-        del fields["later"]
+    if isinstance(event, Rebatch):
+        fields = {name: value for name, value in fields.items() if value or name not in ("later", "reason")}
     if isinstance(event, ResumeBase):
         fields["blocked"] = {str(dataset): _gaps(indices) for dataset, indices in event.blocked}
+        if event.pace is not None and not event.pace.later_chunks:
+            del fields["pace"]["later_chunks"]
+        del fields["scores"], fields["chosen"]
+        if event.scores is not None:
+            fields["scores"] = event_to_dict(event.scores, whole=whole)
+        if event.chosen is not None:
+            fields["chosen"] = {**vars(event.chosen), "used": _bits(event.chosen.used)}
     return {"kind": event.kind, **{k: list(v) if isinstance(v, tuple) else v for k, v in fields.items()}}
 
 
@@ -175,7 +249,7 @@ def _reweight(fields: Fields) -> Reweight:
 
 
 def _rebatch(fields: Fields) -> Rebatch:
-    fields.only("kind", "step", "epoch", "offset", "global_batch_size", "chunk_batches", "later")
+    fields.only("kind", "step", "epoch", "offset", "global_batch_size", "chunk_batches", "later", "reason")
     return Rebatch(
         step=fields.integer("step", low=0),
         epoch=fields.integer("epoch", low=0),
@@ -183,6 +257,28 @@ def _rebatch(fields: Fields) -> Rebatch:
         global_batch_size=fields.integer("global_batch_size", low=1),
         chunk_batches=fields.maybe(Fields.integer, "chunk_batches", low=1),
         later=_later(fields),
+        reason=_reason(fields),
+    )
+
+
+def _rescore(fields: Fields) -> Rescore:
+    fields.only("kind", "step", "position", "levels", "reason")
+    levels = Levels.read(fields.record("levels"))
+    return Rescore(fields.integer("step", low=0), fields.integer("position", low=0), levels, _reason(fields))
+
+
+def _choose(fields: Fields) -> Choose:
+    fields.only("kind", "step", "chosen", "reason")
+    return Choose(fields.integer("step", low=0), fields.integer("chosen", low=0), _reason(fields))
+
+
+def _chosen(fields: Fields) -> ChosenBase:
+    fields.only("epoch", "used", "place", "chunk")
+    return ChosenBase(
+        epoch=fields.integer("epoch", low=0),
+        used=_from_bits(fields, "used"),
+        place=fields.integer("place", low=0),
+        chunk=fields.maybe(Fields.integer, "chunk", low=0),
     )
 
 
@@ -193,8 +289,9 @@ def _block(fields: Fields) -> Block:
 
 
 def _base(fields: Fields) -> ResumeBase:
-    fields.only("kind", "step", "position", "first_step", "pace", "stage", "blocked")
-    pace, stage, blocked = (fields.maybe(Fields.record, name) for name in ("pace", "stage", "blocked"))
+    parts = ("pace", "stage", "blocked", "scores", "chosen")
+    fields.only("kind", "step", "position", "first_step", *parts)
+    pace, stage, blocked, scores, chosen = (fields.maybe(Fields.record, name) for name in parts)
     return ResumeBase(
         step=fields.integer("step", low=0),
         position=fields.integer("position", low=0),
@@ -202,6 +299,8 @@ def _base(fields: Fields) -> ResumeBase:
         pace=None if pace is None else _pace(pace),
         stage=None if stage is None else _stage(stage),
         blocked=() if blocked is None else tuple(_blocked(blocked, name) for name in blocked),
+        scores=None if scores is None else _rescore(scores),
+        chosen=None if chosen is None else _chosen(chosen),
     )
 
 
@@ -216,6 +315,7 @@ def _pace(fields: Fields) -> Pace:
         chunk_batches=fields.maybe(Fields.integer, "chunk_batches", low=1),
         chunk=fields.integer("chunk", low=0),
         later=_later(fields),
+        later_chunks=_later(fields, "later_chunks"),
     )
 
 
@@ -228,8 +328,8 @@ def _stage(fields: Fields) -> StageBase:
     return StageBase(fields.integer("start", low=0), tuple(weights), *map(tuple, columns))
 
 
-def _later(fields: Fields) -> tuple[tuple[int, int], ...]:
-    pairs = fields.maybe(Fields.items, "later")
+def _later(fields: Fields, name: str = "later") -> tuple[tuple[int, int], ...]:
+    pairs = fields.maybe(Fields.items, name)
     return () if pairs is None else tuple(pair(pairs, i) for i in pairs)
 
 
@@ -260,6 +360,22 @@ def _base36(number: int) -> str:
     return digits
 
 
+def _bits(numbers: tuple[int, ...]) -> str:
+    """Return a set of numbers as bits in base64: one bit for each number up to the largest."""
+    flags = np.zeros(max(numbers, default=-1) + 1, dtype=bool)
+    flags[list(numbers)] = True
+    return base64.b64encode(np.packbits(flags).tobytes()).decode()
+
+
+def _from_bits(fields: Fields, name: str) -> tuple[int, ...]:
+    text = fields.text(name, longest=1 << 26)
+    try:
+        data = base64.b64decode(text, validate=True)
+    except ValueError:
+        fields.refuse(name, "bits in base64")
+    return tuple(np.flatnonzero(np.unpackbits(np.frombuffer(data, dtype=np.uint8))).tolist())
+
+
 def _blocked(fields: Fields, dataset: Any) -> tuple[int, tuple[int, ...]]:
     text = fields.text(dataset, longest=1 << 26)
     if not (isinstance(dataset, str) and dataset.isdecimal() and len(dataset) < 9 and _GAPS.fullmatch(text)):
@@ -271,5 +387,7 @@ _READERS: dict[str, Callable[[Fields], Event]] = {
     Reweight.kind: _reweight,
     Rebatch.kind: _rebatch,
     Block.kind: _block,
+    Rescore.kind: _rescore,
+    Choose.kind: _choose,
     ResumeBase.kind: _base,
 }

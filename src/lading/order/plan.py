@@ -28,9 +28,13 @@ from lading.identity.bill import batch_id
 from lading.identity.hashing import key64, text64
 from lading.order import plan_json
 from lading.order.batch_schedule import planned_sizes
+from lading.order.chosen import Chosen
 from lading.order.clock import MAX_POSITION, Batching, Clock, Location
+from lading.order.curriculum.levels import Levels
+from lading.order.curriculum.order import Graded
+from lading.order.curriculum.spec import CurriculumSpec
 from lading.order.dataset import Part, PlannedDataset, numbered
-from lading.order.event import Block, Event, Rebatch, ResumeBase, Reweight
+from lading.order.event import Block, Choose, Event, Rebatch, Rescore, ResumeBase, Reweight
 from lading.order.mixture import weights
 from lading.order.mixture.order import Mixed, timeline
 from lading.order.mixture.passes import Passes
@@ -63,6 +67,9 @@ class Plan:
         mixture: Weights and schedule, or None: every sample once an epoch.
         events: What changed the plan while it ran.
         batch_schedule: (first step, global batch size) of a planned ramp-up, the first at step 0; or nothing.
+        chunk_schedule: (first chunk, batches of a chunk) of chunk sizes that change as planned; or nothing.
+        chosen_chunks: Whether the chunks of a pass come as they are chosen (``Choose``), not in order.
+        curriculum: Difficulty of samples and the pace at which they come in, or None.
         lookahead_steps: Most steps on their way: an event made before step s acts at step s + ``lookahead_steps``. No
             part of the fingerprint.
     """
@@ -78,6 +85,9 @@ class Plan:
     events: tuple[Event, ...] = ()
     batch_schedule: tuple[tuple[int, int], ...] = ()
     lookahead_steps: int = plan_json.LOOKAHEAD_STEPS
+    chunk_schedule: tuple[tuple[int, int], ...] = ()
+    chosen_chunks: bool = False
+    curriculum: CurriculumSpec | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "datasets", numbered(self.datasets))
@@ -88,7 +98,9 @@ class Plan:
         more = f" and {len(self.datasets) - _SHOWN} more" if len(self.datasets) > _SHOWN else ""
         kinds = [f"{len(self.events)} event{'s' * (len(self.events) > 1)}"] if self.events else []
         kinds += ["mixed"] if self.mixture is not None else []
-        kinds += [f"chunks of {self.chunk_batches}"] if self.chunk_batches is not None else []
+        kinds += ["with a curriculum"] if self.curriculum is not None else []
+        how = ", chosen" if self.chosen_chunks else ", then others" if self.chunk_schedule else ""
+        kinds += [f"chunks of {self.chunk_batches}{how}"] if self.chunk_batches is not None else []
         rest = "".join(f", {kind}" for kind in kinds)
         return (
             f"Plan({sizes}{more}, global_batch_size={self.global_batch_size}, seed={self.seed}, "
@@ -307,6 +319,38 @@ class Plan:
             return None
         return Reweight(step, position, integers, reason)
 
+    def undecided_from(self, step: int) -> int | None:
+        """Return the first step at or after a step whose chunk is not chosen yet; None where none is to be chosen."""
+        return self.order.undecided_from(step) if isinstance(self.order, Chosen) else None
+
+    def resizing(self, step: int, chunk_batches: int, reason: str = "") -> Rebatch | None:
+        """Return the event that gives chunks another size from a step on; None where they have it already.
+
+        Where chunks are chosen, sizes change between passes: a step inside a pass is refused.
+        """
+        at, pace = self.clock.locate(step), self.clock.pace_at(step)
+        if self.chosen_chunks and at.offset:
+            raise PlanError(f"chunks are chosen, and step {step} lies inside a pass: sizes change between passes.")
+        if pace.chunk_batches == chunk_batches:
+            return None
+        return Rebatch(step, at.epoch, at.offset, pace.batch, chunk_batches, pace.later, reason)
+
+    def rescoring(self, step: int, levels: Levels, reason: str = "") -> Rescore | None:
+        """Return the event that gives samples other difficulties from a step on, the first of an epoch.
+
+        None where they have them already.
+        """
+        if self.curriculum is None:
+            raise PlanError("this plan has no curriculum whose scores could change. Pass mixture=Curriculum(scores).")
+        at = self.clock.locate(step)
+        if at.epoch_step:
+            raise PlanError(f"step {step} is inside epoch {at.epoch}: scores change where an epoch begins.")
+        earlier = [e for e in self.events if isinstance(e, Rescore)]
+        if self._base is not None and self._base.scores is not None:
+            earlier.insert(0, self._base.scores)
+        in_force = earlier[-1].levels if earlier else self.curriculum.levels
+        return None if in_force == levels else Rescore(step, at.position, levels, reason)
+
     def events_from(self, step: int) -> tuple[Event, ...]:
         """Return the events that resuming at a step needs: those before it become one ``ResumeBase``.
 
@@ -319,11 +363,14 @@ class Plan:
         """Return the plan as it is after an event. Nothing before the event changes."""
         after = dataclasses.replace(self, events=(*self.events, event))
         vars(after)["parts"] = self.parts  # events change no names
+        if isinstance(event, Reweight | Block | Rescore | Choose):
+            vars(after).update(fingerprint=self.fingerprint, clock=self.clock)
         if isinstance(event, Reweight) and isinstance(self.order, Mixed):
-            # Neither the clock nor the name of the plan changes, and the stages worked out so far stay.
-            vars(after).update(fingerprint=self.fingerprint, clock=self.clock, order=self.order.extended(event))
+            vars(after).update(order=self.order.extended(event))  # the stages worked out so far stay
         elif isinstance(event, Block):
-            vars(after).update(fingerprint=self.fingerprint, clock=self.clock, order=self.order)
+            vars(after).update(order=self.order)
+        elif isinstance(event, Choose) and isinstance(self.order, Chosen):
+            vars(after).update(order=self.order.extended(event))
         return after
 
     def with_events(self, events: Sequence[Event]) -> Plan:
@@ -347,13 +394,13 @@ class Plan:
     def clock(self) -> Clock:
         """Steps, epochs, chunks and positions of the run."""
         sizes = self.batch_schedule or ((0, self.global_batch_size),)
-        gapless = self.mixture is not None and not self.mixture.is_finite
+        drawn = self.mixture is not None or self.curriculum is not None
         return Clock(
             sum(self.lengths) if self.mixture is None else self.mixture.epoch_samples,
-            Batching(sizes, self.drop_last, self.chunk_batches),
+            Batching(sizes, self.drop_last, self.chunk_batches, self.chunk_schedule[1:]),
             [e for e in self.events if isinstance(e, Rebatch)],
-            gapless=gapless,
-            limit=MAX_POSITION if self.mixture is None else weights.MAX_POSITION,
+            gapless=drawn and not (self.mixture is not None and self.mixture.is_finite),
+            limit=weights.MAX_POSITION if drawn else MAX_POSITION,
             base=self._base,
         )
 
@@ -369,6 +416,17 @@ class Plan:
     @functools.cached_property
     def order(self) -> Order:
         """The order behind the plan: positions to samples and back, batches and events left out."""
+        if self.curriculum is not None:
+            return self._graded(self.curriculum)
+        if self.chosen_chunks:
+            return Chosen(
+                self.lengths,
+                self.seed,
+                self.shuffle != "none",
+                self.clock,
+                [e for e in self.events if isinstance(e, Choose)],
+                None if self._base is None else self._base.chosen,
+            )
         if self.mixture is None:
             return Shuffled(self.lengths, self.seed, self.shuffle, self.window_samples)
         passes = Passes(self.lengths, self.seed, self.shuffle, self.window_samples)
@@ -376,6 +434,19 @@ class Plan:
         after = -1 if stage is None or self._base is None else self._base.position
         changes = timeline(self.mixture, [e for e in self.events if isinstance(e, Reweight)], after)
         return Mixed(passes, self.mixture, self.clock, changes, stage)
+
+    def _graded(self, curriculum: CurriculumSpec) -> Graded:
+        rescored = [e for e in self.events if isinstance(e, Rescore)]
+        if self._base is not None and self._base.scores is not None:
+            rescored.insert(0, self._base.scores)
+        return Graded(
+            self.lengths,
+            curriculum,
+            self.seed,
+            (self.global_batch_size, self.drop_last),
+            (self.shuffle, self.window_samples),
+            [(e.position, e.levels) for e in rescored],
+        )
 
     @functools.cached_property
     def _base(self) -> ResumeBase | None:
@@ -474,10 +545,34 @@ def _check(plan: Plan) -> None:
     if plan.shuffle not in SHUFFLES:
         raise PlanError(f"shuffle is {plan.shuffle!r}: expected one of {', '.join(map(repr, SHUFFLES))}.")
     _check_sizes(plan)
+    _check_adaptive(plan)
 
 
 _ANY = -(1 << 200)
 _INTEGERS = {"global_batch_size": 1, "chunk_batches": 1, "window_samples": 1, "lookahead_steps": 0, "seed": _ANY}
+
+
+def _check_adaptive(plan: Plan) -> None:
+    """Refuse fields that adapt the order and do not go together."""
+    chunks = plan.chunk_schedule
+    if chunks:
+        starts = [chunk for chunk, _ in chunks]
+        ascending = starts[0] == 0 and all(a < b for a, b in itertools.pairwise(starts))
+        if not ascending or chunks[0][1] != plan.chunk_batches or min(n for _, n in chunks) < 1:
+            raise PlanError(
+                f"chunk_schedule is {chunks[:5]} with chunk_batches {plan.chunk_batches}: expected (chunk, batches) "
+                "pairs in order, the first (0, chunk_batches)."
+            )
+    if plan.curriculum is not None and plan.mixture is not None:
+        raise PlanError("a plan has weights or a curriculum, not both: each says what is drawn when. Leave one out.")
+    if plan.chosen_chunks:
+        found = {"weights": plan.mixture, "a curriculum": plan.curriculum, "batch_schedule": plan.batch_schedule}
+        others = [name for name, value in found.items() if value]
+        if plan.chunk_schedule:
+            others.append("chunk sizes that change as planned")
+        if others or plan.chunk_batches is None:
+            what = f"{others[0]} cannot be used" if others else "chunk_batches is missing"
+            raise PlanError(f"chunks are chosen and {what}: expected chunks of one size, each once a pass.")
 
 
 def _check_sizes(plan: Plan) -> None:

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from lading.errors import PlanError
 from lading.identity import fingerprint
+from lading.order.curriculum.spec import CurriculumSpec
 from lading.order.dataset import Part, PlannedDataset
 from lading.order.event import Event, event_to_dict, pair, read_event
 from lading.order.mixture.spec import MixtureSpec
@@ -36,6 +37,9 @@ _WORDS = {
     "global_batch_size": "global batch size",
     "batch_schedule": "batch schedule",
     "chunk_batches": "chunk size",
+    "chunk_schedule": "planned chunk sizes",
+    "chosen_chunks": "chosen chunks",
+    "curriculum": "scores or pace of the curriculum (fingerprint)",
 }
 
 
@@ -64,6 +68,12 @@ class PlanFields(Protocol):
     def events(self) -> tuple[Event, ...]: ...
     @property
     def lookahead_steps(self) -> int: ...
+    @property
+    def chunk_schedule(self) -> tuple[tuple[int, int], ...]: ...
+    @property
+    def chosen_chunks(self) -> bool: ...
+    @property
+    def curriculum(self) -> CurriculumSpec | None: ...
 
 
 def description(plan: PlanFields) -> dict[str, Any]:
@@ -81,15 +91,25 @@ def description(plan: PlanFields) -> dict[str, Any]:
         "drop_last": plan.drop_last,
         "chunk_batches": plan.chunk_batches,
         "mixture": plan.mixture.to_dict() if plan.mixture else None,
+        **_adaptive(plan),
     }
+
+
+def _adaptive(plan: PlanFields, *, whole: bool = False) -> dict[str, Any]:
+    """Return what adapts the order, as far as it is used: plans without it keep their fingerprint."""
+    chunks = {"chunk_schedule": [list(point) for point in plan.chunk_schedule]} if plan.chunk_schedule else {}
+    chosen = {"chosen_chunks": True} if plan.chosen_chunks else {}
+    graded = {"curriculum": plan.curriculum.to_dict(whole=whole)} if plan.curriculum is not None else {}
+    return {**chunks, **chosen, **graded}
 
 
 def to_json(plan: PlanFields) -> str:
     """Return the plan, events included, as JSON."""
-    events = [event_to_dict(e) for e in plan.events]
+    events = [event_to_dict(e, whole=True) for e in plan.events]
     # No part of what defines the order: it only says where events may act.
     lookahead = {} if plan.lookahead_steps == LOOKAHEAD_STEPS else {"lookahead_steps": plan.lookahead_steps}
-    return json.dumps({**description(plan), **lookahead, "datasets": _datasets(plan), "events": events})
+    whole = {**description(plan), **_adaptive(plan, whole=True), **lookahead, "datasets": _datasets(plan)}
+    return json.dumps({**whole, "events": events})
 
 
 def _datasets(plan: PlanFields) -> list[dict[str, Any]]:
@@ -116,6 +136,7 @@ def fields_from_json(text: str | bytes) -> dict[str, Any]:
         )
     shuffle = fields.text("shuffle")
     sizes, window = fields.maybe(Fields.items, "batch_schedule"), fields.maybe(Fields.integer, "block_samples", low=1)
+    chunks, graded = fields.maybe(Fields.items, "chunk_schedule"), fields.maybe(Fields.record, "curriculum")
     mixture, lookahead = fields.maybe(Fields.record, "mixture"), fields.maybe(Fields.integer, "lookahead_steps", low=0)
     return {
         "datasets": tuple(_dataset(d) for d in fields.records("datasets")),
@@ -129,6 +150,9 @@ def fields_from_json(text: str | bytes) -> dict[str, Any]:
         "mixture": None if mixture is None else MixtureSpec.read(mixture),
         "events": tuple(read_event(e) for e in fields.records("events")) if "events" in fields else (),
         **({} if lookahead is None else {"lookahead_steps": lookahead}),
+        "chunk_schedule": () if chunks is None else tuple(pair(chunks, i) for i in chunks),
+        "chosen_chunks": fields.maybe(Fields.flag, "chosen_chunks") or False,
+        "curriculum": None if graded is None else CurriculumSpec.read(graded),
     }
 
 
@@ -160,6 +184,8 @@ def summary(plan: PlanFields) -> dict[str, Any]:
     whole = description(plan)
     datasets = [[d.name, d.length, d.fingerprint, *_parts_print(d)] for d in plan.datasets]
     whole["mixture"] = fingerprint(whole["mixture"]) if plan.mixture else None
+    if plan.curriculum is not None:
+        whole["curriculum"] = fingerprint(whole["curriculum"])
     listed = len(json.dumps(datasets)) <= _LISTED_BYTES
     whole["datasets"] = datasets if listed else {"count": len(datasets), "fingerprint": fingerprint(datasets)}
     return whole

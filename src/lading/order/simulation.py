@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from lading.identity import SampleId
 from lading.order.clock import Clock, Location
+from lading.order.curriculum.order import Graded
 from lading.order.dataset import PlannedDataset
 from lading.order.mixture.order import Mixed
 from lading.order.mixture.spec import MixtureSpec
@@ -190,6 +191,8 @@ def _reached(plan: Foreseeable, position: int, counts: list[int]) -> list[int]:
     """Return how many different samples of each dataset the order holds before a position."""
     if isinstance(plan.order, Mixed):
         return reached(plan.order, position)
+    if isinstance(plan.order, Graded):
+        return plan.order.reached(position)
     return [min(c, n) for c, n in zip(counts, plan.lengths, strict=True)]
 
 
@@ -299,6 +302,6 @@ def _shares(counts: list[list[int]], d: int) -> list[float]:
 
 def _used_up(plan: Foreseeable, d: int, steps: int) -> int:
     """Return the step in which a dataset's first pass ends."""
-    if plan.mixture is None:
+    if not plan.clock.gapless and plan.mixture is None:
         return plan.clock.epoch_start(1) - 1
     return bisect.bisect_left(range(steps), plan.lengths[d], key=lambda step: plan.counts(step + 1)[d])

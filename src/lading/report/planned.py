@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from lading.errors import ConfigError
 from lading.identity import rank_of
 from lading.identity.digest import sample_hashes
+from lading.order.curriculum.order import Graded
 from lading.order.mixture.order import Mixed
 from lading.order.plan import Plan
 from lading.report.evidence import Evidence
@@ -37,7 +38,7 @@ def counts_of_steps(plan: Plan, steps: I64) -> I64:
 
 def planned_counts(plan: Plan, steps: I64) -> NDArray[np.float64]:
     """Return the samples of each dataset that the weights planned for each step ask for, in all steps together."""
-    if isinstance(plan.order, Mixed) and len(plan.order.stream.stages) > 1:
+    if isinstance(plan.order, Graded) or (isinstance(plan.order, Mixed) and len(plan.order.stream.stages) > 1):
         by_source = plan.order.planned(*plan.clock.spans(steps))
     else:  # the same weights everywhere: only how many samples there are matters
         total = sum(_samples_between(plan, first, last) for first, last in _runs(plan, steps))
@@ -71,7 +72,12 @@ def _runs(plan: Plan, steps: I64) -> list[tuple[int, int]]:
 def _between(plan: Plan, start: int, stop: int) -> I64:
     """Return the samples of each dataset between two positions of one epoch."""
     parts = plan.parts
-    if plan.mixture is None and start % plan.epoch_samples == 0 and stop - start == plan.epoch_samples:
+    if (
+        plan.mixture is None
+        and not plan.clock.gapless
+        and start % plan.epoch_samples == 0
+        and stop - start == plan.epoch_samples
+    ):
         return np.array(parts.rows, dtype=np.int64)
     total = np.zeros(len(plan.names), dtype=np.int64)
     by_source = _between_by_source(plan, start, stop) if len(parts.numbers) == len(plan.datasets) else None

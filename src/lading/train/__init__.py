@@ -5,6 +5,11 @@ from typing import TYPE_CHECKING
 from lading.runtime.lazy import lazy_names
 
 if TYPE_CHECKING:  # the same names for type checkers; a test compares the two lists
+    from lading.loader.adaptive.policies import (
+        GrowWhileImproving as GrowWhileImproving,
+        LearningValue as LearningValue,
+        PaceValidation as PaceValidation,
+    )
     from lading.train.chunked_mixin import ChunkedTrainingMixin as ChunkedTrainingMixin
     from lading.train.deepspeed.arguments import DsTrainingArguments as DsTrainingArguments
     from lading.train.deepspeed.callback import DsCallback as DsCallback
@@ -27,7 +32,10 @@ _HOMES = {
     "DsTrainer": "lading.train.deepspeed.trainer",
     "DsTrainingArguments": "lading.train.deepspeed.arguments",
     "FollowLosses": "lading.train.policy",
+    "GrowWhileImproving": "lading.loader.adaptive.policies",
+    "LearningValue": "lading.loader.adaptive.policies",
     "MixtureScheduler": "lading.train.policy",
+    "PaceValidation": "lading.loader.adaptive.policies",
     "RepeatingLoader": "lading.train.repeating",
     "SteerToShares": "lading.train.policy",
     "per_dataset_mean": "lading.train.metrics",

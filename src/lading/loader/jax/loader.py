@@ -33,6 +33,7 @@ from lading.loader.numpy import NumpyArrays
 from lading.loader.request import request_of
 from lading.loader.state import Resume
 from lading.order import Plan
+from lading.order.curriculum.request import Curriculum
 from lading.order.mixture.request import Mixture
 from lading.order.mixture.spec import MixtureSpec
 from lading.order.mixture.weights import Weights
@@ -148,8 +149,9 @@ class JaxLoader(EngineLoader):
         shuffle: True, False, or ``"window"`` (windows of ``window_samples`` neighbours, for locality on disk).
         window_samples: Samples of a window.
         weights: Shares of the datasets, by name or in order.
-        mixture: A ``Mixture`` (schedule, temperature, token weights, policy ...); instead of ``weights``.
-        chunk_batches: Steps of a chunk. Each iteration then yields one chunk.
+        mixture: A ``Mixture`` (schedule, temperature, token weights, policy ...) or a ``Curriculum``; instead of
+            ``weights``.
+        chunk_batches: Steps of a chunk, or ``Chunks`` that adapt. Each iteration then yields one chunk.
         batch_schedule: Global batch sizes that change as planned, ``[(0, 32), ("1000ba", 64)]``; instead of a size.
         drop_last: Whether an incomplete global batch at the end of an epoch is dropped instead of padded.
         names: Keys of the name columns in dict batches (``{"idx": "sample_idx"}``), or False for none.
@@ -179,8 +181,8 @@ class JaxLoader(EngineLoader):
         shuffle: bool | str = True,
         window_samples: int = 4096,
         weights: Weights | None = None,
-        mixture: Mixture | MixtureSpec | Weights | None = None,
-        chunk_batches: int | None = None,
+        mixture: Mixture | Curriculum | MixtureSpec | Weights | None = None,
+        chunk_batches: Any = None,
         batch_schedule: Sequence[tuple[Any, int]] | None = None,
         drop_last: bool = False,
         names: Mapping[str, str] | bool | None = None,

@@ -30,10 +30,11 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler, RandomSamp
 
 from lading.errors import LoaderError, PlanError
 from lading.identity import Bill, World, fingerprint
+from lading.loader.adaptive.chunks import Chunks
 from lading.loader.iteration import Batches
 from lading.loader.torch.loader import Loader
 from lading.loader.torch.samplers import PlannedSequentialSampler, PlanSampler
-from lading.order import Plan
+from lading.order import Event, Plan
 from lading.order.chunked_sampler import ChunkedSampler
 from lading.runtime.numbers import is_whole
 
@@ -101,8 +102,8 @@ class ChunkedDataLoader(DataLoader[Any]):
     Args:
         dataset: A dataset, or ``{name: dataset}``.
         batch_size: Samples of a batch on each rank; 1 unless ``global_batch_size=`` says it for all ranks together.
-        chunk_size: Batches of a chunk; None: the standard DataLoader, same batches. The last chunk of a pass may be
-            shorter; above the data it is one chunk.
+        chunk_size: Batches of a chunk, or how they change: see ``Chunks``; None: the standard DataLoader, same batches.
+            The last chunk of a pass may be shorter; above the data it is one chunk.
         limit_batches: Accepted and kept; it never switches chunking on, and the chunk size takes precedence.
         seed: Seed of the chunks; the order equals that of a ``ChunkedSampler`` with this seed. Default 42, or the
             generator's.
@@ -126,7 +127,7 @@ class ChunkedDataLoader(DataLoader[Any]):
         self,
         dataset: Any,
         batch_size: int | None = None,
-        chunk_size: int | None = None,
+        chunk_size: Any = None,
         *,
         limit_batches: int | float | None = None,
         seed: int | None = None,
@@ -137,8 +138,10 @@ class ChunkedDataLoader(DataLoader[Any]):
     ) -> None:
         if batch_size is None and dataloader_kwargs.get("global_batch_size") is None:
             batch_size = 1
+        if isinstance(chunk_size, int | float | str) and not is_whole(chunk_size, 1):
+            raise PlanError(f"chunk_size={chunk_size!r}: expected an integer of batches from 1 up, or None.")
         # DataLoader's own __init__ is not called: everything it would make is the inner loader's
-        self._chunk_size = chunk_size
+        self._chunk_size = chunk_size if chunk_size is None or is_whole(chunk_size, 1) else Chunks.of(chunk_size)
         self.limit_batches, self.dataloader_kwargs = limit_batches, dataloader_kwargs
         self.use_chunked = chunk_size is not None
         self.standard_dataloader: DataLoader[Any] | None = None
@@ -146,8 +149,6 @@ class ChunkedDataLoader(DataLoader[Any]):
             order = {"shuffle": None if shuffle is None else bool(shuffle), "sampler": sampler, "generator": generator}
             self.standard_dataloader = DataLoader(dataset, batch_size=batch_size, **order, **dataloader_kwargs)
             return
-        if not is_whole(chunk_size, 1):
-            raise PlanError(f"chunk_size={chunk_size!r}: expected an integer of batches from 1 up, or None.")
         meant = ChunkOrder.of(dataset, seed=seed, shuffle=shuffle, sampler=sampler, generator=generator)
         arguments = {**meant.arguments, **_lading_only(dataloader_kwargs)}
         self._world: World | None = arguments.get("world")
@@ -155,7 +156,9 @@ class ChunkedDataLoader(DataLoader[Any]):
 
     @property
     def chunk_size(self) -> int | None:
-        """Batches of a chunk; None without chunks."""
+        """Batches of a chunk as they are now; None without chunks."""
+        if isinstance(self._chunk_size, Chunks):
+            return self.plan.clock.pace_at(self._loader.step).chunk_batches
         return self._chunk_size
 
     @chunk_size.setter
@@ -168,7 +171,7 @@ class ChunkedDataLoader(DataLoader[Any]):
     @property
     def effective_chunk_size(self) -> int | None:
         """The size that holds: ``chunk_size``. A limit never switches chunking on."""
-        return self._chunk_size
+        return self.chunk_size
 
     @property
     def inner(self) -> DataLoader[Any]:
@@ -221,6 +224,10 @@ class ChunkedDataLoader(DataLoader[Any]):
     def total_chunks(self) -> int:
         """Chunks that one pass takes; 1 without chunks."""
         return pass_chunks(self._loader) if self.use_chunked else 1
+
+    def validated(self, metric: float | None = None, loss: float | None = None) -> tuple[Event, ...]:
+        """Report the end of a chunk to the policies of chunks; see ``Loader.validated``."""
+        return self._loader.validated(metric, loss) if self.use_chunked else ()
 
     def bill_at(self, batch_idx: int) -> Bill:
         """Return the bill of a batch of the chunk under way."""

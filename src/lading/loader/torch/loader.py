@@ -29,6 +29,7 @@ from lading.loader.torch.prepared import PreparedLoader
 from lading.loader.torch.rebuilt import PlannedCollate, SourceView
 from lading.loader.torch.samplers import PlanSampler
 from lading.order import Plan
+from lading.order.curriculum.request import Curriculum
 from lading.order.mixture.request import Mixture
 from lading.order.mixture.spec import MixtureSpec
 from lading.order.mixture.weights import Weights
@@ -80,8 +81,9 @@ class Loader(PreparedLoader, DataLoader[Any]):  # type: ignore[misc]
         shuffle: True, False, or ``"window"`` (windows of ``window_samples`` neighbours, for locality on disk).
         window_samples: Samples of a window.
         weights: Shares of the datasets, by name or in order; an epoch is then the sum of their lengths.
-        mixture: A ``Mixture`` (schedule, temperature, token weights, policy ...); instead of ``weights``.
-        chunk_batches: Batches of a chunk. Each iteration then yields one chunk.
+        mixture: A ``Mixture`` (schedule, temperature, token weights, policy ...) or a ``Curriculum``; instead of
+            ``weights``.
+        chunk_batches: Batches of a chunk, or ``Chunks`` that adapt. Each iteration then yields one chunk.
         batch_schedule: Global batch sizes that change as planned, ``[(0, 32), ("1000ba", 64)]``; instead of a size.
         pad: Whether the last, incomplete batch is filled up with marked rows. None: only with several ranks.
         names: Keys of the name columns in dict batches (``{"idx": "sample_idx"}``), or False for none.
@@ -120,8 +122,8 @@ class Loader(PreparedLoader, DataLoader[Any]):  # type: ignore[misc]
         shuffle: bool | str = True,
         window_samples: int = 4096,
         weights: Weights | None = None,
-        mixture: Mixture | MixtureSpec | Weights | None = None,
-        chunk_batches: int | None = None,
+        mixture: Mixture | Curriculum | MixtureSpec | Weights | None = None,
+        chunk_batches: Any = None,
         batch_schedule: Sequence[tuple[Any, int]] | None = None,
         pad: bool | None = None,
         names: Mapping[str, str] | bool | None = None,

@@ -1,0 +1,110 @@
+"""What the user asks of chunks: one size, sizes as planned, sizes and chunks chosen by policies.
+
+2000                                              one size
+[[0, 500], [10, 2000]]                            500 batches from chunk 0 on, 2000 from chunk 10 on
+{"first": 500, "double_every": 10, "most": 4000}  doubled every 10 chunks
+Chunks(500, resize=GrowWhileImproving(), choose=LearningValue())
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lading.errors import PlanError
+from lading.loader.adaptive.policies import ChoicePolicy, ResizePolicy, choice_of, resize_of
+from lading.runtime.numbers import is_whole
+
+MAX_SIZES = 32
+_WAY_OUT = "Expected batches of a chunk (2000), [[0, 500], [10, 2000]], or {first: 500, double_every: 10, most: 4000}."
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """How a run is cut into chunks; for ``chunk_batches=``, ``chunk_size=``, ``train_chunk_size`` ...
+
+    Attributes:
+        size: Batches of a chunk; pairs (first chunk, batches); or ``{"first": ..., "double_every": ..., "most": ...}``.
+        resize: Chooses the size after each validation, such as ``GrowWhileImproving``; None: as planned.
+        choose: Chooses the next chunk of a pass, such as ``LearningValue``; None: in order.
+        ahead: Chunks that are chosen before the running one has ended, so that the next can be read meanwhile.
+    """
+
+    size: Any
+    resize: ResizePolicy | None = None
+    choose: ChoicePolicy | None = None
+    ahead: int = 1
+
+    def __post_init__(self) -> None:
+        planned = sizes_of(self.size)
+        if not is_whole(self.ahead, 0):
+            raise PlanError(f"ahead={self.ahead!r}: expected a whole number from 0 up.")
+        if len(planned) > 1 and (self.resize is not None or self.choose is not None):
+            raise PlanError(
+                f"chunk sizes {planned[:3]} are planned and a policy was given, too: expected one of them. Pass the "
+                "first size alone."
+            )
+
+    @property
+    def schedule(self) -> tuple[tuple[int, int], ...]:
+        """(first chunk, batches of a chunk), the first from chunk 0 on."""
+        return sizes_of(self.size)
+
+    @property
+    def first(self) -> int:
+        """Batches of the first chunk."""
+        return self.schedule[0][1]
+
+    @classmethod
+    def of(cls, given: Any) -> Chunks | None:
+        """Return what is meant by a size, a schedule, a mapping from a configuration file, or None."""
+        if given is None or isinstance(given, Chunks):
+            return given
+        if isinstance(given, Mapping) and "size" in given:
+            unknown = [str(key) for key in given if key not in ("size", "resize", "choose", "ahead")]
+            if unknown:
+                raise PlanError(f"chunks have {', '.join(unknown)}: expected size, resize, choose and ahead.")
+            ahead = {} if given.get("ahead") is None else {"ahead": given["ahead"]}
+            return cls(given["size"], resize_of(given.get("resize")), choice_of(given.get("choose")), **ahead)
+        return cls(given)
+
+
+def sizes_of(size: Any) -> tuple[tuple[int, int], ...]:
+    """Return (first chunk, batches of a chunk) of a size as it was given.
+
+    >>> sizes_of(500), sizes_of([[0, 500], [10, 2000]])
+    (((0, 500),), ((0, 500), (10, 2000)))
+    >>> sizes_of({"first": 500, "double_every": 10, "most": 1500})
+    ((0, 500), (10, 1000), (20, 1500))
+    """
+    if is_whole(size, 1):
+        return ((0, int(size)),)
+    if isinstance(size, Mapping):
+        return _doubled(size)
+    if isinstance(size, str) or not isinstance(size, Sequence) or not size:
+        raise PlanError(f"chunk_batches is {size!r}: expected an integer of at least 1. {_WAY_OUT}")
+    pairs = [tuple(pair) if isinstance(pair, Sequence) and len(pair) == 2 else None for pair in size]
+    if not all(pair is not None and is_whole(pair[0], 0) and is_whole(pair[1], 1) for pair in pairs):
+        raise PlanError(f"chunk sizes are {size!r}: found what is no pair (first chunk, batches). {_WAY_OUT}")
+    found = tuple((int(pair[0]), int(pair[1])) for pair in pairs if pair is not None)
+    rising = found[0][0] == 0 and all(a[0] < b[0] for a, b in itertools.pairwise(found))
+    if not rising or len(found) > MAX_SIZES:
+        raise PlanError(
+            f"chunk sizes are {size!r}: expected at most {MAX_SIZES}, in order, from chunk 0 on. {_WAY_OUT}"
+        )
+    return tuple(pair for i, pair in enumerate(found) if i == 0 or pair[1] != found[i - 1][1])
+
+
+def _doubled(size: Mapping[str, Any]) -> tuple[tuple[int, int], ...]:
+    names = ("first", "double_every", "most")
+    if set(size) != set(names) or not all(is_whole(size[name], 1) for name in names) or size["most"] < size["first"]:
+        raise PlanError(f"chunk sizes are {dict(size)!r}: expected first, double_every and most. {_WAY_OUT}")
+    found, batches = [(0, int(size["first"]))], int(size["first"])
+    while batches < size["most"]:
+        batches = min(2 * batches, int(size["most"]))
+        found.append((found[-1][0] + int(size["double_every"]), batches))
+    if len(found) > MAX_SIZES:
+        raise PlanError(f"chunk sizes double {len(found)} times: expected at most {MAX_SIZES} sizes.")
+    return tuple(found)

@@ -1,0 +1,139 @@
+"""The difficulty of each sample as one of at most 64 levels: all that an order needs of scores.
+
+    scores   0.1 0.9 0.2 0.7 0.3     ─▶   levels   0 2 0 1 1      (sizes 2, 2, 1)
+
+One byte a sample, compressed in a plan's JSON; the SHA-256 stands for it in
+fingerprints and states. Where only the SHA-256 is known the order waits for the
+scores, see ``Levels.known``.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import functools
+import hashlib
+import zlib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lading.errors import PlanError
+from lading.runtime.fields import Fields
+
+I64 = NDArray[np.int64]
+MAX_LEVELS = 64
+MAX_SAMPLES = 1 << 25  # a plan's JSON has at most 64 MB
+_LONGEST = 1 << 26
+
+
+class Levels:
+    """The level of each sample of all sources together, 0 the easiest.
+
+    Args:
+        numbers: The level of each sample; None where only their SHA-256 is known.
+        sha256: Their SHA-256, where they are not known.
+    """
+
+    def __init__(self, numbers: NDArray[np.uint8] | None, sha256: str = "") -> None:
+        self.numbers = numbers
+        self.sha256 = sha256 if numbers is None else hashlib.sha256(numbers.tobytes()).hexdigest()
+
+    @classmethod
+    def of(cls, scores: Any, sizes: Sequence[int]) -> Levels:
+        """Put samples into levels of given sizes, the lowest scores first; equal scores in the order of the data.
+
+        >>> Levels.of([0.1, 0.9, 0.2, 0.7, 0.3], [2, 2, 1]).numbers.tolist()
+        [0, 2, 0, 1, 1]
+        """
+        values = np.asarray(scores, dtype=np.float64)
+        if values.ndim != 1 or len(values) != sum(sizes) or not np.isfinite(values).all():
+            shown = f"shape {values.shape}" if values.ndim != 1 or len(values) != sum(sizes) else "some that are not"
+            raise PlanError(f"scores: expected {sum(sizes)} finite numbers, one for each sample, found {shown}.")
+        numbers = np.empty(len(values), dtype=np.uint8)
+        numbers[np.argsort(values, kind="stable")] = np.repeat(np.arange(len(sizes), dtype=np.uint8), sizes)
+        return cls(numbers)
+
+    def known(self, given: Iterable[Levels]) -> Levels:
+        """Return the levels themselves where one of those given has their SHA-256; else these."""
+        return next((levels for levels in given if levels == self), self) if self.numbers is None else self
+
+    @property
+    def found(self) -> NDArray[np.uint8]:
+        """The level of each sample; refused where only the SHA-256 is known."""
+        if self.numbers is None:
+            raise PlanError(
+                f"the plan follows scores with SHA-256 {self.sha256[:16]}..., which are not here: a state keeps only "
+                "their name. Give them to the loader again: Curriculum(scores, later=[new_scores])."
+            )
+        return self.numbers
+
+    @functools.cached_property
+    def sizes(self) -> I64:
+        """Samples of each level."""
+        return np.bincount(self.found)
+
+    @functools.cached_property
+    def members(self) -> I64:
+        """The samples of level 0, then those of level 1 ..., in the order of the data."""
+        return np.argsort(self.found, kind="stable")
+
+    @functools.cached_property
+    def starts(self) -> I64:
+        """Where each level begins among the members."""
+        return np.concatenate([[0], np.cumsum(self.sizes)]).astype(np.int64)
+
+    @functools.cached_property
+    def places(self) -> I64:
+        """Where each sample is among the members."""
+        places = np.empty_like(self.members)
+        places[self.members] = np.arange(len(places))
+        return places
+
+    def to_dict(self, *, whole: bool) -> dict[str, Any]:
+        """Return JSON-able fields; ``whole``: with the levels themselves."""
+        data = {} if not whole or self.numbers is None else {"zlib": _packed(self.numbers)}
+        return {"sha256": self.sha256, **data}
+
+    @classmethod
+    def read(cls, fields: Fields) -> Levels:
+        """Rebuild levels from checked fields."""
+        fields.only("sha256", "zlib")
+        digest, packed = fields.hexadecimal("sha256", digits=64), fields.maybe(Fields.text, "zlib", longest=_LONGEST)
+        levels = cls(None, digest)
+        if packed is not None:
+            try:
+                numbers = np.frombuffer(_unpacked(packed), dtype=np.uint8)
+            except (ValueError, zlib.error, binascii.Error):
+                fields.refuse("zlib", "compressed levels in base64")
+            levels = cls(numbers)
+        if levels.sha256 != digest or (levels.numbers is not None and not _is_whole(levels)):
+            fields.refuse("zlib", f"levels with SHA-256 {digest[:16]}...")
+        return levels
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Levels) and self.sha256 == other.sha256
+
+    def __hash__(self) -> int:
+        return hash(self.sha256)
+
+    def __repr__(self) -> str:
+        return f"Levels({self.sha256[:16]}{'' if self.numbers is not None else ', not here'})"
+
+
+def _is_whole(levels: Levels) -> bool:
+    return len(levels.found) > 0 and len(levels.sizes) <= MAX_LEVELS and bool(levels.sizes.all())
+
+
+def _packed(numbers: NDArray[np.uint8]) -> str:
+    return base64.b64encode(zlib.compress(numbers.tobytes(), 6)).decode()
+
+
+def _unpacked(text: str) -> bytes:
+    unpacker = zlib.decompressobj()
+    found = unpacker.decompress(base64.b64decode(text, validate=True), _LONGEST)
+    if unpacker.unconsumed_tail or not unpacker.eof:
+        raise ValueError("more than a plan may hold, or cut off")
+    return found

@@ -1,0 +1,167 @@
+"""The law of adaptive training: any decisions, killed and resumed anywhere, on any number of ranks, replay exactly."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from lading import Columns, Mixture, NumpyLoader, World
+from lading.loader.adaptive.chunks import Chunks
+from lading.loader.adaptive.policies import GrowWhileImproving, LearningValue, PaceValidation
+from lading.order.curriculum.request import Curriculum
+from lading.train.policy import SteerToShares
+
+LENGTHS = {"code": 70, "prose": 41}
+STEPS, GLOBAL = 90, 6
+MODES = ("sizes", "pace", "chosen", "aged", "chosen sizes", "weights", "curriculum", "planned", "doubling")
+NEW_SCORES = {name: -np.arange(n) for name, n in LENGTHS.items()}
+
+
+def make(mode: str, rank: int, ranks: int) -> NumpyLoader:
+    """Return one rank's loader."""
+    resize = GrowWhileImproving(factor=1.7, least=1, most=9)
+    chunks = {
+        "pace": Chunks(3, resize=PaceValidation(least=2, most=8)),
+        "chosen": Chunks(2, choose=LearningValue("improvement")),
+        "aged": Chunks(2, choose=LearningValue("loss", age_weight=0.3), ahead=0),
+        "chosen sizes": Chunks(2, resize=resize, choose=LearningValue(), ahead=2),
+        "planned": [[0, 2], [4, 5], [9, 3]],
+        "doubling": {"first": 1, "double_every": 3, "most": 7},
+    }.get(mode, Chunks(4, resize=resize))
+    mixture = None
+    if mode == "weights":
+        policy = SteerToShares({"code": 1, "prose": 2}, every_steps=5)
+        mixture = Mixture([1, 1], policy=policy, lookahead_steps=4)
+    if mode == "curriculum":
+        mixture = Curriculum(lambda source: source.columns["x"] % 13, until=30, later=[NEW_SCORES], lookahead_steps=4)
+    sources = {name: Columns(x=np.arange(n)) for name, n in LENGTHS.items()}
+    options = {"global_batch_size": GLOBAL, "world": World(rank, ranks), "seed": 5, "names": False}
+    return NumpyLoader(sources, chunk_batches=chunks, mixture=mixture, **options)
+
+
+def metric(chunk: int, seed: int) -> float:
+    """Return what a validation after a chunk measures: falling, with noise; now and then nothing sensible."""
+    noise = np.random.default_rng([seed, chunk]).random()
+    return math.nan if noise < 0.05 else 3 / (1 + chunk / 9) + noise
+
+
+class Run:
+    """Lives of a run: what each step had, and the state after each of them."""
+
+    def __init__(self, mode: str, seed: int) -> None:
+        self.mode, self.seed = mode, seed
+        self.steps: list[tuple] = []
+        self.states: list[str] = []
+        self.plan = None
+
+    def live(self, ranks: int, until: int) -> None:
+        """Continue on some ranks up to a step, from the state that was taken last."""
+        loaders = [make(self.mode, rank, ranks) for rank in range(ranks)]
+        if self.states:
+            for loader in loaders:
+                loader.load_state_dict(json.loads(self.states[-1]))
+        while loaders[0].step < until:
+            iterations = [loader.with_bills() for loader in loaders]
+            for shares in zip(*iterations, strict=True):
+                self._note(loaders, [bill for _, bill in shares])
+                if loaders[0].step == until:
+                    break
+        self.plan = loaders[0].plan
+
+    def _note(self, loaders: list, bills: list) -> None:
+        step, chunk = bills[0].step, bills[0].chunk
+        names = [s for bill in bills for s, pad in zip(bill.samples, bill.is_padding, strict=False) if not pad]
+        self.steps.append((step, chunk, bills[0].batch_id, sorted(names)))
+        at = loaders[0].plan.locate(loaders[0].step)
+        if at.chunk_step == 0:
+            for loader in loaders:
+                loader.validated(metric(chunk, self.seed), loss=metric(chunk, self.seed + 1))
+        if self.mode == "curriculum" and step == 25:
+            for loader in loaders:
+                loader.rescore(NEW_SCORES, "turned round")
+        states = [json.dumps(loader.state_dict()) for loader in loaders]
+        assert len(set(states)) == 1, "the same on every rank"
+        self.states.append(states[0])
+
+
+@pytest.fixture(scope="module", params=MODES)
+def whole(request) -> Run:
+    """A run that was never interrupted."""
+    run = Run(request.param, 1)
+    run.live(1, STEPS)
+    return run
+
+
+@given(st.lists(st.tuples(st.integers(1, STEPS), st.integers(1, 4)), max_size=4))
+@settings(max_examples=6)
+def test_killed_and_resumed_anywhere_it_replays_exactly(whole, lives):
+    """Other ranks, other lives, lost steps done again: the same samples, chunks and states from the first step on."""
+    run = Run(whole.mode, whole.seed)
+    for number, (until, ranks) in enumerate([*lives, (STEPS, 2)]):
+        lost = 7 * number % 5  # what came after the last checkpoint is done again
+        del run.states[len(run.states) - lost :], run.steps[len(run.states) :]
+        run.live(ranks, max(until, len(run.states)))
+
+    assert run.steps == whole.steps
+    assert run.states[-1] == whole.states[-1]
+
+
+def test_bills_places_and_passes_are_those_of_the_plan(whole):
+    """The plan of the run that was never interrupted: `where` inverts `bill`, passes are complete."""
+    plan = whole.plan
+    bills = [plan.bill(step) for step in range(STEPS)]
+
+    assert [sorted(b.samples) for b in bills] == [names for *_, names in whole.steps]
+    assert [b.chunk for b in bills] == [chunk for _, chunk, *_ in whole.steps]
+    for d, length in enumerate(LENGTHS.values()):
+        for index in range(length):
+            scan = [(b.step, int(s)) for b in bills for s in np.flatnonzero((b.dataset_idx == d) & (b.idx == index))]
+            assert [(p.step, p.slot) for p in plan.where(d, index, 0, STEPS)] == scan
+    if plan.mixture is None and plan.curriculum is None:
+        for epoch in range(plan.locate(STEPS - 1).epoch):
+            samples = [s for b in bills if b.epoch == epoch for s in b.samples]
+            assert len(samples) == len(set(samples)) == sum(LENGTHS.values())
+
+
+def test_decisions_were_made_and_states_stay_small(whole):
+    """The bound of a state: 2 kB, 48 bytes a dataset, and a bit a chunk of the running pass (in base64)."""
+    events, plan = whole.plan.events, whole.plan
+    kinds = {e.kind for e in events}
+
+    expected = {"planned": set(), "doubling": set(), "chosen": {"choose"}, "aged": {"choose"}}
+    expected |= {"chosen sizes": {"choose", "rebatch"}, "weights": {"reweight", "rebatch"}}
+    assert kinds == {**expected, "curriculum": {"rebatch", "rescore"}}.get(whole.mode, {"rebatch"})
+    assert all(e.reason for e in events)
+    chunks = plan.epoch_steps(0) if plan.chosen_chunks else 0
+    assert max(map(len, whole.states)) <= 2048 + 48 * len(LENGTHS) + math.ceil(chunks / 8 * 4 / 3)
+
+
+@pytest.mark.parametrize("signal", ["loss", "improvement"])
+def test_a_state_does_not_grow_with_the_chunks(signal):
+    """A thousand chunks, three passes, new sizes all the time: 2 kB, 48 bytes a dataset, a bit a chunk."""
+    chunks = Chunks(1, resize=GrowWhileImproving(most=2), choose=LearningValue(signal, age_weight=0.001))
+    loader = NumpyLoader(np.arange(1000), 1, chunk_batches=chunks)
+
+    largest = 0
+    while loader.epoch < 2:
+        for _ in loader:
+            pass
+        loader.validated(metric(loader.chunk, 3), loss=metric(loader.chunk, 4))
+        largest = max(largest, len(json.dumps(loader.state_dict()))) if loader.step % 17 == 0 else largest
+
+    assert largest <= 2048 + 48 + math.ceil(1000 / 8 * 4 / 3)
+
+
+def test_sizes_and_chunks_change_nothing_but_borders_and_order(whole):
+    """Sizes: the samples of every step are those without them. Chosen: each pass has the same samples."""
+    if whole.mode in ("sizes", "pace", "planned", "doubling"):
+        sources = {name: Columns(x=np.arange(n)) for name, n in LENGTHS.items()}
+        plain = NumpyLoader(sources, global_batch_size=GLOBAL, seed=5).plan
+        assert [sorted(plain.bill(s).samples) for s in range(STEPS)] == [names for *_, names in whole.steps]
+    numbers = [chunk for _, chunk, *_ in whole.steps]
+    assert all(b - a in (0, 1) for a, b in itertools.pairwise(numbers)) and numbers[-1] > 5
