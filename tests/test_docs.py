@@ -16,7 +16,7 @@ from tests.documentation import ROOT, CodeBlock, blocks, commands, pages, run_pa
 import lading
 
 # Frameworks that keep state of their own in a process: their pages run in one of their own.
-ALONE = {"lightning", "loggers", "deepspeed", "accelerate", "jax"}
+ALONE = {"lightning", "loggers", "deepspeed", "accelerate", "adaptive", "jax"}
 TESTS = {
     f"{path.relative_to(ROOT)}::{node.name}"
     for path in (ROOT / "tests").rglob("test_*.py")

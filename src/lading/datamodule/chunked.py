@@ -28,8 +28,9 @@ class ChunkedSequenceDataset(SequenceDataset):
         dataset_train: As in ``SequenceDataset``, like ``dataset_val``, ``dataset_test`` and the options.
         dataset_val: Validation partition.
         dataset_test: Test partition.
-        train_chunk_size: Batches of training between validations.
-        val_chunk_size: Batches of each validation.
+        train_chunk_size: Batches of training between validations, or how they change: see ``lading.Chunks``.
+        val_chunk_size: Batches of each validation; likewise.
+        monitor: The metric that chunks which adapt follow, by the name under which the model logs it.
         options: Arguments of ``SequenceDataset``.
     """
 
@@ -39,10 +40,12 @@ class ChunkedSequenceDataset(SequenceDataset):
         dataset_val: Any = None,
         dataset_test: Any = None,
         *,
-        train_chunk_size: int | None = None,
-        val_chunk_size: int | None = None,
+        train_chunk_size: Any = None,
+        val_chunk_size: Any = None,
+        monitor: str = "val_loss",
         **options: Any,
     ) -> None:
+        self.monitor = monitor
         checked_size("train_chunk_size", train_chunk_size)
         checked_size("val_chunk_size", val_chunk_size)
         self.explicit_train_chunk_size, self.explicit_val_chunk_size = train_chunk_size, val_chunk_size
@@ -51,9 +54,7 @@ class ChunkedSequenceDataset(SequenceDataset):
         super().__init__(dataset_train, dataset_val, dataset_test, **options)
 
     @classmethod
-    def of(
-        cls, other: SequenceDataset, train_chunk_size: int | None, val_chunk_size: int | None
-    ) -> ChunkedSequenceDataset:
+    def of(cls, other: SequenceDataset, train_chunk_size: Any, val_chunk_size: Any) -> ChunkedSequenceDataset:
         """Return the partitions and ways of another data module (after its ``setup``), in chunks."""
         chunked = cls(
             other.dataset_train,
@@ -64,6 +65,7 @@ class ChunkedSequenceDataset(SequenceDataset):
             seed=other.seed,
             loader={"collate_fn": other.collate_fn, **other.loader},
             accounted=other.accounted,
+            monitor=getattr(other, "monitor", "val_loss"),
         )
         return chunked
 

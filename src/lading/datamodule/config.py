@@ -24,7 +24,8 @@ from typing import Any
 
 from lading.datamodule.component import Component, misspelt
 from lading.datamodule.sizes import ChunkSizes, chunk_sizes
-from lading.errors import ConfigError
+from lading.errors import ConfigError, LadingError
+from lading.loader.adaptive.chunks import Chunks
 from lading.runtime.numbers import is_number, is_whole
 from lading.runtime.shown import found as brief, listed
 from lading.runtime.yaml_text import parse_yaml, read_yaml
@@ -64,7 +65,19 @@ def _limit(value: Any) -> bool:
     return (isinstance(value, int) and value >= 0) or (isinstance(value, float) and 0 <= value <= 1)
 
 
+def _chunks(value: Any) -> bool:
+    try:
+        return Chunks.of(value) is not None
+    except LadingError:
+        return False
+
+
 _COUNT, _FROM_ZERO = _whole(1), _whole(0)
+_CHUNKS: Check = ("an integer from 1 up, or sizes that change (see lading.Chunks)", _chunks)
+_CURRICULUM: Check = (
+    "scores (a column or a .npy file) with start, until, pacing and power",
+    lambda v: isinstance(v, dict) and "scores" in v,
+)
 _LIMIT: Check = ("an integer of batches, or a share from 0.0 to 1.0", _limit)
 _FLAG: Check = ("true or false", lambda v: isinstance(v, bool))
 _TEXT: Check = ("a text", lambda v: isinstance(v, str) and bool(v))
@@ -92,8 +105,10 @@ _SCHEMA: dict[str, dict[str, Check]] = {
         "allow_rebatch": _FLAG,
     },
     "train": {
-        "train_chunk_size": _COUNT,
-        "val_chunk_size": _COUNT,
+        "train_chunk_size": _CHUNKS,
+        "val_chunk_size": _CHUNKS,
+        "monitor": _TEXT,
+        "curriculum": _CURRICULUM,
         "limit_train_batches": _LIMIT,
         "limit_val_batches": _LIMIT,
         "seed": _FROM_ZERO,

@@ -13,10 +13,12 @@ configuration. All sizes count batches. A limit never switches chunking on.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lading.errors import ConfigError
+from lading.errors import ConfigError, PlanError
+from lading.loader.adaptive.chunks import Chunks
 from lading.runtime.numbers import is_whole
 
 
@@ -53,8 +55,8 @@ class ChunkSizes:
 
 
 def chunk_sizes(
-    train_chunk_size: int | None = None,
-    val_chunk_size: int | None = None,
+    train_chunk_size: Any = None,
+    val_chunk_size: Any = None,
     *,
     train_batches: int | None = None,
     val_batches: int | None = None,
@@ -64,7 +66,7 @@ def chunk_sizes(
     """Apply the sizes rule; every number counts batches.
 
     Args:
-        train_chunk_size: As the user gave it.
+        train_chunk_size: As the user gave it; of sizes that change (``lading.Chunks``) the first counts here.
         val_chunk_size: As the user gave it.
         train_batches: Batches of the whole training partition, once known.
         val_batches: Batches of the whole validation partition, once known.
@@ -85,8 +87,8 @@ def chunk_sizes(
     limits = (("limit_train_batches", limit_train_batches), ("limit_val_batches", limit_val_batches))
     return ChunkSizes(
         enabled=True,
-        train=train_batches if train_chunk_size is None else train_chunk_size,
-        val=val_batches if val_chunk_size is None else val_chunk_size,
+        train=train_batches if train_chunk_size is None else first_size(train_chunk_size),
+        val=val_batches if val_chunk_size is None else first_size(val_chunk_size),
         limit_train_batches=1.0,
         limit_val_batches=1.0,
         ignored=tuple((name, value) for name, value in limits if value is not None and not _is_everything(value)),
@@ -94,12 +96,24 @@ def chunk_sizes(
 
 
 def checked_size(name: str, value: Any) -> None:
-    """Refuse a chunk size that is no integer from 1 up (None is fine)."""
-    if value is not None and not is_whole(value, 1):
+    """Refuse a chunk size that is no integer from 1 up (None is fine), nor what ``lading.Chunks`` describes."""
+    if isinstance(value, Chunks | Mapping) or (isinstance(value, Sequence) and not isinstance(value, str)):
+        try:
+            Chunks.of(value)
+        except PlanError as error:
+            raise ConfigError(f"{name}: {error}") from error
+    elif value is not None and not is_whole(value, 1):
         raise ConfigError(
             f"{name}={value!r}: expected an integer of batches from 1 up, or nothing. Leave it out to take the "
             "whole partition as one chunk."
         )
+
+
+def first_size(value: Any) -> int:
+    """Return the batches of the first chunk."""
+    chunks = Chunks.of(value)
+    assert chunks is not None
+    return chunks.first
 
 
 def num_batches(num_samples: int, batch_size: int, *, drop_last: bool = False) -> int:

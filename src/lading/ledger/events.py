@@ -3,6 +3,7 @@
 reweight · rebatch · block · rescore · choose
                               the plan changed from a step on; undone with its attempt's later steps
 jump                          the loader passed steps over
+validated                     what was measured after a chunk, and on which steps of which plan
 pending                       a state was taken while delivered batches waited for their update
 """
 
@@ -25,7 +26,7 @@ from lading.order.event import Event, event_from_dict
 from lading.runtime.fields import Fields, Origin
 
 PLAN_KINDS = ("reweight", "rebatch", "block", "rescore", "choose")
-JUMP, PENDING = "jump", "pending"
+JUMP, PENDING, VALIDATED = "jump", "pending", "validated"
 
 
 @dataclass(frozen=True)
@@ -80,8 +81,24 @@ def _check(event: EventRow, fields: Fields) -> None:
         fields.integer("from", low=0)
     elif event.kind == PENDING:
         ranges(fields, "steps")
+    elif event.kind == VALIDATED:
+        _check_validated(fields)
     else:
-        fields.origin.refuse("kind", f"one of {', '.join((*PLAN_KINDS, JUMP, PENDING))}", repr(event.kind)[:80])
+        fields.origin.refuse(
+            "kind", f"one of {', '.join((*PLAN_KINDS, JUMP, PENDING, VALIDATED))}", repr(event.kind)[:80]
+        )
+
+
+def _check_validated(fields: Fields) -> None:
+    fields.only("metric", "loss", "on")
+    for name in ("metric", "loss"):
+        fields.maybe(Fields.number, name)
+    on = fields.record("on")
+    on.only("plan", "chunk", "first_step", "stop_step")
+    if len(on):
+        on.text("plan")
+        for name in ("chunk", "first_step", "stop_step"):
+            on.integer(name, low=0)
 
 
 def pending_at(folder: RankFolder, step: int) -> tuple[Range, ...]:

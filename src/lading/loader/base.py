@@ -178,7 +178,9 @@ class EngineLoader:
         """
         return self.engine.reweight(weights, reason)
 
-    def validated(self, metric: float | None = None, loss: float | None = None) -> tuple[Event, ...]:
+    def validated(
+        self, metric: float | None = None, loss: float | None = None, on: Mapping[str, Any] | None = None
+    ) -> tuple[Event, ...]:
         """Report the end of a chunk to the policies of chunks, and return what they changed.
 
         Call it on every rank, after the last batch of a chunk, with the same numbers: averaged over the ranks.
@@ -186,8 +188,13 @@ class EngineLoader:
         Args:
             metric: What was measured in validation.
             loss: Mean training loss of the chunk.
+            on: What it was measured on, for the ledger: ``last_chunk()`` of the validation loader.
         """
-        return self.engine.validated(metric, loss)
+        return self.engine.validated(metric, loss, on)
+
+    def last_chunk(self) -> dict[str, Any]:
+        """Return the plan, chunk and steps of the batch yielded last: what a validation was made on."""
+        return self.engine.last_chunk()
 
     def rescore(self, scores: Any, reason: str = "") -> Rescore | None:
         """Give the samples of a curriculum other scores from the next epoch on; None where nothing changes.

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -27,7 +28,7 @@ from lading.identity import Bill, World, fingerprint
 from lading.identity.agreement import agree
 from lading.identity.hashing import key64
 from lading.loader import planning, reweighting
-from lading.loader.adaptive.runner import ChunkRunner
+from lading.loader.adaptive.runner import ChunkRunner, rescored
 from lading.loader.bad_samples import BadSamples
 from lading.loader.cursor import Cursor
 from lading.loader.face import Face
@@ -41,8 +42,6 @@ from lading.loader.trackers import Trackers
 from lading.loader.workers import ThreadWorkers, Workers
 from lading.order import Block, Choose, Event, Plan, Rebatch, Rescore, Reweight
 from lading.order.agreement import agree_on_plan
-from lading.order.curriculum.levels import Levels
-from lading.order.curriculum.request import sizes_of
 from lading.order.mixture.weights import Weights
 from lading.runtime.random_state import isolated_rng
 from lading.source.reader import Reader
@@ -225,7 +224,8 @@ class Engine:
         for event in self._trackers.begin(steps.start, self.plan, self.world, self._loaded):
             self._plan = self.plan.with_event(event)
             self.drop_carried()
-        self._choose_chunks(steps.start)
+        if not self._policy.is_paused:
+            self._chunks.choose(self, steps.start)
         self.fetcher.parts = self.plan.parts
         self.cursor.begin(steps, self.plan)
         return steps
@@ -339,51 +339,28 @@ class Engine:
             self.add_event(event)
         return event
 
-    def validated(self, metric: float | None = None, loss: float | None = None) -> tuple[Event, ...]:
-        """Tell the policies of chunks what came of the chunk that just ended; return what they changed."""
-        if not self._chunks.adapts or self.step <= self._chunks.last_step:
+    def last_chunk(self) -> dict[str, Any]:
+        """Return the plan, chunk and steps of the batch yielded last; empty before the first, or without chunks."""
+        bill = self.last_bill
+        if bill is None or bill.chunk is None:
+            return {}
+        first = self.plan.chunk_start(bill.chunk)
+        return {"plan": self.plan.fingerprint, "chunk": bill.chunk, "first_step": first, "stop_step": bill.step + 1}
+
+    def validated(self, metric: Any = None, loss: Any = None, on: Mapping[str, Any] | None = None) -> tuple[Event, ...]:
+        """Record a validation and tell the policies of chunks of it; return what they changed."""
+        metric, loss = (None if v is None or not math.isfinite(float(v)) else float(v) for v in (metric, loss))
+        if self.request.chunks is None or self.step <= self._chunks.last_step:
             return ()
-        trained = self._chunks.trained(self.plan, self.step, metric, loss)
+        self._trackers.validated(self.step, {"metric": metric, "loss": loss, "on": dict(on or {})})
         before = len(self._requested)
-        self._chunks.last_step = self.step
-        resized = self._chunks.resized(self.plan, trained)
-        self._agree(
-            "a chunk size", {} if resized is None else {"acts at": resized.step, "batches": resized.chunk_batches}
-        )
-        if resized is not None:
-            self.add_event(resized)
-        self._chunks.observe(self.plan, trained)
-        self._choose_chunks(self.step)
+        self._chunks.report(self, metric, loss)
         return tuple(event for _, event in self._requested[before:])
 
     def rescore(self, scores: Any, reason: str = "") -> Rescore | None:
         """Give samples other difficulties from the next epoch on that cannot have been prefetched."""
-        if self.plan.curriculum is None:
-            raise LoaderError("this loader has no curriculum to rescore. Pass mixture=Curriculum(scores).")
-        levels = Levels.of(planning.scores_of(self.request, self.readers, scores), sizes_of(self.plan.curriculum))
-        at = self.plan.locate(self.step + self.plan.lookahead_steps)
-        event = self.plan.rescoring(self.plan.epoch_start(at.epoch + bool(at.epoch_step)), levels, reason)
-        self._agree("a rescoring", {} if event is None else {"acts at": event.step, "scores": event.levels.sha256})
-        if event is not None:
-            self.add_event(event)
-        return event
-
-    def _choose_chunks(self, step: int) -> None:
-        """Choose the chunks that are due before a step is yielded."""
-        if self._policy.is_paused:
-            return
-        while (choice := self._chunks.choice(self.plan, step)) is not None:
-            self._agree("the next chunk", {"acts at": choice.step, "chunk": choice.chosen})
-            self.add_event(choice)
-
-    def _agree(self, what: str, decided: Mapping[str, Any]) -> None:
-        agree(
-            self.world,
-            what,
-            {"next step": self.step, **decided},
-            way_out="Policies must see the same on every rank: average metrics and losses over the ranks, and report "
-            "them after the same step. Nothing was changed.",
-        )
+        levels = planning.levels_of(self.request, self.readers, self.plan, scores)
+        return rescored(self, levels, reason)
 
     def block(self, dataset: str | int, indices: Sequence[int], reason: str = "") -> None:
         """Replace samples by substitutes, from the first step that cannot have been prefetched."""

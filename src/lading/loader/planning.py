@@ -149,8 +149,14 @@ def known_levels(request: LoaderRequest, readers: Sequence[Reader], plan: Plan) 
     """Return the difficulties that a resumed run may name: those of ``Curriculum.later``."""
     if not isinstance(request.mixture, Curriculum) or plan.curriculum is None:
         return []
-    sizes = sizes_of(plan.curriculum)
-    return [Levels.of(scores_of(request, readers, scores), sizes) for scores in request.mixture.later]
+    return [levels_of(request, readers, plan, scores) for scores in request.mixture.later]
+
+
+def levels_of(request: LoaderRequest, readers: Sequence[Reader], plan: Plan, scores: Any) -> Levels:
+    """Return other scores as levels of the sizes that a plan's curriculum has."""
+    if plan.curriculum is None:
+        raise LoaderError("this loader has no curriculum to rescore. Pass mixture=Curriculum(scores).")
+    return Levels.of(scores_of(request, readers, scores), sizes_of(plan.curriculum))
 
 
 def scores_of(request: LoaderRequest, readers: Sequence[Reader], scores: Any) -> NDArray[np.float64]:

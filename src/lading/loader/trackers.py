@@ -53,6 +53,13 @@ class MarksStates(Protocol):
     def mark(self, step: int, /) -> Mapping[str, Any] | None: ...
 
 
+@runtime_checkable
+class TakesValidations(Protocol):
+    """A tracker that records what was validated on."""
+
+    def validated(self, step: int, fields: Mapping[str, Any], /) -> None: ...
+
+
 class Trackers:
     """One tracker, several, or none, notified as one."""
 
@@ -87,6 +94,12 @@ class Trackers:
         for tracker in self._all:
             if isinstance(tracker, TakesEvents):
                 tracker.event(event)
+
+    def validated(self, step: int, fields: Mapping[str, Any]) -> None:
+        """Notify of a validation before a step."""
+        for tracker in self._all:
+            if isinstance(tracker, TakesValidations):
+                tracker.validated(step, fields)
 
     def flush(self) -> None:
         """Have everything written down."""

@@ -9,8 +9,9 @@ A source without names of its own is one part, called as the source is.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from lading.errors import PlanError
@@ -117,3 +118,21 @@ def _check(dataset: PlannedDataset, parts: Sequence[Part]) -> None:
                 f"part {part.name!r} has {part.rows} rows of {part.samples} samples from {part.first} on: expected 0 "
                 "or above, and a sample where there are rows. Check what the source offers as parts."
             )
+
+
+def _dataset(name: str, given: int | Sequence[Part]) -> PlannedDataset:
+    if not isinstance(given, Sequence) or isinstance(given, str):
+        return PlannedDataset(name, given)  # refused there if it is no integer
+    parts = tuple(dataclasses.replace(part, name=f"{name}{part.name}") for part in given)
+    return PlannedDataset(name, sum(part.rows for part in parts), parts=parts)
+
+
+def datasets_of(
+    given: Mapping[str, int | Sequence[Part]] | int | Sequence[PlannedDataset],
+) -> tuple[PlannedDataset, ...]:
+    """Return sources as a plan knows them."""
+    if isinstance(given, Mapping):
+        return tuple(_dataset(name, about) for name, about in given.items())
+    if isinstance(given, Sequence):
+        return tuple(given)
+    return (PlannedDataset("data", given),)

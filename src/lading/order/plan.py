@@ -30,10 +30,11 @@ from lading.order import plan_json
 from lading.order.batch_schedule import planned_sizes
 from lading.order.chosen import Chosen
 from lading.order.clock import MAX_POSITION, Batching, Clock, Location
+from lading.order.consistency import check
 from lading.order.curriculum.levels import Levels
 from lading.order.curriculum.order import Graded
 from lading.order.curriculum.spec import CurriculumSpec
-from lading.order.dataset import Part, PlannedDataset, numbered
+from lading.order.dataset import Part, PlannedDataset, datasets_of, numbered
 from lading.order.event import Block, Choose, Event, Rebatch, Rescore, ResumeBase, Reweight
 from lading.order.mixture import weights
 from lading.order.mixture.order import Mixed, timeline
@@ -42,10 +43,9 @@ from lading.order.mixture.request import Mixture
 from lading.order.mixture.spec import MixtureSpec
 from lading.order.parts import Parts
 from lading.order.resuming import events_from
-from lading.order.shuffle import SHUFFLES, Order, Shuffled
+from lading.order.shuffle import Order, Shuffled
 from lading.order.simulation import Simulation, simulate
 from lading.order.substitute import Blocklist
-from lading.runtime.numbers import whole
 
 I64 = NDArray[np.int64]
 _SHOWN = 4
@@ -91,7 +91,7 @@ class Plan:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "datasets", numbered(self.datasets))
-        _check(self)
+        check(self)
 
     def __repr__(self) -> str:
         sizes = {d.name: d.length for d in self.datasets[:_SHOWN]}
@@ -134,7 +134,7 @@ class Plan:
         >>> twice.names, len(twice.where("data[0]", 1))
         (('data[0]', 'data[1]'), 2)
         """
-        datasets = _datasets(lengths)
+        datasets = datasets_of(lengths)
         if (batch_size is None) == (batch_schedule is None):
             raise PlanError(
                 f"batch_size={batch_size!r} and batch_schedule={batch_schedule!r}: expected one of them, "
@@ -345,10 +345,7 @@ class Plan:
         at = self.clock.locate(step)
         if at.epoch_step:
             raise PlanError(f"step {step} is inside epoch {at.epoch}: scores change where an epoch begins.")
-        earlier = [e for e in self.events if isinstance(e, Rescore)]
-        if self._base is not None and self._base.scores is not None:
-            earlier.insert(0, self._base.scores)
-        in_force = earlier[-1].levels if earlier else self.curriculum.levels
+        in_force = self._rescored[-1].levels if self._rescored else self.curriculum.levels
         return None if in_force == levels else Rescore(step, at.position, levels, reason)
 
     def events_from(self, step: int) -> tuple[Event, ...]:
@@ -419,14 +416,9 @@ class Plan:
         if self.curriculum is not None:
             return self._graded(self.curriculum)
         if self.chosen_chunks:
-            return Chosen(
-                self.lengths,
-                self.seed,
-                self.shuffle != "none",
-                self.clock,
-                [e for e in self.events if isinstance(e, Choose)],
-                None if self._base is None else self._base.chosen,
-            )
+            choices = [e for e in self.events if isinstance(e, Choose)]
+            known = None if self._base is None else self._base.chosen
+            return Chosen(self.lengths, self.seed, self.shuffle != "none", self.clock, choices, known)
         if self.mixture is None:
             return Shuffled(self.lengths, self.seed, self.shuffle, self.window_samples)
         passes = Passes(self.lengths, self.seed, self.shuffle, self.window_samples)
@@ -436,17 +428,15 @@ class Plan:
         return Mixed(passes, self.mixture, self.clock, changes, stage)
 
     def _graded(self, curriculum: CurriculumSpec) -> Graded:
-        rescored = [e for e in self.events if isinstance(e, Rescore)]
-        if self._base is not None and self._base.scores is not None:
-            rescored.insert(0, self._base.scores)
-        return Graded(
-            self.lengths,
-            curriculum,
-            self.seed,
-            (self.global_batch_size, self.drop_last),
-            (self.shuffle, self.window_samples),
-            [(e.position, e.levels) for e in rescored],
-        )
+        batch, passes = (self.global_batch_size, self.drop_last), (self.shuffle, self.window_samples)
+        rescored = [(e.position, e.levels) for e in self._rescored]
+        return Graded(self.lengths, curriculum, self.seed, batch, passes, rescored)
+
+    @property
+    def _rescored(self) -> list[Rescore]:
+        """New scores since the plan was made, as far as they are known."""
+        base = [] if self._base is None or self._base.scores is None else [self._base.scores]
+        return [*base, *(e for e in self.events if isinstance(e, Rescore))]
 
     @functools.cached_property
     def _base(self) -> ResumeBase | None:
@@ -502,87 +492,5 @@ class Plan:
         return Place(epoch, step, slot, rank_of(slot, self.clock.batch_at(step), world_size))
 
 
-def _dataset(name: str, given: int | Sequence[Part]) -> PlannedDataset:
-    if not isinstance(given, Sequence) or isinstance(given, str):
-        return PlannedDataset(name, given)  # refused there if it is no integer
-    parts = tuple(dataclasses.replace(part, name=f"{name}{part.name}") for part in given)
-    return PlannedDataset(name, sum(part.rows for part in parts), parts=parts)
-
-
-def _datasets(
-    given: Mapping[str, int | Sequence[Part]] | int | Sequence[PlannedDataset],
-) -> tuple[PlannedDataset, ...]:
-    if isinstance(given, Mapping):
-        return tuple(_dataset(name, about) for name, about in given.items())
-    if isinstance(given, Sequence):
-        return tuple(given)
-    return (PlannedDataset("data", given),)
-
-
 def _epoch(mixture: Mixture | MixtureSpec, datasets: Sequence[PlannedDataset]) -> int:
     return mixture.epoch_samples if isinstance(mixture, MixtureSpec) else mixture.epoch(datasets)
-
-
-def _check(plan: Plan) -> None:
-    lengths = [d.length for d in plan.datasets]
-    if not lengths or any(n < 0 for n in lengths) or sum(lengths) == 0:
-        found = ", ".join(f"{d.name!r} {d.length}" for d in plan.datasets) or "no dataset"
-        raise PlanError(f"a plan needs at least one sample: found {found}. Check the sources.")
-    names = [part.name for d in plan.datasets for part in d.parts] or list(plan.source_names)
-    if len(set(names)) != len(names) or len(set(plan.source_names)) != len(lengths):
-        raise PlanError(f"datasets need different names: found {', '.join(map(repr, names))}.")
-    if sum(lengths) > MAX_POSITION:
-        raise PlanError(f"{sum(lengths)} samples are more than a plan can hold: expected at most 2**62.")
-    for field, least in _INTEGERS.items():
-        value = getattr(plan, field)
-        if value is None and field == "chunk_batches":
-            continue
-        number = whole(value)
-        if number is None or number < least:
-            expected = "an integer" if least == _ANY else f"an integer of at least {least}"
-            raise PlanError(f"{field} is {value!r}: expected {expected}.")
-        object.__setattr__(plan, field, number)  # NumPy's integers become Python's, so that plans stay JSON
-    if plan.shuffle not in SHUFFLES:
-        raise PlanError(f"shuffle is {plan.shuffle!r}: expected one of {', '.join(map(repr, SHUFFLES))}.")
-    _check_sizes(plan)
-    _check_adaptive(plan)
-
-
-_ANY = -(1 << 200)
-_INTEGERS = {"global_batch_size": 1, "chunk_batches": 1, "window_samples": 1, "lookahead_steps": 0, "seed": _ANY}
-
-
-def _check_adaptive(plan: Plan) -> None:
-    """Refuse fields that adapt the order and do not go together."""
-    chunks = plan.chunk_schedule
-    if chunks:
-        starts = [chunk for chunk, _ in chunks]
-        ascending = starts[0] == 0 and all(a < b for a, b in itertools.pairwise(starts))
-        if not ascending or chunks[0][1] != plan.chunk_batches or min(n for _, n in chunks) < 1:
-            raise PlanError(
-                f"chunk_schedule is {chunks[:5]} with chunk_batches {plan.chunk_batches}: expected (chunk, batches) "
-                "pairs in order, the first (0, chunk_batches)."
-            )
-    if plan.curriculum is not None and plan.mixture is not None:
-        raise PlanError("a plan has weights or a curriculum, not both: each says what is drawn when. Leave one out.")
-    if plan.chosen_chunks:
-        found = {"weights": plan.mixture, "a curriculum": plan.curriculum, "batch_schedule": plan.batch_schedule}
-        others = [name for name, value in found.items() if value]
-        if plan.chunk_schedule:
-            others.append("chunk sizes that change as planned")
-        if others or plan.chunk_batches is None:
-            what = f"{others[0]} cannot be used" if others else "chunk_batches is missing"
-            raise PlanError(f"chunks are chosen and {what}: expected chunks of one size, each once a pass.")
-
-
-def _check_sizes(plan: Plan) -> None:
-    sizes = plan.batch_schedule
-    if not sizes:
-        return
-    steps = [step for step, _ in sizes]
-    ascending = steps[0] == 0 and all(a < b for a, b in itertools.pairwise(steps))
-    if not ascending or sizes[0][1] != plan.global_batch_size or min(size for _, size in sizes) < 1:
-        raise PlanError(
-            f"batch_schedule is {sizes[:5]} with global_batch_size {plan.global_batch_size}: expected (step, size) "
-            "pairs in order, the first (0, global_batch_size). Make the plan with Plan.make(batch_schedule=...)."
-        )

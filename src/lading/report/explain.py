@@ -13,7 +13,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from lading.ledger.events import VALIDATED, EventRow
+from lading.order.event import Block, Choose, Rebatch, Rescore, Reweight
 from lading.report.asked import AskedRun
+from lading.report.evidence import Evidence
 from lading.report.losses import SPIKE_WINDOW, spike_scores
 from lading.report.step import StepRecord
 from lading.report.table import Table
@@ -39,6 +42,10 @@ EXPOSURES = pa.schema(
 )
 
 
+DECISIONS = pa.schema([("step", pa.int64()), ("kind", pa.string()), ("decided", pa.string()), ("reason", pa.string())])
+_MOST_DECISIONS = 12
+
+
 @dataclass(frozen=True)
 class Explanation:
     """Everything around one step.
@@ -50,6 +57,7 @@ class Explanation:
         around: Losses of the steps around it.
         score: How far its loss stands above those before it, in robust deviations.
         usual_loss: Median loss of the steps before it.
+        decisions: What changed the plan before it, and what was validated, the newest last: at most 12.
     """
 
     record: StepRecord
@@ -58,10 +66,11 @@ class Explanation:
     around: Table
     score: float | None
     usual_loss: float | None
+    decisions: Table
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON-able fields."""
-        tables = {name: getattr(self, name).dicts() for name in ("shares", "exposures", "around")}
+        tables = {name: getattr(self, name).dicts() for name in ("shares", "exposures", "around", "decisions")}
         return {**self.record.to_dict(), **tables, "score": self.score, "usual_loss": self.usual_loss}
 
 
@@ -84,7 +93,48 @@ def explain(run: AskedRun, step: int, around: int) -> Explanation:
         around=Table(near),
         score=score,
         usual_loss=usual,
+        decisions=Table.of(decisions(run.evidence, step)[-_MOST_DECISIONS:], DECISIONS),
     )
+
+
+def decisions(evidence: Evidence, before: int | None = None) -> list[dict[str, Any]]:
+    """Return what changed the plan of a run, and what was validated, in the order of steps.
+
+    Args:
+        evidence: The run.
+        before: Leave out what acts after this step.
+    """
+    rows = []
+    for span in evidence.spans:
+        for row in evidence.event_rows(span.attempt):
+            text = decided(row)
+            acts = span.start <= row.step and (span.stop is None or row.step <= span.stop)
+            if text is not None and acts and (before is None or row.step <= before):
+                reason = str(row.fields.get("reason") or "") or None
+                rows.append({"step": row.step, "kind": row.kind, "decided": text, "reason": reason})
+    return sorted(rows, key=lambda row: row["step"])
+
+
+def decided(row: EventRow) -> str | None:
+    """Return what an event decided, in a few words; None where it decided nothing."""
+    event = row.plan_event
+    if isinstance(event, Reweight):
+        shares = ", ".join(f"{weight / sum(event.weights):.3g}" for weight in event.weights[:8])
+        return f"shares {shares}{' ...' if len(event.weights) > 8 else ''}"
+    if isinstance(event, Rebatch):
+        chunks = "" if event.chunk_batches is None else f", chunks of {event.chunk_batches}"
+        return f"batches of {event.global_batch_size}{chunks}"
+    if isinstance(event, Choose):
+        return f"chunk {event.chosen} of the data"
+    if isinstance(event, Rescore):
+        return f"scores {event.levels.sha256[:12]}"
+    if isinstance(event, Block):
+        return f"{len(event.indices)} samples of dataset {event.dataset} blocked"
+    if row.kind != VALIDATED:
+        return None
+    metric, on = row.fields.get("metric"), row.fields.get("on") or {}
+    steps = f" on steps {on['first_step']} to {on['stop_step'] - 1}" if on else ""
+    return f"validated{steps}: {'nothing measured' if metric is None else f'{metric:.4g}'}"
 
 
 def _shares(run: AskedRun, record: StepRecord) -> Table:

@@ -13,11 +13,15 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import Any
 
+import numpy as np
+
 from lading.datamodule.chunked import ChunkedSequenceDataset
 from lading.datamodule.sequence import SequenceDataset
 from lading.datamodule.sizes import chunk_sizes
 from lading.errors import ConfigError
+from lading.identity.world import process_group
 from lading.loader.torch.chunked import progress_line, seen_info
+from lading.train.metrics.torch import added_over_ranks
 
 
 class ChunkedTrainingMixin:
@@ -50,6 +54,7 @@ class ChunkedTrainingMixin:
         self.train_chunk_size, self.val_chunk_size = self.sizes.train, self.sizes.val
         self.loader_arguments = dict(_section(config, "loader"))
         self.progress: dict[str, Any] = {}
+        self._partial = [0.0, 0.0]  # sum and number of the training losses of the chunk under way
         self._chunked: ChunkedSequenceDataset | None = None
         if self.chunked_training_enabled and getattr(self, "dataset", None) is not None:
             self.setup_chunked_training(config)
@@ -85,12 +90,22 @@ class ChunkedTrainingMixin:
         self.setup_chunked_training()
         assert self._chunked is not None
         loader = self._chunked.train_dataloader()
-        trained = _run(self.training_step, loader)  # type: ignore[attr-defined]
-        validated = _run(self._validation, self._chunked.val_dataloader())
+        trained = _run(self.training_step, loader, self._partial)  # type: ignore[attr-defined]
+        validation, measured = self._chunked.val_dataloader(), [0.0, 0.0]
+        validated = _run(self._validation, validation, measured)
+        self._report(loader, validation, measured)
         info = seen_info(loader.chunks)
         done = {**info, "pass_chunk": info["pass_chunk"] + 1}  # chunks of the pass that are behind us
         self.progress = {**info, "line": progress_line(done)}
         return {**_named("train", trained), **_named("val", validated), **self.progress}
+
+    def _report(self, loader: Any, validation: Any, measured: list[float]) -> None:
+        """Tell the policies of chunks what the chunk came to, averaged over the ranks."""
+        metric, loss = _averaged(measured), _averaged(self._partial)
+        loader.validated(metric, loss, on=None if validation is None else validation.last_chunk())
+        if validation is not None:
+            validation.validated(metric)
+        self._partial = [0.0, 0.0]
 
     def standard_training_epoch(self) -> dict[str, Any]:
         """Train one epoch and validate, as ever; the limits hold."""
@@ -102,14 +117,17 @@ class ChunkedTrainingMixin:
 
     def state_dict(self) -> dict[str, Any]:
         """Return where training and validation stand, in the middle of a chunk too."""
-        return {} if self._chunked is None else self._chunked.state_dict()
+        if self._chunked is None:
+            return {}
+        return {**self._chunked.state_dict(), **({"losses": list(self._partial)} if self._partial[1] else {})}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume where a state was taken."""
         if self.chunked_training_enabled:
             self.setup_chunked_training()
             assert self._chunked is not None
-            self._chunked.load_state_dict(state)
+            self._partial = [float(value) for value in state.get("losses", (0.0, 0.0))]
+            self._chunked.load_state_dict({name: value for name, value in state.items() if name != "losses"})
 
     def _validation(self, batch: Any) -> Any:
         step = getattr(self, "validation_step", None)
@@ -135,14 +153,25 @@ def _section(config: Any, name: str) -> Mapping[str, Any]:
     return section if isinstance(section, Mapping) or hasattr(section, "get") else vars(section)
 
 
-def _run(step: Callable[[Any], Any], batches: Iterable[Any] | None) -> tuple[float | None, int]:
-    """Return the mean loss and the number of batches."""
+def _run(
+    step: Callable[[Any], Any], batches: Iterable[Any] | None, sums: list[float] | None = None
+) -> tuple[float | None, int]:
+    """Return the mean loss and the number of batches; ``sums``: where losses and their number are added up."""
     losses, count = [], 0
     for batch in batches if batches is not None else ():
         loss, count = step(batch), count + 1
         if loss is not None:
             losses.append(float(loss.detach() if hasattr(loss, "detach") else loss))
+            if sums is not None:
+                sums[:] = [sums[0] + losses[-1], sums[1] + 1]
     return (sum(losses) / len(losses) if losses else None), count
+
+
+def _averaged(sums: list[float]) -> float | None:
+    """Return a mean over all ranks."""
+    if process_group() is not None:
+        sums = [float(value) for value in added_over_ranks(np.array(sums))]
+    return sums[0] / sums[1] if sums[1] else None
 
 
 def _named(partition: str, result: tuple[float | None, int]) -> dict[str, Any]:

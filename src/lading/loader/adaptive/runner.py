@@ -9,15 +9,33 @@ Apart from ``engine``: the policies, what they remember, and when they are asked
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from lading.errors import LoaderError, ResumeError
+from lading.identity import World
+from lading.identity.agreement import agree
 from lading.loader.adaptive.chunks import Chunks
 from lading.loader.adaptive.policies import Trained
 from lading.loader.reweighting import reason_of
 from lading.order.chosen import Chosen
-from lading.order.event import Choose, Rebatch
+from lading.order.curriculum.levels import Levels
+from lading.order.event import Choose, Event, Rebatch, Rescore
 from lading.order.plan import Plan
+
+
+class Adaptable(Protocol):
+    """What is asked of the engine."""
+
+    @property
+    def plan(self) -> Plan: ...
+    @property
+    def step(self) -> int: ...
+    @property
+    def world(self) -> World: ...
+
+    def add_event(self, event: Event) -> None:
+        """Change the plan from a step on that has not been yielded."""
+        ...
 
 
 class ChunkRunner:
@@ -35,6 +53,26 @@ class ChunkRunner:
     def adapts(self) -> bool:
         """Whether there is a policy to ask."""
         return self.chunks is not None and (self.chunks.resize is not None or self.chunks.choose is not None)
+
+    def report(self, engine: Adaptable, metric: float | None, loss: float | None) -> None:
+        """Tell the policies what came of the chunk that just ended, and make events of what they answer."""
+        if not self.adapts:
+            return
+        trained = self.trained(engine.plan, engine.step, metric, loss)
+        self.last_step = engine.step
+        resized = self.resized(engine.plan, trained)
+        decided = {} if resized is None else {"acts at": resized.step, "batches": resized.chunk_batches}
+        _agree(engine, "a chunk size", decided)
+        if resized is not None:
+            engine.add_event(resized)
+        self.observe(engine.plan, trained)
+        self.choose(engine, engine.step)
+
+    def choose(self, engine: Adaptable, step: int) -> None:
+        """Choose the chunks that are due before a step is yielded."""
+        while (choice := self.choice(engine.plan, step)) is not None:
+            _agree(engine, "the next chunk", {"acts at": choice.step, "chunk": choice.chosen})
+            engine.add_event(choice)
 
     def trained(self, plan: Plan, step: int, metric: float | None, loss: float | None) -> Trained:
         """Return what policies learn when the loader is at a step, the first of a chunk."""
@@ -124,3 +162,24 @@ class ChunkRunner:
                     f"the state of the policy {kept['kind']} is damaged: {type(error).__name__}: {error}. Take an "
                     "older checkpoint."
                 ) from error
+
+
+def rescored(engine: Adaptable, levels: Levels, reason: str) -> Rescore | None:
+    """Give samples other difficulties from the next epoch on that cannot have been prefetched."""
+    plan = engine.plan
+    at = plan.locate(engine.step + plan.lookahead_steps)
+    event = plan.rescoring(plan.epoch_start(at.epoch + bool(at.epoch_step)), levels, reason)
+    _agree(engine, "a rescoring", {} if event is None else {"acts at": event.step, "scores": event.levels.sha256})
+    if event is not None:
+        engine.add_event(event)
+    return event
+
+
+def _agree(engine: Adaptable, what: str, decided: Mapping[str, Any]) -> None:
+    agree(
+        engine.world,
+        what,
+        {"next step": engine.step, **decided},
+        way_out="Policies must see the same on every rank: average metrics and losses over the ranks, and report "
+        "them after the same step. Nothing was changed.",
+    )

@@ -225,9 +225,15 @@ class ChunkedDataLoader(DataLoader[Any]):
         """Chunks that one pass takes; 1 without chunks."""
         return pass_chunks(self._loader) if self.use_chunked else 1
 
-    def validated(self, metric: float | None = None, loss: float | None = None) -> tuple[Event, ...]:
+    def validated(
+        self, metric: float | None = None, loss: float | None = None, on: Mapping[str, Any] | None = None
+    ) -> tuple[Event, ...]:
         """Report the end of a chunk to the policies of chunks; see ``Loader.validated``."""
-        return self._loader.validated(metric, loss) if self.use_chunked else ()
+        return self._loader.validated(metric, loss, on) if self.use_chunked else ()
+
+    def last_chunk(self) -> dict[str, Any]:
+        """Return which steps of which plan the chunk had whose batch was yielded last; empty without chunks."""
+        return self._loader.last_chunk() if self.use_chunked else {}
 
     def bill_at(self, batch_idx: int) -> Bill:
         """Return the bill of a batch of the chunk under way."""

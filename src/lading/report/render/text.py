@@ -274,6 +274,12 @@ def comparison(found: Comparison) -> RenderableType:
     return Group(*parts)
 
 
+def decision_tables(rows: list[dict[str, Any]]) -> list[RenderableType]:
+    """Return the decisions that changed a plan as a table; nothing where there were none."""
+    columns = {"step": "step", "kind": "kind", "decided": "decided", "reason": "reason"}
+    return [table(rows, columns, f"The last {counted(len(rows), 'decision')}")] if rows else []
+
+
 def explanation(found: Explanation) -> RenderableType:
     """Return everything around a step."""
     record = found.record
@@ -305,4 +311,5 @@ def explanation(found: Explanation) -> RenderableType:
             f"{counted(len(seen), 'sample')}, {fresh} of them never used before",
         ),
         table(found.around, {"step": "step", "update": "update", "loss": "loss"}, "Losses around it"),
+        *decision_tables(found.decisions.dicts()),
     )

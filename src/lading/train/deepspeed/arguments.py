@@ -61,6 +61,9 @@ class DsTrainingArguments:
         dataloader_pin_memory: Whether batches are pinned; quietly not where there is no accelerator.
         logging_steps: Updates between two log lines.
         do_eval: Whether to evaluate while training at all.
+        train_chunk_size: Steps between two evaluations, or how they change: see ``lading.Chunks``. At the end of each
+            chunk that ends with an update the policies of chunks hear of the evaluation.
+        curriculum: Easy samples first: the arguments of ``lading.Curriculum``; instead of ``weights``.
         eval_steps: Updates between two evaluations; None: only when ``evaluate()`` is called.
         eval_max_steps: Batches of an evaluation at most; None: all.
         do_final_eval: Whether to evaluate after the last update, where ``eval_steps`` is given.
@@ -103,6 +106,8 @@ class DsTrainingArguments:
     dataloader_shuffle: bool = True
     eval_dataloader_shuffle: bool = False
     weights: dict[str, float] | None = None
+    train_chunk_size: Any = None
+    curriculum: dict[str, Any] | None = None
     on_bad_sample: str | dict[str, str] = "raise"
     dataloader_num_workers: int = 0
     dataloader_prefetch_factor: int | None = None

@@ -44,6 +44,7 @@ from lading.identity.agreement import agree
 from lading.ledger.ledger import Ledger
 from lading.loader.state import Resume
 from lading.loader.torch.loader import Loader
+from lading.order.curriculum.request import Curriculum
 from lading.order.mixture.request import Mixture
 from lading.runtime.files import sync_tree
 from lading.train.deepspeed import checkpoint as checkpoints
@@ -98,13 +99,22 @@ def training_loader(
         global_batch_size=args.global_batch_size,
         seed=args.seed,
         shuffle=args.dataloader_shuffle,
-        mixture=Mixture(args.weights, policy=policy),
+        mixture=_mixture(args, policy),
+        chunk_batches=args.train_chunk_size,
         drop_last=True,
         collate_fn=collate_fn,
         on_bad_sample=args.on_bad_sample,
         **worker_arguments(args),
         on_resume=Resume(rebatch=args.allow_rebatch, changed_plan=args.allow_changed_plan),
     )
+
+
+def _mixture(args: DsTrainingArguments, policy: Any) -> Mixture | Curriculum:
+    if args.curriculum is None:
+        return Mixture(args.weights, policy=policy)
+    if args.weights is not None or policy is not None:
+        raise ConfigError("curriculum and weights (or a policy) were both given: each says what is drawn when.")
+    return args.curriculum if isinstance(args.curriculum, Curriculum) else Curriculum(**args.curriculum)
 
 
 def worker_arguments(args: DsTrainingArguments) -> dict[str, Any]:
@@ -251,7 +261,7 @@ class DsTrainer:
         """Updates of the whole run."""
         if self.args.max_steps > 0:
             return self.args.max_steps
-        steps = math.floor(self.args.num_train_epochs * len(self.loader))
+        steps = math.floor(self.args.num_train_epochs * self.loader.plan.epoch_steps(0))
         return max(steps // (self.args.gradient_accumulation_steps or 1), 1)
 
     @functools.cached_property
@@ -389,10 +399,15 @@ class DsTrainer:
             self.client_state["log_history"].append(line)
         if args.batch_tracker and _is_due(args.batch_tracker_save_steps or args.logging_steps, done, total):
             self.log.flush()
-        if args.do_eval and args.eval_steps is not None and _is_due(args.eval_steps, done, total, args.do_final_eval):
+        ends = args.train_chunk_size is not None and self.loader.plan.locate(self.loader.step).chunk_step == 0
+        due = args.eval_steps is not None and _is_due(args.eval_steps, done, total, args.do_final_eval)
+        metrics: dict[str, Any] = {}
+        if args.do_eval and (due or (ends and self.eval_dataset is not None)):
             metrics = {"train/step": update.number, **self.evaluate()}
             self.log.note(metrics)
             self.client_state["log_history"].append(metrics)
+        if ends:
+            self.loader.validated(metrics.get("eval/loss"))
         if args.save_steps is not None and _is_due(args.save_steps, done, total, args.save_final_checkpoint):
             self.save_checkpoint()
 

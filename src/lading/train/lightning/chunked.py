@@ -14,12 +14,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import RichProgressBar, TQDMProgressBar
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn  # type: ignore[attr-defined]
 
 from lading.datamodule.sequence import SequenceDataset
 from lading.datamodule.sizes import ChunkSizes, chunk_sizes
+from lading.errors import ConfigError
 from lading.loader.torch.chunked import progress_line, seen_info
 from lading.loader.torch.loader import Loader
 from lading.train.lightning import loops
@@ -30,9 +32,15 @@ class ChunkedTraining(Callback):
 
     The data modules of ``lading.train.lightning`` bring it along; with loaders of your own add it to the trainer:
     ``Trainer(callbacks=[ChunkedTraining()])``.
+
+    Args:
+        monitor: The metric that chunks which adapt (``lading.Chunks``) follow, by the name under which the model logs
+            it. It is averaged over the ranks here.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, monitor: str = "val_loss") -> None:
+        self.monitor = monitor
+        self._losses: list[float] = [0.0, 0.0]  # sum and number of the training losses of the chunk under way
         self._trainer: Trainer | None = None
         self._saved: Mapping[str, Any] | None = None
         self._before_sanity: list[dict[str, Any]] = []
@@ -83,9 +91,57 @@ class ChunkedTraining(Callback):
         if trainer.progress_bar_callback is not None:
             _show(trainer, progress_line(seen_info(loader)))
 
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Add up the training losses of a chunk, where a policy chooses chunks by them."""
+        loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
+        if loss is not None and self._chooses(trainer):
+            self._losses = [self._losses[0] + float(loss), self._losses[1] + 1]
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Report the chunk to the policies before a checkpoint is saved, so that it holds what they chose."""
+        if not trainer.sanity_checking:
+            self._report(trainer)
+
+    def _report(self, trainer: Trainer) -> None:
+        """Tell the loaders what was measured, where a chunk has just ended."""
+        loader = loops.train_loader(trainer)
+        if loader is None or trainer.state.fn != "fit" or not loops.limits_are_free(trainer) or not loader.step:
+            return
+        if loader.plan.locate(loader.step).chunk_step:
+            return
+        validation, chunks = loops.val_loaders(trainer), [loader.engine.request.chunks]
+        metric = self._metric(trainer, needed=any(c is not None and c.resize is not None for c in chunks))
+        total, count = self._losses
+        loss = _averaged(trainer, total / count) if count else None
+        on = validation[0].last_chunk() if len(validation) == 1 else None
+        loader.validated(metric, loss=loss, on=on)
+        for other in validation:
+            if other.step and not other.plan.locate(other.step).chunk_step:
+                other.validated(metric)
+        self._losses = [0.0, 0.0]
+
+    def _metric(self, trainer: Trainer, *, needed: bool) -> float | None:
+        found = trainer.callback_metrics.get(self.monitor)
+        if found is None and needed:
+            logged = ", ".join(map(str, trainer.callback_metrics)) or "nothing"
+            raise ConfigError(
+                f"chunk sizes follow the metric {self.monitor!r}, and the model logged {logged}. Log it in "
+                "validation_step, or name another: ChunkedTraining(monitor=...), train.monitor in a configuration."
+            )
+        return None if found is None else _averaged(trainer, float(found))
+
+    def _chooses(self, trainer: Trainer) -> bool:
+        loader = loops.train_loader(trainer)
+        chunks = None if loader is None else loader.engine.request.chunks
+        return chunks is not None and chunks.choose is not None
+
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Log the chunk that was trained on, its pass, and the share of the data it reached."""
         loader = loops.train_loader(trainer)
+        if not trainer.enable_validation:
+            self._report(trainer)
         if loader is not None and loader.last_bill is not None:
             info = seen_info(loader)
             logged = {"chunk": info["current_chunk"], "pass": info["pass"], "share": info["share"]}
@@ -116,11 +172,16 @@ class ChunkedTraining(Callback):
         if bill is not None and loops.batch_in_flight(self._trainer):
             # saved while a batch is trained on (after an exception, say): it was yielded, but not used
             state.update(step=bill.step, epoch=bill.epoch, position=bill.position)
-        return {"train": state, "val": [v.state_dict() for v in loops.val_loaders(self._trainer)]}
+        kept: dict[str, Any] = {"train": state, "val": [v.state_dict() for v in loops.val_loaders(self._trainer)]}
+        if self._losses[1] and self._chooses(self._trainer):
+            total, count = self._losses
+            kept["losses"] = [_averaged(self._trainer, total), count]
+        return kept
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Keep the states of a checkpoint until the loaders are there."""
         self._saved = dict(state_dict) or None
+        self._losses = list((self._saved or {}).get("losses", [0.0, 0.0]))
 
     def _load_validation(self, trainer: Trainer) -> None:
         """Give the saved states to the loaders of validation, as soon as Lightning has them."""
@@ -130,6 +191,14 @@ class ChunkedTraining(Callback):
         for loader, state in zip(loaders, self._saved["val"], strict=False):
             loader.load_state_dict(state)
         self._saved = None
+
+
+def _averaged(trainer: Trainer, value: float) -> float:
+    """Return a number averaged over the ranks: policies must see the same everywhere."""
+    if trainer.world_size == 1:
+        return value
+    found = trainer.strategy.reduce(torch.tensor(value, dtype=torch.float64), reduce_op="mean")
+    return float(found)
 
 
 def _close_or_go_on(trainer: Trainer, loader: Loader) -> None:

@@ -32,7 +32,7 @@ class _InLightning:
         callbacks = getattr(trainer, "callbacks", None)
         if callbacks is not None and not any(isinstance(callback, ChunkedTraining) for callback in callbacks):
             # first, so that the progress bar and the checkpoints find the lengths of the coming chunk
-            callbacks.insert(0, ChunkedTraining())
+            callbacks.insert(0, ChunkedTraining(monitor=getattr(self, "monitor", "val_loss")))
 
     def prepare_data(self) -> None:
         """Nothing to prepare; subclasses download here."""

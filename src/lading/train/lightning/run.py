@@ -52,8 +52,11 @@ def data_module(config: Config) -> LightningDataModule:
     loader, accounted = _loader_arguments(config), _accounted(config)
     data = config.dataset.make(**_fitting(config.dataset, config, loader, accounted))
     if isinstance(data, sequence.SequenceDataset):
-        found: LightningDataModule = _ours(data, sizes)
-        return found
+        found: Any = _ours(data, sizes)
+        if "monitor" in config.train:
+            found.monitor = config.train["monitor"]
+        module: LightningDataModule = found
+        return module
     if isinstance(data, LightningDataModule):
         if any(sizes) and not config.dataset.takes("train_chunk_size"):
             key = "train.train_chunk_size" if sizes[0] else "train.val_chunk_size"
@@ -62,13 +65,13 @@ def data_module(config: Config) -> LightningDataModule:
         return data
     if hasattr(data, "__len__") and hasattr(data, "__getitem__"):
         train, val = sizes
-        options = {"loader": loader, "accounted": accounted}
+        options = {"loader": loader, "accounted": accounted, "monitor": config.train.get("monitor", "val_loss")}
         return ChunkedSequenceDataset(data, train_chunk_size=train, val_chunk_size=val, **options)
     expected = "a data module, or a dataset with __len__ and __getitem__"
     raise wrong(config.file, "dataset.class_path", expected, config.dataset.class_path)
 
 
-def _ours(data: sequence.SequenceDataset, sizes: tuple[int | None, int | None]) -> Any:
+def _ours(data: sequence.SequenceDataset, sizes: tuple[Any, Any]) -> Any:
     """Return a data module of ours for Lightning, and in chunks if sizes are given."""
     fits = isinstance(data, chunked.ChunkedSequenceDataset) or not any(sizes)
     if isinstance(data, LightningDataModule) and fits:
@@ -80,7 +83,9 @@ def _ours(data: sequence.SequenceDataset, sizes: tuple[int | None, int | None]) 
 
 def _loader_arguments(config: Config) -> dict[str, Any]:
     mixture = config.run.get("mixture")
-    return {**config.loader, **({"weights": mixture} if mixture else {})}
+    curriculum = config.train.get("curriculum")
+    graded = {"curriculum": curriculum} if curriculum else {}
+    return {**config.loader, **({"weights": mixture} if mixture else {}), **graded}
 
 
 def _accounted(config: Config) -> bool:
