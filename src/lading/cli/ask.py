@@ -188,9 +188,14 @@ def mix(
 
     Example: lading mix runs/7 --by epoch
     """
-    found = open_run(run, attempt).mix(int(by) if by.isdigit() else by).dicts()
+    opened = open_run(run, attempt)
+    found = opened.mix(int(by) if by.isdigit() else by).dicts()
     columns = _MIX_COLUMNS if by != "run" else {k: v for k, v in _MIX_COLUMNS.items() if k != "group"}
-    answer(found, lambda: render.table(found, columns), as_json=as_json)
+    answer(
+        found,
+        lambda: Group(render.table(found, columns), *render.decision_counts(opened.decisions()["kind"])),
+        as_json=as_json,
+    )
 
 
 def verify(run: Run, attempt: Attempt = None, as_json: Json = False) -> None:

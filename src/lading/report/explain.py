@@ -7,14 +7,15 @@ each sample was seen before, and the losses around it.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from lading.ledger.events import VALIDATED, EventRow
-from lading.order.event import Block, Choose, Rebatch, Rescore, Reweight
+from lading.ledger.events import VALIDATED
+from lading.order.event import Block, Choose, Event, Rebatch, Rescore, ResumeBase, Reweight
 from lading.report.asked import AskedRun
 from lading.report.evidence import Evidence
 from lading.report.losses import SPIKE_WINDOW, spike_scores
@@ -43,7 +44,7 @@ EXPOSURES = pa.schema(
 
 
 DECISIONS = pa.schema([("step", pa.int64()), ("kind", pa.string()), ("decided", pa.string()), ("reason", pa.string())])
-_MOST_DECISIONS = 12
+_MOST_DECISIONS, _MOST_SHARES = 12, 8
 
 
 @dataclass(frozen=True)
@@ -104,23 +105,29 @@ def decisions(evidence: Evidence, before: int | None = None) -> list[dict[str, A
         evidence: The run.
         before: Leave out what acts after this step.
     """
-    rows = []
+    rows: list[dict[str, Any]] = []
     for span in evidence.spans:
+        plan = evidence.plan(span.attempt)
+        # An event belongs to the attempt that owns the step it acts at: a state carries what acts after it.
+        events = [] if plan is None else [e for e in plan.events if not isinstance(e, ResumeBase) and e.step in span]
+        rows += [{"step": e.step, "kind": e.kind, "decided": decided(e), "reason": _reason(e)} for e in events]
         for row in evidence.event_rows(span.attempt):
-            text = decided(row)
-            acts = span.start <= row.step and (span.stop is None or row.step <= span.stop)
-            if text is not None and acts and (before is None or row.step <= before):
-                reason = str(row.fields.get("reason") or "") or None
-                rows.append({"step": row.step, "kind": row.kind, "decided": text, "reason": reason})
-    return sorted(rows, key=lambda row: row["step"])
+            if row.kind == VALIDATED and span.start < row.step and (span.stop is None or row.step <= span.stop):
+                rows.append({"step": row.step, "kind": row.kind, "decided": _validated(row.fields), "reason": None})
+    kept = [row for row in rows if before is None or row["step"] <= before]
+    return sorted(kept, key=lambda row: row["step"])
 
 
-def decided(row: EventRow) -> str | None:
-    """Return what an event decided, in a few words; None where it decided nothing."""
-    event = row.plan_event
+def _reason(event: Event) -> str | None:
+    """Return why an event was made, where it says so."""
+    return str(getattr(event, "reason", "")) or None
+
+
+def decided(event: Event) -> str:
+    """Return what an event decided, in a few words."""
     if isinstance(event, Reweight):
-        shares = ", ".join(f"{weight / sum(event.weights):.3g}" for weight in event.weights[:8])
-        return f"shares {shares}{' ...' if len(event.weights) > 8 else ''}"
+        shares = ", ".join(f"{weight / sum(event.weights):.3g}" for weight in event.weights[:_MOST_SHARES])
+        return f"shares {shares}{' ...' if len(event.weights) > _MOST_SHARES else ''}"
     if isinstance(event, Rebatch):
         chunks = "" if event.chunk_batches is None else f", chunks of {event.chunk_batches}"
         return f"batches of {event.global_batch_size}{chunks}"
@@ -128,11 +135,11 @@ def decided(row: EventRow) -> str | None:
         return f"chunk {event.chosen} of the data"
     if isinstance(event, Rescore):
         return f"scores {event.levels.sha256[:12]}"
-    if isinstance(event, Block):
-        return f"{len(event.indices)} samples of dataset {event.dataset} blocked"
-    if row.kind != VALIDATED:
-        return None
-    metric, on = row.fields.get("metric"), row.fields.get("on") or {}
+    return f"{len(event.indices)} samples of dataset {event.dataset}" if isinstance(event, Block) else event.kind
+
+
+def _validated(fields: Mapping[str, Any]) -> str:
+    metric, on = fields.get("metric"), fields.get("on") or {}
     steps = f" on steps {on['first_step']} to {on['stop_step'] - 1}" if on else ""
     return f"validated{steps}: {'nothing measured' if metric is None else f'{metric:.4g}'}"
 

@@ -22,7 +22,7 @@ from lading.report.bad import BLOCKED, bad_samples
 from lading.report.block import block
 from lading.report.compare import Comparison, compare
 from lading.report.evidence import Evidence
-from lading.report.explain import Explanation, explain
+from lading.report.explain import DECISIONS, Explanation, decisions, explain
 from lading.report.losses import SPIKE_WINDOW, has_own_losses, losses, losses_by_dataset, spikes, undone_losses
 from lading.report.mix import mix, passes
 from lading.report.planned import planned_samples
@@ -114,6 +114,10 @@ class Run:
         if by not in self._mixed:
             self._mixed[by] = mix(self.evidence, self._views, by)
         return self._mixed[by]
+
+    def decisions(self) -> Table:
+        """Return what changed the plan while it ran, and what was validated: step, kind, what was decided, and why."""
+        return Table.of(decisions(self.evidence), DECISIONS)
 
     def passes(self) -> Table:
         """Return how often each dataset was gone through, and how much of it was ever used."""

@@ -22,6 +22,9 @@ from lading.runtime.files import clean_up, write_aside
 _LOSS_PARTS = 40
 
 
+_DECISIONS = 20
+
+
 def write_page(run: Run, path: Path, progress: Progress = silent) -> int:
     """Write the page of a run; return its size in bytes."""
     content = page(run, progress).encode()
@@ -86,6 +89,7 @@ def _for_people(run: Run, values: dict[str, Any], base: str) -> dict[str, Any]:
         "largest_share": max([1e-9, *(max(d["share"], d["planned"] or 0.0) for d in values["datasets"])]),
         "numbers": {name: number for number, name in run.named_datasets},
         "last_steps": [{**row, "time_shown": f"{row['time']:%Y-%m-%d %H:%M:%S}"} for row in last],
+        "decisions": run.decisions().dicts()[-_DECISIONS:],
         "older": last[-1]["step"] if last and last[-1]["step"] > 0 else None,
     }
 

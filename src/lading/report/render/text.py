@@ -280,6 +280,12 @@ def decision_tables(rows: list[dict[str, Any]]) -> list[RenderableType]:
     return [table(rows, columns, f"The last {counted(len(rows), 'decision')}")] if rows else []
 
 
+def decision_counts(kinds: Sequence[str]) -> list[RenderableType]:
+    """Return how many decisions of each kind changed a plan, in one line; nothing where there were none."""
+    counts = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
+    return [Text(f"decisions while it ran: {counts}; `lading explain` says why")] if kinds else []
+
+
 def explanation(found: Explanation) -> RenderableType:
     """Return everything around a step."""
     record = found.record
