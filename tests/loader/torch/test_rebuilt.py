@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib.util
 import pickle
 from pathlib import Path
 
@@ -48,6 +49,31 @@ def test_a_plain_dataloader_of_our_parts_yields_the_plan_and_keeps_the_books(tmp
     assert values(found) == values(make())
     assert open_run(tmp_path / "run").verify().holds
     assert state["step"] == 15
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_default_collate_function_knows_our_batches(tmp_path, workers):
+    """``DataLoader(loader.dataset, batch_sampler=loader.batch_sampler)``, nothing else: the same, recorded."""
+    ledger = Ledger(tmp_path / "run")
+    loader = make(ledger)
+
+    found = []
+    for batch in DataLoader(loader.dataset, batch_sampler=loader.batch_sampler, num_workers=workers):
+        found.append(batch)
+        ledger.commit(loader.delivered() if workers else loader.last_bill)
+    ledger.close()
+
+    assert values(found) == values(make())
+    assert open_run(tmp_path / "run").verify().holds
+
+
+def test_a_collate_function_given_to_the_other_loader_is_refused():
+    """It would be given a batch that is put together already; the error says where it belongs."""
+    loader = make()
+    other = DataLoader(loader.dataset, batch_sampler=loader.batch_sampler, collate_fn=lambda samples: list(samples))
+
+    with pytest.raises(LoaderError, match=r"Loader\(\.\.\., collate_fn"):
+        next(iter(other))
 
 
 def test_with_workers_deliveries_are_reported(tmp_path):
@@ -182,6 +208,21 @@ def test_a_copy_yields_the_same(how):
     assert values(rebuilt(how(other))) == values(make())
 
 
+@pytest.mark.parametrize("how", [copy.copy, copy.deepcopy, lambda loader: pickle.loads(pickle.dumps(loader))])
+@pytest.mark.parametrize(
+    "build", [rebuilt, lambda loader: DataLoader(loader.dataset, batch_sampler=loader.batch_sampler)]
+)
+def test_a_loader_built_from_a_copy_reports_to_the_copy(how, build):
+    """Its books are kept, too; a copied collate function used to notify nobody."""
+    loader, tracker = how(make()), BatchTracker()
+    loader.tracker = tracker
+
+    list(build(loader))
+
+    assert loader.state_dict()["step"] == 15
+    assert sum(tracker.n_samples_per_dataset.values()) == 100
+
+
 def test_fabric_leaves_the_order_alone():
     """Lightning Fabric wraps; the batches are the plan's."""
     fabric_module = pytest.importorskip("lightning.fabric")
@@ -190,18 +231,49 @@ def test_fabric_leaves_the_order_alone():
     assert values(fabric.setup_dataloaders(make())) == values(make())
 
 
+def rows_of_the_table():
+    """Return the rows that the launch runs on two processes."""
+    spec = importlib.util.spec_from_file_location("rebuild", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.filterwarnings("ignore:(split|dispatch)_batches has no effect")
+def test_one_process_sees_every_sample_once_or_is_refused(tmp_path):
+    """The same rows on one process."""
+    pytest.importorskip("accelerate"), pytest.importorskip("lightning")
+    table = rows_of_the_table()
+    found = {name: table.run(tmp_path, name, change) for name, change in table.ROWS.items()}
+
+    for row, text in found.items():
+        assert text.startswith("refused") == row.startswith("wrong"), (row, text)
+        if row == "skip-three":
+            assert text.split() == found["itself"].split()[24:]
+        elif not row.startswith("wrong"):
+            assert sorted(map(int, text.split())) == list(range(100)), row
+            assert open_run(tmp_path / row).verify().holds, row
+    assert "a second time" in found["wrong-sharded"]
+
+
 @pytest.mark.launch
 def test_two_processes_see_every_sample_once_or_are_refused(tmp_path):
     """All rows of the table on two processes, in one launch: 100 samples, 100 seen, or a named error."""
     torchrun(SCRIPT, 2, tmp_path, timeout=200)
 
     rows = {path.name.split(".")[0] for path in tmp_path.glob("*.0.txt")}
-    assert len(rows) >= 8
+    assert len(rows) >= 18
     for row in rows:
         seen = [(tmp_path / f"{row}.{rank}.txt").read_text() for rank in range(2)]
-        if seen[0].startswith("refused"):
-            assert seen[1].startswith("refused"), row
+        assert all(text.startswith("refused") for text in seen) == row.startswith("wrong"), (row, seen)
+        if row.startswith("wrong"):
             continue
         counted = sorted(int(number) for text in seen for number in text.split())
+        if row == "skip-three":
+            whole = sorted(
+                int(n) for rank in range(2) for n in (tmp_path / f"itself.{rank}.txt").read_text().split()[24:]
+            )
+            assert counted == whole and len(counted) == 52
+            continue
         assert counted == list(range(100)), row
         assert open_run(tmp_path / row).verify().holds, row

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
 from typing import Any, cast
 
@@ -48,6 +48,18 @@ class PreparedLoader(EngineLoader):
         batches = PlanBatchSampler(sampler, batch_size, loader.drop_last, self._pulls)
         object.__setattr__(self, "batch_sampler", batches)  # torch allows no change after __init__
         loader.collate_fn = PlannedCollate(users, self._pulls)
+        self._connect()
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        """Restore a copy: its parts report to it, not to nobody; on the way to a worker they are cut off."""
+        vars(self).update(state)
+        self._connect()
+
+    def _connect(self) -> None:
+        loader = cast(DataLoader[Any], self)
+        if isinstance(loader.collate_fn, PlannedCollate):
+            loader.collate_fn.reports_to(self._pulls)
+            cast(SourceView, loader.dataset).collated_by(loader.collate_fn)
 
     def __iter__(self) -> Iterator[Any]:
         return self._iterate(with_bills=False, holds_one=asks_for_one_more(sys._getframe(1)))

@@ -12,10 +12,11 @@ second sharding, a batch that was cut or completed) is an error that says so.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from torch.utils.data import BatchSampler, Dataset, get_worker_info
+from torch.utils.data._utils.collate import default_collate_fn_map
 
 from lading.errors import LoaderError
 from lading.loader.bad_samples import bad_sample_error
@@ -40,11 +41,29 @@ class PlannedIndices(list[int]):
     pull: Pull
 
 
-class Fetched(NamedTuple):
-    """A batch on its way from the dataset to the collate function."""
+class Fetched:
+    """A batch on its way from the dataset to the collate function: ours, or torch's default, which knows this type.
 
-    pull: Pull
-    delivery: Delivery
+    Args:
+        pull: The request.
+        delivery: What was read.
+        collate: Makes the batch of it.
+    """
+
+    def __init__(self, pull: Pull, delivery: Delivery, collate: PlannedCollate) -> None:
+        self.pull, self.delivery, self.collate = pull, delivery, collate
+
+    def __len__(self) -> int:
+        return len(self.pull.request.bill)
+
+    def __getitem__(self, row: int) -> Fetched:
+        return self if row == 0 else self.__iter__()
+
+    def __iter__(self) -> NoReturn:
+        raise LoaderError(
+            "a collate function of another loader was given a batch of the plan, which is put together already. Pass "
+            "collate_fn=loader.collate_fn, and your own to the Lading loader: Loader(..., collate_fn=...)."
+        )
 
 
 class SourceView(Dataset[Any]):
@@ -57,9 +76,14 @@ class SourceView(Dataset[Any]):
 
     def __init__(self, fetcher: Fetcher, rank: Callable[[], int]) -> None:
         self._fetcher, self._rank = fetcher, rank
+        self._collate = PlannedCollate(None, None)
         self._last: Pull | None = None
         sources = list(fetcher.sources.values())
         self._starts = np.concatenate([[0], np.cumsum([len(source) for source in sources])])
+
+    def collated_by(self, collate: PlannedCollate) -> None:
+        """Say what makes batches of what is read here, for loaders that were not given it."""
+        self._collate = collate
 
     @property
     def source(self) -> Any:
@@ -68,7 +92,8 @@ class SourceView(Dataset[Any]):
         return next(iter(sources.values())) if len(sources) == 1 else dict(sources)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_fetcher": self._fetcher, "_starts": self._starts, "_last": None, "_rank": _Rank(self._rank())}
+        kept = {"_fetcher": self._fetcher, "_starts": self._starts, "_collate": PlannedCollate(None, None)}
+        return {**kept, "_last": None, "_rank": _Rank(self._rank())}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
@@ -97,7 +122,7 @@ class SourceView(Dataset[Any]):
                 "use loader.dataset.source."
             )
         self._check(indices.pull)
-        return Fetched(indices.pull, self._fetcher(indices.pull.request))
+        return Fetched(indices.pull, self._fetcher(indices.pull.request), self._collate)
 
     def _check(self, pull: Pull) -> None:
         """Refuse batches of another rank, and every second one of ours."""
@@ -170,10 +195,14 @@ class PlannedCollate:
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         vars(self).update(state)
 
+    def reports_to(self, pulls: Pulls) -> None:
+        """Say who is notified in the training process."""
+        self._pulls = pulls
+
     def __call__(self, samples: Any) -> Any:
         if not isinstance(samples, Fetched):
             return (self.given or collate)(samples)
-        pull, delivery = samples
+        pull, delivery = samples.pull, samples.delivery
         if delivery.failure is not None:
             raise bad_sample_error(pull.request.bill, delivery.failure)
         if get_worker_info() is None and self._pulls is not None:
@@ -184,3 +213,10 @@ class PlannedCollate:
                 "from this one: the books would not know. Use the Lading loader itself, or on_bad_sample='raise'."
             )
         return delivery.batch
+
+
+def _planned(fetched: Fetched, *, collate_fn_map: Any = None) -> Any:
+    return fetched.collate(fetched)
+
+
+default_collate_fn_map[Fetched] = _planned  # torch's way to teach its default_collate a type

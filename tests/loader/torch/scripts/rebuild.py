@@ -19,8 +19,6 @@ from torch.utils.data import DataLoader
 from lading import Columns, Ledger, Loader
 from lading.errors import LadingError
 
-OUT = Path(sys.argv[1])
-
 
 def rebuilt(loader, **options):
     """Return a plain DataLoader of the loader's parts."""
@@ -34,7 +32,7 @@ def prepared(loader, **config):
 
 def sharded_again(loader):
     """Return a loader that someone shards once more."""
-    shard = BatchSamplerShard(loader.batch_sampler, 2, distributed.get_rank())
+    shard = BatchSamplerShard(loader.batch_sampler, 2, distributed.get_rank() if distributed.is_initialized() else 0)
     return DataLoader(loader.dataset, batch_sampler=shard, collate_fn=loader.collate_fn)
 
 
@@ -45,24 +43,49 @@ def fabric(loader):
     return Fabric(accelerator="cpu").setup_dataloaders(loader)
 
 
+def fabric_ddp(loader):
+    """Return what Fabric makes of it where it knows of both processes, and may replace samplers."""
+    from lightning.fabric import Fabric
+
+    several = {"devices": 2, "strategy": "ddp"} if distributed.is_initialized() else {"devices": 1}
+    made = Fabric(accelerator="cpu", **several)
+    made.launch()
+    return made.setup_dataloaders(loader, use_distributed_sampler=True)
+
+
+def cut(loader):
+    """Return a loader whose batches someone completes with repeats."""
+    batches = [[*batch, 0] for batch in loader.batch_sampler]
+    return DataLoader(loader.dataset, batch_sampler=batches, collate_fn=loader.collate_fn)
+
+
 ROWS = {
     "itself": lambda loader: loader,
     "rebuilt": rebuilt,
-    "sharded": sharded_again,
+    "default-collate": lambda loader: DataLoader(loader.dataset, batch_sampler=loader.batch_sampler),
+    "wrong-sharded": sharded_again,
+    "wrong-cut": cut,
+    "wrong-batches": lambda loader: DataLoader(loader.dataset, batch_size=8, collate_fn=loader.collate_fn),
     "prepare": prepared,
     "split": lambda loader: prepared(loader, split_batches=True),
     "dispatch": lambda loader: prepared(loader, dispatch_batches=True),
     "uneven": lambda loader: prepared(loader, even_batches=False),
+    "seedable": lambda loader: prepared(loader, use_seedable_sampler=True),
+    "data-seed": lambda loader: prepared(loader, data_seed=7),
+    "non-blocking": lambda loader: prepared(loader, non_blocking=True),
     "skip": lambda loader: accelerate.skip_first_batches(loader, 0),
+    "skip-three": lambda loader: accelerate.skip_first_batches(loader, 3),
     "copied": copy.copy,
+    "deep-copied": copy.deepcopy,
     "pickled": lambda loader: pickle.loads(pickle.dumps(loader)),
     "fabric": fabric,
+    "fabric-ddp": fabric_ddp,
 }
 
 
-def run(name, change) -> str:
+def run(out, name, change) -> str:
     """Return the numbers of the samples a row delivers, or that it was refused."""
-    ledger = Ledger(OUT / name)
+    ledger = Ledger(out / name)
     loader = Loader({"data": Columns(x=np.arange(100))}, batch_size=8, seed=5)
     seen = []
     try:
@@ -83,11 +106,12 @@ def run(name, change) -> str:
 def main() -> None:
     """Run every row on every rank."""
     torch.set_num_threads(1)
+    out = Path(sys.argv[1])
     distributed.init_process_group("gloo")
     rank = distributed.get_rank()
     for name, change in ROWS.items():
-        found = run(name, change)
-        (OUT / f"{name}.{rank}.txt").write_text(found)
+        found = run(out, name, change)
+        (out / f"{name}.{rank}.txt").write_text(found)
         distributed.barrier()
     distributed.barrier()
     distributed.destroy_process_group()
