@@ -104,6 +104,7 @@ if TYPE_CHECKING:  # the same names for type checkers; a test compares the two l
         SequentialWeightedConcatDataset as SequentialWeightedConcatDataset,
         WeightedConcatDataset as WeightedConcatDataset,
     )
+    from lading.source.windows import Windows as Windows
     from lading.train import (
         ChunkedTrainingMixin as ChunkedTrainingMixin,
         DsTrainer as DsTrainer,
@@ -144,6 +145,7 @@ _HOMES = {
     "SequentialWeightedConcatDataset": "lading.source.weighted_concat",
     "WeightedConcatDataset": "lading.source.weighted_concat",
     "WeightedConcatIterableDataset": "lading.source.stream.weighted",
+    "Windows": "lading.source.windows",
     "build_jasper_dataset": "lading.source.jasper.build.builder",
     "build_steering": "lading.source.jasper.build.refresh",
     "build_tokens": "lading.source",

@@ -117,3 +117,22 @@ def test_tasks_wait_for_each_other_and_the_last_one_joins(tmp_path, lading, monk
     assert json.loads(last[1])["documents"] == 4
     assert lading(*build, "--overwrite", "--task", "0/2", "--on", "ray")[0] == 2
     assert lading(*build, "--workers", 2)[0] == 2  # it exists
+
+
+def test_import_makes_stores_of_files_that_hold_tokens(tmp_path, lading):
+    """A stream and a Megatron dataset give the same store; an unknown format or type is wrong use."""
+    from lading.source import write_megatron
+
+    np.array([5, 6, 99, 7, 99], np.uint16).tofile(tmp_path / "train.bin")
+    write_megatron([[5, 6, 99], [7, 99]], tmp_path / "data")
+    given = ("--vocab-size", 100, "--eod", 99, "--json")
+
+    made = {}
+    for name, path in {"nanogpt": tmp_path / "train.bin", "megatron": tmp_path / "data"}.items():
+        code, out, errors = lading("tokens", "import", path, "--format", name, "--out", tmp_path / name, *given)
+        assert code == 0, errors
+        made[name] = json.loads(out)
+
+    assert made["nanogpt"]["content"] == made["megatron"]["content"] and made["nanogpt"]["documents"] == 2
+    for wrong in (("--format", "tfrecord"), ("--format", "nanogpt", "--dtype", "float32"), ("--format", "mds")):
+        assert lading("tokens", "import", tmp_path, *wrong, "--out", tmp_path / "x", *given)[0] == 2

@@ -20,8 +20,11 @@ from lading.order.packing.index import PackingIndex
 from lading.order.packing.rules import PackingRules
 from lading.runtime.blocks.run import Task
 from lading.runtime.processes import usable_cpus
+from lading.source.mds import MDSDocuments
+from lading.source.megatron import MegatronDocuments
 from lading.source.tokens.build import build_task, build_tokens, join_tokens, token_job
-from lading.source.tokens.store import TokenStore
+from lading.source.tokens.convert import StreamDocuments, store_tokens
+from lading.source.tokens.store import TokenDocuments, TokenStore
 from lading.source.tokens.tokenizer import TokenizerRef
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
@@ -67,6 +70,39 @@ def build(
         else:
             raise ConfigError(f"--task and --on {on} are two ways to share a job. Give one of them.")
     _tell({"waits_for": "the blocks of other tasks"} if store is None else _store_facts(store), as_json)
+
+
+@app.command("import")
+def import_(
+    path: Annotated[Path, typer.Argument(help="A .bin stream, a Megatron dataset, or a folder of MDS shards.")],
+    out: Annotated[Path, typer.Option(help="Directory to make.", show_default=False)],
+    vocab_size: Annotated[int, typer.Option(help="Ids there are.", min=1, show_default=False)],
+    eod: Annotated[int, typer.Option(help="Id that ends a document.", show_default=False)],
+    format_: Annotated[str, typer.Option("--format", help="nanogpt, megatron or mds.", show_default=False)],
+    column: Annotated[str, typer.Option(help="Of MDS: the column of ids.")] = "tokens",
+    dtype: Annotated[str | None, typer.Option(help="Type of ids in a stream, or in bytes of MDS.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the store.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Make a token store of files that hold tokens already."""
+    documents = _documents(path, format_, eod, column, dtype)
+    store = store_tokens(
+        documents, out, vocab_size=vocab_size, eod_token_id=eod, name=f"imported from {format_}", overwrite=overwrite
+    )
+    _tell(_store_facts(store), as_json)
+
+
+def _documents(path: Path, format_: str, eod: int, column: str, dtype: str | None) -> TokenDocuments:
+    types = ("uint8", "uint16", "uint32", "int32", "int64")
+    if dtype is not None and dtype not in types:
+        raise ConfigError(f"--dtype {dtype}: expected one of {', '.join(types)}.")
+    if format_ == "nanogpt":
+        return StreamDocuments(path, eod_token_id=eod, dtype=dtype or "uint16")
+    if format_ == "megatron":
+        return MegatronDocuments(path, by="document")
+    if format_ == "mds":
+        return MDSDocuments(path, column, dtype=dtype or "int64")
+    raise ConfigError(f"--format {format_}: expected nanogpt, megatron or mds.")
 
 
 @app.command()
