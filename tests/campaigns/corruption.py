@@ -1,28 +1,27 @@
 """Change one file of a run at random, and see whether anybody notices.
 
-    python -m tests.campaigns.corruption SEED SECONDS [CHANGES]      prints the figures as one JSON line
+    python -m tests.campaigns.corruption SEED SECONDS [FIRST]      prints the figures as one JSON line (see ``running``)
 
 Runs of each kind of record, on 1 and 3 ranks, killed and ended. A change is a flip, cut, deletion, doubling, swap, or
 an edit that is valid JSON. Afterwards either `verify` names the file, or every answer is what it was. Seeded: the n-th
-change of a seed is always the same, so a campaign can be continued or one change repeated.
+change of a seed is always the same, so a campaign can be continued or one change repeated. A change is made in a copy
+of a run that is kept and put back afterwards; in the end the copies are compared with their runs, byte for byte.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import random
 import shutil
-import sys
-import tempfile
-import time
 import warnings
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tests.campaigns.running import Found, main
 
 from lading.errors import LadingError
 from lading.identity import Deviation, World
@@ -116,8 +115,12 @@ def answers(path: Path) -> dict[str, Any]:
 Change = Callable[[Path, random.Random], str | None]
 
 
+def _all(run: Path) -> list[Path]:
+    return sorted(run.rglob("*"))
+
+
 def _files(run: Path) -> list[Path]:
-    return sorted(path for path in run.rglob("*") if path.is_file())
+    return [path for path in _all(run) if path.is_file()]
 
 
 def flip(run: Path, dice: random.Random) -> str | None:
@@ -302,33 +305,44 @@ class Campaign:
 
     def __init__(self, home: Path, kinds: list[tuple[str, int, int]] | None = None) -> None:
         self.home, self.kinds = home, kinds or KINDS
-        self.figures: Counter[str] = Counter()
-        self.failures: list[dict[str, Any]] = []
-        self.known: dict[Path, dict[str, Any]] = {}
+        self.found = Found()
+        self.known: dict[Path, str] = {}
         for record, ranks, killed in self.kinds:
             path = home / f"{record}-{ranks}-{'killed' if killed else 'ended'}"
             make_run(path, record, ranks, killed=bool(killed))
             assert open_run(path).verify().holds, open_run(path).verify().faults
-            self.known[path] = answers(path)
+            self.known[path] = _plain(answers(path))
+            shutil.copytree(path, self._copy(path))
+
+    def _copy(self, original: Path) -> Path:
+        return self.home / "work" / original.name
 
     def change(self, seed: int, number: int) -> None:
         """Make the n-th change of a seed and judge it."""
         dice = random.Random(f"{seed}/{number}")
         original = dice.choice(list(self.known))
         kind = dice.choice(list(CHANGES))
-        work = self.home / "work"
-        shutil.rmtree(work, ignore_errors=True)
-        shutil.copytree(original, work)
+        work = self._copy(original)
         named = CHANGES[kind](work, dice)
         if named is None:
-            self.figures["nothing to change"] += 1
+            self.found.figures["nothing to change"] += 1
             return
-        self.figures["changes"] += 1
+        self.found.figures["changes"] += 1
         outcome, why = self._judge(work, original, named.split("|"), is_quick=dice.random() < 0.8)
-        self.figures[outcome] += 1
+        self.found.figures[outcome] += 1
         if why:
             case = {"seed": seed, "number": number, "run": original.name, "change": kind, "file": named, "why": why}
-            self.failures.append(case)
+            self.found.failures.append(case)
+        for name in named.split("|"):
+            _put_back(original / name, work / name)
+
+    def check_copies(self) -> None:
+        """Compare the copies with their runs: what was put back is whole, and asking wrote nothing."""
+        for original in self.known:
+            copy = self._copy(original)
+            same = [p.relative_to(original) for p in _all(original)] == [p.relative_to(copy) for p in _all(copy)]
+            if not same or any(p.read_bytes() != (copy / p.relative_to(original)).read_bytes() for p in _files(original)):
+                self.found.failures.append(f"the copy of {original.name} is not its run any more")
 
     def _judge(self, work: Path, original: Path, files: list[str], *, is_quick: bool) -> tuple[str, str]:
         """Say what came of a change; quickly: what the files alone say is enough, if they say anything."""
@@ -339,7 +353,7 @@ class Campaign:
             if verdict.holds:
                 verdict = open_run(work).verify()
             if verdict.holds:
-                same = _plain(answers(work)) == _plain(self.known[original])
+                same = _plain(answers(work)) == self.known[original]
                 return ("harmless", "") if same else ("held", "it holds, and an answer changed")
             texts = [f"{f.file} {f.message}" for f in verdict.findings]
         except LadingError as error:
@@ -365,21 +379,32 @@ def _default(value: Any) -> Any:
     return value.tolist() if isinstance(value, np.ndarray) else str(value)
 
 
-def run_campaign(home: Path, seed: int, seconds: float, changes: int = 1 << 40) -> Campaign:
-    """Change until the time is over."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        campaign = Campaign(home)
-    ends = time.monotonic() + seconds
-    for number in range(changes):
-        if time.monotonic() > ends:
-            break
-        campaign.change(seed, number)
-    return campaign
+def _put_back(original: Path, work: Path) -> None:
+    if original.is_dir():
+        shutil.copytree(original, work)
+    elif original.exists():
+        shutil.copyfile(original, work)
+    else:
+        work.unlink()
+
+
+@functools.cache
+def _campaign(home: Path) -> Campaign:
+    warnings.simplefilter("ignore")
+    return Campaign(home)
+
+
+def fifty_changes(home: Path, seed: int, number: int) -> Found:
+    """Make the changes 50 n to 50 n + 49 of a seed."""
+    campaign = _campaign(home)
+    campaign.found = Found()
+    for change in range(50 * number, 50 * number + 50):
+        campaign.change(seed, change)
+    campaign.check_copies()
+    return campaign.found
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as place:
-        many = int(sys.argv[3]) if len(sys.argv) > 3 else 1 << 40
-        found = run_campaign(Path(place), int(sys.argv[1]), float(sys.argv[2]), many)
-        print(json.dumps({"figures": found.figures, "failures": found.failures[:40]}))
+    from tests.campaigns import corruption
+
+    main(corruption.fifty_changes)
