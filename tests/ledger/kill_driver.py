@@ -1,15 +1,17 @@
 """Train, be killed, resume from any checkpoint ever taken, many times over; law 8 checked after every kill.
 
-    python kill_driver.py FOLDER KILLS SEED [SECONDS]      prints one JSON line: what was seen after every kill
+    python kill_driver.py FOLDER KILLS SEED      prints one JSON line: what was seen after every kill
 
 Ranks are forked and die by a real ``kill -9`` at a random moment. Each has a real loader with 0 to 2 workers. The
 "model" is the list of the (attempt, step) it was trained on; a checkpoint holds the loader's state and the model.
 An attempt resumes from a random checkpoint of any attempt, with 1 to 4 ranks; some loops break off and iterate again
-without loading a state. With SECONDS, no new attempt begins after that time.
+without loading a state. What the ranks got is compared, sample by
+sample and digest by digest, with a run that nothing interrupts.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import random
@@ -25,12 +27,10 @@ import numpy as np
 from lading.identity import World
 from lading.ledger import Ledger
 from lading.loader import Loader
-from lading.order import Plan
 from lading.report import open_run
 
 DATA = {"code": np.arange(700), "prose": np.arange(301)}
 G, SEED, TOTAL = 12, 5, 260
-PLAN = Plan.make({"code": 700, "prose": 301}, batch_size=G, seed=SEED)
 
 Checkpoint = dict[str, Any]
 
@@ -41,12 +41,24 @@ def fingerprint_of(datasets: Any, indices: Any) -> int:
     return int((values * values % 1_000_000_007).sum())
 
 
+class Steady(random.Random):
+    """Dice that never break off and take no checkpoint."""
+
+    def random(self) -> float:
+        """Return the largest throw."""
+        return 1.0
+
+    def choice(self, options: Any) -> Any:
+        """Return the first."""
+        return options[0]
+
+
 class Rank:
     """One rank of one launch."""
 
     def __init__(self, folder: Path, world: World, tag: str, seed: int, checkpoint: Checkpoint | None) -> None:
         self.folder, self.world, self.tag = folder, world, tag
-        self.dice = random.Random(seed)  # the same on every rank of the launch
+        self.dice = random.Random(seed) if seed >= 0 else Steady()  # the same on every rank of the launch
         self.ledger = Ledger(folder / "run", flush_every=15, part_rows={"batches": 40})
         workers = self.dice.choice([0, 0, 1, 2])
         options = {"num_workers": workers, "tracker": self.ledger, "world": world}
@@ -69,6 +81,7 @@ class Rank:
                 if self.dice.random() < 0.1:
                     self.save()
         self.ledger.close()
+        (self.folder / "model.json").write_text(json.dumps(self.model))
 
     def meet(self) -> None:
         """Wait for the other ranks, as a collective would: none is an iteration ahead."""
@@ -140,7 +153,8 @@ def check(folder: Path, taken: list[Checkpoint]) -> dict[str, Any]:
             wrong.append({"attempt": checkpoint["state"]["attempt"], "history": history[-5:], "model": model[-5:]})
         if not line.verify().holds:
             wrong.append({"faults": [f.message for f in line.verify().faults]})
-        wrong += recounted(checkpoint)
+        wrong += recounted(folder, checkpoint)
+    wrong += digests_differ(folder)
     return {
         "holds": verdict.holds,
         "faults": [f.message for f in verdict.faults],
@@ -150,28 +164,56 @@ def check(folder: Path, taken: list[Checkpoint]) -> dict[str, Any]:
     }
 
 
-def recounted(checkpoint: Checkpoint) -> list[dict[str, Any]]:
-    """Compare what the ranks of the newest attempt really got with the plan, sample by sample."""
-    newest = checkpoint["state"]["attempt"]
+@functools.cache
+def uninterrupted(folder: Path) -> dict[int, tuple[int, int]]:
+    """Train once without a kill; return of each step the fingerprint of its samples and the digest in history."""
+    child = launch(folder / "uninterrupted", 1, "whole", seed=-1, checkpoint=None)[0]
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    model = json.loads((folder / "uninterrupted" / "model.json").read_text())
+    history = open_run(folder / "uninterrupted" / "run").history
+    digests = dict(zip(history["step"], history["digest"], strict=True))
+    assert [step for _, step, _ in model] == list(range(TOTAL)) == history["step"]
+    return {step: (value, digests[step]) for _, step, value in model}
+
+
+def recounted(folder: Path, checkpoint: Checkpoint) -> list[dict[str, Any]]:
+    """Compare what the ranks of the newest attempt really got with the run that nothing interrupted, and with the plan
+    and the samples that the ledger says were used."""
+    newest, whole = checkpoint["state"]["attempt"], uninterrupted(folder)
     got: dict[int, int] = {}
     for rank in checkpoint["ranks"]:
         for attempt, step, value in rank["model"]:
             if attempt == newest:
                 got[step] = got.get(step, 0) + value
-    bills = {step: PLAN.bill(step) for step in got}
-    wrong = [step for step, value in got.items() if fingerprint_of(bills[step].dataset_idx, bills[step].idx) != value]
-    return [{"samples differ at": wrong[:5]}] if wrong else []
+    wrong = [step for step, value in got.items() if whole[step][0] != value]
+    run = open_run(folder / "run", attempt=newest)
+    rows = run.sql(f"SELECT step, dataset, index FROM samples WHERE attempt = {newest}").dicts()
+    said: dict[int, list[tuple[int, int]]] = {}
+    for row in rows:
+        said.setdefault(row["step"], []).append((row["dataset"], row["index"]))
+    unlike = [step for step, value in got.items() if fingerprint_of(*zip(*said[step], strict=True)) != value]
+    found = [{"samples differ at": wrong[:5]}] if wrong else []
+    return found + ([{"the ledger's samples differ at": unlike[:5]}] if unlike else [])
 
 
-def main(path: str, kills: int, seed: int, seconds: float) -> None:
+def digests_differ(folder: Path) -> list[dict[str, Any]]:
+    """Compare every digest of the newest line with the run that nothing interrupted."""
+    whole, history = uninterrupted(folder), open_run(folder / "run").history
+    pairs = zip(history["step"], history["digest"], strict=True)
+    wrong = [step for step, digest in pairs if digest != whole[step][1]]
+    return [{"digests differ at": wrong[:5]}] if wrong else []
+
+
+def main(path: str, kills: int, seed: int) -> None:
     """Kill and resume, then finish."""
-    folder, dice, ends = Path(path), random.Random(seed), time.monotonic() + seconds
-    (folder / "checkpoints").mkdir(parents=True)
+    folder, dice = Path(path), random.Random(seed)
+    for place in (folder, folder / "uninterrupted"):
+        (place / "checkpoints").mkdir(parents=True)
     seen, sizes = [], {}
     for attempt in range(kills + 1):
         began = time.monotonic()
         world_size, tag = dice.choice([1, 1, 2, 2, 3, 4]), f"a{attempt:04d}"
-        is_last = attempt == kills or time.monotonic() > ends
+        is_last = attempt == kills
         sizes[tag] = world_size
         known = checkpoints(folder, sizes)
         chosen = dice.choice(known[-12:]) if known and dice.random() > 0.05 else None
@@ -188,10 +230,8 @@ def main(path: str, kills: int, seed: int, seconds: float) -> None:
             others = dice.sample(known, min(1, len(known)))
             life |= check(folder, [*mine[-1:], *others])
         seen.append({**life, "seconds": time.monotonic() - began})
-        if is_last:
-            break
     print(json.dumps(seen))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]) if len(sys.argv) > 4 else 1e9)
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))

@@ -11,28 +11,11 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.campaigns.kill_soak import check, survive
 
 from lading.report import open_run
 
 HERE = Path(__file__).parent
-
-
-def survive(path: Path, kills: int, seed: int, seconds: float = 1e9) -> list[dict]:
-    command = [sys.executable, str(HERE / "kill_driver.py"), str(path), str(kills), str(seed), str(seconds)]
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "LADING_NUMBA": "0"}, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
-
-
-def check(seen: list[dict]) -> int:
-    """Check what was seen after every kill; return how many there were."""
-    for life in seen:
-        if "holds" in life:
-            assert life["holds"], life["faults"]
-            assert not life["wrong"], "history is not what the model was trained on"
-    assert set(seen[-1]["codes"]) == {0}
-    assert seen[-1]["last"] == 259
-    return sum(life["codes"].count(-signal.SIGKILL) for life in seen)
 
 
 @pytest.mark.launch
