@@ -341,7 +341,9 @@ class Campaign:
         for original in self.known:
             copy = self._copy(original)
             same = [p.relative_to(original) for p in _all(original)] == [p.relative_to(copy) for p in _all(copy)]
-            if not same or any(p.read_bytes() != (copy / p.relative_to(original)).read_bytes() for p in _files(original)):
+            if not same or any(
+                p.read_bytes() != (copy / p.relative_to(original)).read_bytes() for p in _files(original)
+            ):
                 self.found.failures.append(f"the copy of {original.name} is not its run any more")
 
     def _judge(self, work: Path, original: Path, files: list[str], *, is_quick: bool) -> tuple[str, str]:

@@ -2,7 +2,7 @@
 
     python -m tests.campaigns.kill_soak SEED SECONDS [FIRST]      prints the figures as one JSON line (see ``running``)
 
-A unit is a tree of at most 13 attempts, 12 of them killed (``tests/ledger/kill_driver.py``): 1 to 4 ranks, 0 to 2 workers, each
+A unit is a tree of 13 attempts, 12 of them killed (``tests/ledger/kill_driver.py``): 1 to 4 ranks, 0 to 2 workers, each
 attempt resumed from any checkpoint that any attempt took. After every kill history is compared with what the model was
 trained on, and what the ranks got with a run that nothing interrupted. Two trees grow at once.
 """

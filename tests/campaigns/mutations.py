@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import copy
+import io
 import json
 import random
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import yaml
 
 NASTY: tuple[Any, ...] = (
@@ -108,6 +111,42 @@ def changed_yaml(data: bytes, chance: random.Random) -> bytes:
     if chance.random() < 0.5:
         return changed_bytes(data, chance)
     return json.dumps(changed_json(yaml.safe_load(data), chance)).encode()
+
+
+def changed_parquet(data: bytes, chance: random.Random) -> bytes:
+    """Return a Parquet file with one to three values changed, a row less or more, or a column less."""
+    table = pq.read_table(io.BytesIO(data))
+    for _ in range(chance.choice((1, 1, 3))):
+        column = chance.randrange(table.num_columns)
+        field, values = table.schema.field(column), table[column].to_pylist()
+        if values:
+            values[chance.randrange(len(values))] = _nasty_of(field.type, chance)
+        table = table.set_column(column, field, pa.array(values, field.type))
+    kind = chance.randrange(10)
+    if kind == 0:
+        table = table.slice(1)
+    elif kind == 1:
+        table = pa.concat_tables([table, table])
+    elif kind == 2:
+        table = table.remove_column(chance.randrange(table.num_columns))
+    sink = io.BytesIO()
+    pq.write_table(table, sink)
+    return sink.getvalue()
+
+
+def _nasty_of(kind: pa.DataType, chance: random.Random) -> Any:
+    """Return a value that a column of a type can hold and should not."""
+    if pa.types.is_integer(kind):
+        lowest = -(1 << (kind.bit_width - 1)) if pa.types.is_signed_integer(kind) else 0
+        highest = lowest + (1 << kind.bit_width) - 1
+        return chance.choice((lowest, highest, 0, 1, 7, min(highest, 1 << 40), highest // 2, None))
+    if pa.types.is_floating(kind):
+        return chance.choice((float("nan"), float("inf"), -1e308, 1e308, 0.0, None))
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return chance.choice([v for v in NASTY if isinstance(v, str) and v != "\ud800"] + [None, "[1]", "{", '{"a": NaN}'])
+    if pa.types.is_dictionary(kind):
+        return chance.choice((None, "x", "applied", "\x1b[2J"))
+    return None
 
 
 def _places(value: Any) -> list[tuple[Any, Any]]:

@@ -6,10 +6,12 @@ damages one file of a copy at a time. Readers of texts have a folder of one file
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import json
 import random
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,13 +19,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
-from tests.campaigns.mutations import changed_bytes, changed_json, changed_text, changed_yaml
+from tests.campaigns.mutations import changed_bytes, changed_json, changed_parquet, changed_text, changed_yaml
+from tests.campaigns.rehash import rehash
 from tests.report.runs import record
 from tests.source.jasper.jasper_directory import make_directory
 
 from lading import Plan, TokenStore, build_tokens
 from lading.cli.plan import read_plan, steps_until
 from lading.datamodule.config import read_config
+from lading.errors import LadingError
 from lading.identity import World
 from lading.ledger import Ledger
 from lading.loader.state import Resume, make_state, read_state, restored_plan
@@ -32,7 +36,8 @@ from lading.order.mixture.spec import MixtureSpec
 from lading.order.packing.file import open_index, save_index
 from lading.order.packing.fill import fill_rows
 from lading.order.packing.index import PackingIndex
-from lading.report import open_run
+from lading.report import Run, open_run
+from lading.report.render.page import page
 from lading.report.summary import summarise
 from lading.source.jasper.dataset import JASPERSteeringDataset
 from lading.source.tokens.inputs import Piece, find_inputs
@@ -77,12 +82,14 @@ class Target:
         read: Read the folder, and use what was read.
         share: Inputs of a hundred thousand.
         change: How the bytes of one file are damaged.
+        mend: What an attacker does to the folder afterwards: make checksums right.
     """
 
     make: Callable[[Path], None]
     read: Callable[[Path], object]
     share: int
     change: Callable[[bytes, random.Random], bytes] = changed_bytes
+    mend: Callable[[Path], None] | None = None
 
 
 def _json_files(data: bytes, chance: random.Random) -> bytes:
@@ -213,31 +220,60 @@ def _named_run(folder: Path) -> None:
     ledger.close()
 
 
+_ASKS: tuple[Callable[[Run], object], ...] = (
+    summarise,
+    lambda run: run.step(9),
+    lambda run: run.where("code", 5),
+    lambda run: run.mix(),
+    lambda run: run.explain(9),
+    lambda run: run.sql("SELECT count(*), sum(samples) FROM history"),
+    lambda run: run.sql("FROM samples LIMIT 5"),
+    lambda run: run.history,
+    lambda run: run.batches,
+    page,
+)
+
+
 def _read_run(folder: Path) -> None:
+    """Verify a run and ask two things; which ones, its bytes decide."""
     run = open_run(folder / "run")
-    for ask in (
-        lambda: summarise(run),
-        lambda: run.step(9),
-        lambda: run.where("code", 5),
-        run.mix,
-        run.verify,
-        lambda: run.explain(9),
-        lambda: run.sql("SELECT count(*), sum(samples) FROM history"),
-        lambda: run.sql("FROM samples LIMIT 5"),
-    ):
+    chance = random.Random(zlib.crc32(b"".join(p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file())))
+    refused: LadingError | None = None
+    for ask in (Run.verify, *chance.sample(_ASKS, 2)):
         try:
-            ask()
-        except Exception as error:
-            if type(error).__module__ != "lading.errors" and not type(error).__module__.startswith("lading."):
-                raise
+            ask(run)
+        except LadingError as error:
+            refused = error
+    if refused is not None:
+        raise refused
+
+
+def _rehashed(folder: Path) -> None:
+    with contextlib.suppress(OSError, ValueError, AttributeError, TypeError):
+        rehash(folder / "run")
+
+
+def _hostile(data: bytes, chance: random.Random) -> bytes:
+    """Change values of JSON and Parquet, seldom bytes: checksums will be right, so that values are looked at."""
+    if data[:4] == b"PAR1" and chance.random() < 0.9:
+        return changed_parquet(data, chance)
+    try:
+        return json.dumps(changed_json(json.loads(data), chance)).encode()
+    except ValueError:
+        lines = data.splitlines(keepends=True)
+        if not data.startswith(b"{") or chance.random() < 0.2:
+            return changed_bytes(data, chance)
+        line = chance.randrange(len(lines))
+        lines[line] = json.dumps(changed_json(json.loads(lines[line]), chance)).encode() + b"\n"
+        return b"".join(lines)
 
 
 TARGETS = {
-    "plan JSON": Target(_plans, _read_plans, 31_000, changed_text),
+    "plan JSON": Target(_plans, _read_plans, 23_000, changed_text),
     "loader state": Target(_states, _read_states, 8_000, _changed_state),
-    "token store": Target(_tokens, _read_tokens, 15_000, _json_files),
-    "packing index": Target(_packing, _read_packing, 20_000, _json_files),
-    "documents": Target(_documents, _read_documents, 14_000),
+    "token store": Target(_tokens, _read_tokens, 13_000, _json_files),
+    "packing index": Target(_packing, _read_packing, 16_500, _json_files),
+    "documents": Target(_documents, _read_documents, 12_500),
     "plan YAML": Target(
         lambda folder: (
             [(folder / name).write_text(text) for name, text in (("a.yaml", PLAN_YAML), ("b.yaml", SCHEDULED_YAML))]
@@ -255,7 +291,9 @@ TARGETS = {
     ),
     "JASPER .pt": Target(_jasper, _read_jasper, 1_500, _json_files),
     "JASPER HDF5": Target(_jasper_hdf5, _read_jasper, 1_500, _json_files),
-    "run": Target(_run, _read_run, 600, _json_files),
-    "run with names": Target(_named_run, _read_run, 400, _json_files),
+    "run": Target(_run, _read_run, 2_000, _json_files),
+    "run with names": Target(_named_run, _read_run, 1_500, _json_files),
+    "run, checksums right": Target(_run, _read_run, 2_500, _hostile, _rehashed),
+    "run with names, checksums right": Target(_named_run, _read_run, 2_000, _hostile, _rehashed),
 }
 torch.set_num_threads(1)

@@ -1,130 +1,64 @@
-"""Whatever a file holds, a reader returns or raises a LadingError, soon and in little memory.
-
-    LADING_FUZZ_SEED=7 LADING_FUZZ_SECONDS=1200 pytest -m slow tests/campaigns/test_fuzz.py -s
-
-The long form takes at least 100 000 inputs; its small twin, a few of each reader, runs with every ``make test``.
-"""
+"""Whatever a file holds, a reader returns or raises a LadingError, soon and in little memory."""
 
 from __future__ import annotations
 
-import collections
-import os
-import random
-import resource
-import shutil
 import time
-import traceback
 import warnings
 from pathlib import Path
 
+import numpy as np
 import pytest
+from tests.campaigns import fuzz
+from tests.campaigns.fuzz import Campaign, hundred_inputs
 from tests.campaigns.readers import TARGETS, Target
-
-from lading.errors import LadingError
-
-SEED = int(os.environ.get("LADING_FUZZ_SEED", "0"))
-SECONDS = float(os.environ.get("LADING_FUZZ_SECONDS", "1200"))
-SCALE = float(os.environ.get("LADING_FUZZ_SCALE", "1"))
-MOST_SECONDS, MOST_BYTES = 2.0, 500 << 20
-
-
-class Campaign:
-    """Damage one file at a time of a folder and read it.
-
-    Args:
-        target: What reads.
-        folder: An empty folder.
-        seed: Same seed, same inputs.
-    """
-
-    def __init__(self, target: Target, folder: Path, seed: str) -> None:
-        self.target, self.folder = target, folder / "input"
-        self.chance = random.Random(seed)
-        self.outcomes: collections.Counter[str] = collections.Counter()
-        self.faults: list[str] = []
-        self.slowest = 0.0
-        self.folder.mkdir()
-        target.make(self.folder)
-        self.files = {path: path.read_bytes() for path in sorted(self.folder.rglob("*")) if path.is_file()}
-
-    def run(self, inputs: int, seconds: float) -> None:
-        """Try so many inputs, or as many as there is time for."""
-        self.target.read(self.folder)  # what is undamaged is read
-        until = time.monotonic() + seconds
-        for number in range(inputs):
-            if time.monotonic() > until:
-                break
-            path = self.chance.choice(list(self.files))
-            self._try(number, path, self.target.change(self.files[path], self.chance))
-
-    def _try(self, number: int, path: Path, data: bytes) -> None:
-        path.write_bytes(data)
-        spent, grown = self._read(number, path)
-        if spent > MOST_SECONDS:  # the first use of a kernel compiles it: no fault of the input
-            spent, _ = self._read(number, path, again=True)
-        if spent > MOST_SECONDS or grown > MOST_BYTES:
-            self.faults.append(f"input {number}, {path.name}: {spent:.1f} s, {grown >> 20} MB")
-        self.slowest = max(self.slowest, spent)
-        if self.folder.exists() and path.parent.exists():
-            path.write_bytes(self.files[path])
-        else:  # a reader that deletes is a fault of its own
-            self.faults.append(f"input {number}: {path} is gone")
-            shutil.rmtree(self.folder, ignore_errors=True)
-            self.folder.mkdir()
-            self.target.make(self.folder)
-
-    def _read(self, number: int, path: Path, again: bool = False) -> tuple[float, int]:
-        began, memory = time.process_time(), _peak()
-        try:
-            self.target.read(self.folder)
-            outcome = "read"
-        except LadingError as error:
-            outcome = "refused"
-            str(error).encode()
-        except Exception:
-            outcome = "fault"
-            self.faults.append(f"input {number}, {path.name}:\n{traceback.format_exc(limit=-4)}")
-        if not again:
-            self.outcomes[outcome] += 1
-        return time.process_time() - began, _peak() - memory
-
-
-def _peak() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
-def fuzz(name: str, folder: Path, inputs: int, seconds: float) -> Campaign:
-    """Run the campaign of one reader and say what came of it."""
-    campaign = Campaign(TARGETS[name], folder, f"{SEED}/{name}")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        campaign.run(inputs, seconds)
-    counts = ", ".join(f"{count} {what}" for what, count in sorted(campaign.outcomes.items()))
-    print(f"{name}: {sum(campaign.outcomes.values())} inputs, {counts}; slowest {campaign.slowest:.2f} s")
-    return campaign
+from tests.campaigns.running import FIRST, SECONDS, SEED, run_units, told
 
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_a_few_damaged_inputs_are_read_or_refused(tmp_path, name):
     """The small twin: the first inputs of every reader."""
-    campaign = fuzz(name, tmp_path, max(10, TARGETS[name].share // 200), 3.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        campaign = Campaign(name, TARGETS[name], tmp_path / "x")
+        found = campaign.run(f"0/{name}", max(8, TARGETS[name].share // 250), 2.0)
 
-    assert not campaign.faults, "\n\n".join(campaign.faults[:3])
+    assert not found.failures, "\n\n".join(found.failures[:3])
+
+
+def test_what_takes_too_long_or_too_much_is_a_failure(tmp_path, monkeypatch):
+    """The campaign can fail: time, memory, a hanging reader, an error that is not ours."""
+    monkeypatch.setattr(fuzz, "MOST_SECONDS", 0.2)
+    monkeypatch.setattr(fuzz, "HANGS_SECONDS", 0.5)
+
+    def read(folder: Path) -> None:
+        text = (folder / "file").read_text()
+        if text == "slow":
+            began = time.process_time()
+            while time.process_time() < began + 0.3:
+                pass
+        elif text == "large":
+            np.ones(70 << 20).sum()
+        elif text == "hangs":
+            time.sleep(5)
+        elif text == "fails":
+            raise KeyError("file")
+
+    def outcomes(text: str) -> list[str]:
+        target = Target(lambda folder: (folder / "file").write_text("x") and None, read, 1, lambda *_: text.encode())
+        return Campaign("it", target, tmp_path / text).run("0", 2).failures
+
+    assert not outcomes("nothing")
+    assert all(" s, " in failure for failure in outcomes("slow"))
+    assert all(int(failure.split()[-2]) > 500 for failure in outcomes("large")) and len(outcomes("large2")) == 0
+    assert all("still reading" in failure for failure in outcomes("hangs"))
+    assert all("KeyError" in failure for failure in outcomes("fails"))
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3600)
-def test_a_hundred_thousand_damaged_inputs_are_read_or_refused(tmp_path):
-    """Only LadingErrors, no input over 2 s or 500 MB."""
-    total, faults = 0, []
-    whole = sum(target.share for target in TARGETS.values())
-    for name, target in TARGETS.items():
-        folder = tmp_path / name.replace(" ", "-")
-        folder.mkdir()
-        seconds = SECONDS * max(target.share / whole, 0.08)
-        campaign = fuzz(name, folder, int(target.share * SCALE), seconds)
-        total += sum(campaign.outcomes.values())
-        faults += [f"{name}, {text}" for text in campaign.faults]
-    print(f"{total} inputs, seed {SEED}, {len(faults)} faults")
+@pytest.mark.timeout(7200)
+def test_damaged_inputs_are_read_or_refused(tmp_path):
+    """As many as ``LADING_CAMPAIGN_SECONDS`` allow, at most 100 000: only LadingErrors, none over 2 s or 500 MB."""
+    found, following = run_units(hundred_inputs, tmp_path, SEED, SECONDS, FIRST, FIRST + 1000)
 
-    assert not faults, "\n\n".join(faults[:10])
+    print(told(found, SEED, FIRST, following))
+    assert not found.failures, "\n\n".join(found.failures[:10])
