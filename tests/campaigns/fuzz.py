@@ -16,7 +16,7 @@ import signal
 import time
 import traceback
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,6 @@ class Campaign:
         self.files = self._content()
         target.read(self.folder)  # what is undamaged is read; kernels are compiled
         assert self._content() == self.files, "the reader writes"
-        self.measures = _can_measure_memory()
 
     def _content(self) -> dict[Path, bytes]:
         return {path: path.read_bytes() for path in sorted(self.folder.rglob("*")) if path.is_file()}
@@ -70,7 +69,7 @@ class Campaign:
         if self.target.mend is not None:
             self.target.mend(self.folder)
         problem, outcome, spent, grown = self._read()
-        if not problem and spent > MOST_SECONDS:  # a kernel of another type may have been compiled: no fault of the input
+        if not problem and spent > MOST_SECONDS:  # a kernel may have been compiled for it: no fault of the input
             problem, outcome, spent, _ = self._read()
         found.raise_most("seconds", round(spent, 2))
         found.raise_most("MB", grown >> 20)
@@ -86,18 +85,22 @@ class Campaign:
         return problem, outcome
 
     def _read(self) -> tuple[str, str, float, int]:
-        """Read the folder; return what is wrong, the outcome, seconds and bytes."""
-        problem, outcome, memory = "", "read", _resident() if self.measures else 0
-        began = time.process_time()
-        try:
-            with _alarm():
-                self.target.read(self.folder)
-        except LadingError as error:
-            outcome = "refused"
-            str(error).encode()
-        except Exception:
-            problem, outcome = f"\n{traceback.format_exc(limit=-4)}", "fault"
-        return problem, outcome, time.process_time() - began, _peak() - memory if self.measures else 0
+        return measured(lambda: self.target.read(self.folder))
+
+
+def measured(read: Callable[[], object]) -> tuple[str, str, float, int]:
+    """Read something; return what is wrong, the outcome, seconds and bytes."""
+    problem, outcome, memory = "", "read", _resident()
+    began = time.process_time()
+    try:
+        with _alarm():
+            read()
+    except LadingError as error:
+        outcome = "refused"
+        str(error).encode()
+    except Exception:
+        problem, outcome = f"\n{traceback.format_exc(limit=-4)}", "fault"
+    return problem, outcome, time.process_time() - began, _peak() - memory
 
 
 @contextlib.contextmanager
@@ -114,14 +117,6 @@ def _alarm() -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-
-
-def _can_measure_memory() -> bool:
-    """Say whether this kernel lets a process forget its peak, as Linux does."""
-    try:
-        return _resident() > 0
-    except OSError:
-        return False
 
 
 def _resident() -> int:

@@ -220,7 +220,7 @@ def _named_run(folder: Path) -> None:
     ledger.close()
 
 
-_ASKS: tuple[Callable[[Run], object], ...] = (
+ASKS: tuple[Callable[[Run], object], ...] = (
     summarise,
     lambda run: run.step(9),
     lambda run: run.where("code", 5),
@@ -239,7 +239,7 @@ def _read_run(folder: Path) -> None:
     run = open_run(folder / "run")
     chance = random.Random(zlib.crc32(b"".join(p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file())))
     refused: LadingError | None = None
-    for ask in (Run.verify, *chance.sample(_ASKS, 2)):
+    for ask in (Run.verify, *chance.sample(ASKS, 2)):
         try:
             ask(run)
         except LadingError as error:

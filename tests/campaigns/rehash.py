@@ -20,6 +20,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lading.errors import LadingError
 from lading.ledger.begun import _check
 from lading.ledger.tail import _RECORD_BYTES, _STATIC, HEADER_BYTES, _RECORD
 from lading.order import Plan
@@ -36,34 +37,30 @@ def rehash(run: Path) -> None:
 
 def _rehash_log(run: Path) -> dict[int, str]:
     """Chain the records of the log anew; return the new SHA-256 of each attempt's launch."""
-    previous, old_to_new, launches = _sha256((run / "run.json").read_bytes()), {}, {}
+    previous = _sha256((run / "run.json").read_bytes())
+    launches: dict[Any, str] = {}
+    plans = {path.stem: _plan_name(path) for path in sorted(run.glob("plans/*.json"))}
     records = sorted(path for path in run.glob("log/*.json") if path.stem.isdigit())
     for path in records:
-        old = _sha256(path.read_bytes())
+        attempt = None
         with _edited(path) as record:
             record["previous"] = previous
-            if record.get("plan"):
-                record["plan"], record["plan_sha256"] = _plan_name(run, record["plan"])
-            if isinstance(record.get("parent"), dict):
-                parent = record["parent"].get("launch")
-                record["parent"]["launch"] = old_to_new.get(parent, parent) if isinstance(parent, str) else parent
-            if record.get("type") == "launch" and isinstance(record.get("attempt"), int):
-                launches[record["attempt"]] = path
-        previous = old_to_new[old] = _sha256(path.read_bytes())
+            if record.get("plan") in plans:
+                record["plan"], record["plan_sha256"] = plans[record["plan"]]
+            if isinstance(parent := record.get("parent"), dict) and parent.get("attempt") in launches:
+                parent["launch"] = launches[parent["attempt"]]
+            attempt = record.get("attempt")
+        previous = launches[attempt] = _sha256(path.read_bytes())
     (run / "log" / "head.json").write_bytes(json_bytes({"number": len(records) - 1, "sha256": previous}))
-    return {attempt: _sha256(path.read_bytes()) for attempt, path in launches.items()}
+    return launches
 
 
-def _plan_name(run: Path, name: Any) -> tuple[Any, Any]:
+def _plan_name(path: Path) -> tuple[str, str]:
     """Give a plan's file the name that its content asks for; return it and the SHA-256."""
-    path = run / "plans" / f"{name}.json"
-    try:
-        content = path.read_bytes()
-        name = Plan.from_json(content).fingerprint
-    except (OSError, ValueError):
-        return name, _sha256(path.read_bytes()) if path.is_file() else "0" * 64
-    path = path.rename(path.with_name(f"{name}.json"))
-    return name, _sha256(content)
+    content = path.read_bytes()
+    with contextlib.suppress(LadingError, ValueError):
+        path = path.rename(path.with_name(f"{Plan.from_json(content).fingerprint}.json"))
+    return path.stem, _sha256(content)
 
 
 def _rehash_attempt(run: Path, attempt: Path, launch: str | None) -> None:
@@ -74,7 +71,7 @@ def _rehash_attempt(run: Path, attempt: Path, launch: str | None) -> None:
             _rehash_tail(folder / "tail", launch)
         manifest = (folder / "manifest.jsonl").read_bytes() if (folder / "manifest.jsonl").is_file() else b""
         with _edited(begun) as fields:
-            with contextlib.suppress(ValueError):
+            with contextlib.suppress(ValueError, AttributeError):
                 fields["run"] = json.loads((run / "run.json").read_bytes()).get("run")
             fields |= {"launch": launch, "lines": manifest.count(b"\n"), "manifest": _sha256(manifest)}
             fields.pop("check", None)

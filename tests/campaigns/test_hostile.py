@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import json
 import pickle
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from tests.campaigns.fuzz import MOST_BYTES, MOST_SECONDS, measured
 from tests.campaigns.readers import TARGETS
+from tests.campaigns.rehash import rehash
 from tests.report.runs import record
 from tests.source.jasper.jasper_directory import make_directory
 
@@ -21,7 +24,8 @@ from lading.ledger import Ledger
 from lading.order import Plan
 from lading.order.packing.file import open_index, save_index
 from lading.order.packing.index import PackingIndex
-from lading.report import open_run
+from lading.report import Run, open_run
+from lading.report.render.page import page
 from lading.source.jasper.dataset import JASPERSteeringDataset
 
 
@@ -78,6 +82,101 @@ def test_a_run_whose_every_value_is_an_attack_does_nothing(tmp_path, canary):
             path.write_text(text)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["run"]
     assert open_run(run).verify().holds
+
+
+HOSTILE_NAME = "\x1b]0;x\x07<script>alert(1)</script>'); COPY (SELECT 1) TO '{canary}'; --/../../{name}"
+
+
+@pytest.mark.parametrize("record_kind", ["digest", "names"])
+def test_a_run_that_is_hostile_and_whole_is_shown_and_does_nothing(tmp_path, canary, capsys, record_kind):
+    """Every checksum is right, every text an attack: all verbs answer, and what they print and write is harmless."""
+    text = HOSTILE_NAME.format(canary=canary, name=canary.name)
+    plan = Plan.make({text: 70, "prose": 31}, batch_size=8, seed=3)
+    with Ledger(tmp_path / "run", plan, record=record_kind) as ledger:
+        for step in range(9):
+            bill = plan.bill(step)
+            ledger.deliver(bill)
+            ledger.skip(bill, text) if step == 4 else ledger.commit(bill, loss=1.0, **{text: 2.0})
+    open_run(tmp_path / "run").block("prose:3", reason=text)
+    for path in sorted((tmp_path / "run").rglob("*.json")):  # texts that the library itself would not write
+        value = json.loads(path.read_text())
+        value |= {key: text for key in ("host", "token", "lading") if key in value}
+        path.write_text(json.dumps(value))
+    rehash(tmp_path / "run")
+
+    run = str(tmp_path / "run")
+    questions = [["show", run], ["step", run, "4"], ["where", run, "prose", "3"], ["mix", run], ["verify", run]]
+    questions += [["explain", run, "4"], ["sql", run, "FROM history"], ["sql", run, "FROM samples LIMIT 9"]]
+    questions += [["diff", run, run], ["report", run, "-o", str(tmp_path / "page.html")]]
+    for question in questions:
+        with pytest.raises(SystemExit) as end:
+            main(question)
+        said = capsys.readouterr()
+        assert end.value.code == 0, (question, said)
+        assert not set(said.out + said.err) & {"\x1b", "\x07"}, question
+    page = (tmp_path / "page.html").read_text()
+    assert "alert(1)" in page and "<script>alert" not in page
+    assert {p.name for p in tmp_path.iterdir()} == {"run", "page.html"}
+
+
+def legal_and_absurd(value, key):
+    """Return edits of a plan or a launch that are legal numbers and would fill memory or take for ever."""
+    if "global_batch_size" in value:
+        long = [{**d, "length": 1 << 60} for d in value["datasets"]]
+        yield value | {"global_batch_size": 1 << 40}
+        yield value | {"global_batch_size": 1 << 40, "datasets": long}
+        yield value | {"global_batch_size": 1 << 22}
+        yield value | {"datasets": long}
+        yield value | {"chunk_batches": 1 << 62}
+        yield value | {"datasets": value["datasets"] + [{"name": f"d{i}", "length": 5} for i in range(1000)]}
+    elif value.get("type") == "launch":
+        yield value | {"world_size": 1 << 20}
+        yield value | {"start_step": 1 << 61}
+        yield value | {"pending": [[0, 1 << 61]]}
+        yield value | {"pending": [[i, i + 1] for i in range(0, 100_000, 2)]}
+        yield value | {"events": [{"kind": "rebatch", "step": 3, "position": 24, "global_batch_size": 1 << 40}]}
+    elif "datasets" in value:
+        yield value | {"datasets": [*value["datasets"], *(f"d{i}" for i in range(1000))]}
+
+
+@pytest.mark.parametrize("name", ["run", "run with names"])
+def test_legal_numbers_that_are_absurd_take_little_time_and_memory(tmp_path, name):
+    """A step of 2^40 samples, datasets of 2^60, 2^20 ranks: answered or refused, as the fuzz campaign demands."""
+    TARGETS[name].make(tmp_path)
+    for path in [*tmp_path.glob("run/*.json"), *tmp_path.glob("run/plans/*.json"), *tmp_path.glob("run/log/0*.json")]:
+        for number, value in enumerate(legal_and_absurd(json.loads(path.read_text()), path.name)):
+            work = tmp_path / "work"
+            shutil.copytree(tmp_path / "run", work / "run")
+            (work / path.relative_to(tmp_path)).write_text(json.dumps(value))
+            rehash(work / "run")
+            for ask in (Run.verify, page, lambda run: run.step(9), lambda run: run.sql("FROM samples LIMIT 5")):
+                problem, _, seconds, grown = measured(lambda ask=ask: ask(open_run(work / "run")))
+                assert not problem and seconds < MOST_SECONDS and grown < MOST_BYTES, (path, number, problem, seconds)
+            shutil.rmtree(work)
+
+
+def test_links_that_lead_out_of_a_run_are_not_followed(tmp_path, canary):
+    """Neither read nor written: wherever the link is, and whether its target is there or not."""
+    run, secret = tmp_path / "run", tmp_path / "secret"
+    record(run, range(4))
+    secret.write_text('{"number": 0}')
+    places = ["log/000000.json", "log/000001.json", "plans/x.json", "ledger/attempt=0001", "ledger/attempt=0000/more"]
+    for place in places:
+        path = run / place
+        kept = path.read_bytes() if path.is_file() else None
+        path.unlink(missing_ok=True)
+        for target in (secret, canary, tmp_path):
+            path.symlink_to(target)
+            with pytest.raises(LadingError, match=f"{path.name} is a symbolic link that leads out of the run"):
+                open_run(run)
+            with pytest.raises(LadingError, match="symbolic link"):
+                record(run, range(4, 6))
+            path.unlink()
+        if kept is not None:
+            path.write_bytes(kept)
+    (tmp_path / "link").symlink_to(run)
+    assert open_run(tmp_path / "link").verify().holds and secret.read_text() == '{"number": 0}'
+    (tmp_path / "link").unlink()
 
 
 def test_names_with_dots_and_slashes_stay_names(tmp_path, canary):

@@ -10,6 +10,7 @@ import json
 import secrets
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 from lading.errors import CorruptLedgerError, LedgerError, ResumeError
 from lading.ledger.log import Log, sha256_of_bytes
@@ -17,8 +18,10 @@ from lading.ledger.run_folder import LEDGER_VERSION, RunFolder
 from lading.order.plan import Plan
 from lading.runtime.fields import Origin
 from lading.runtime.files import create_aside, json_bytes, sync_folder
+from lading.runtime.shown import shown
 
 RECORDS = ("digest", "names", "content")
+MOST_STEP_SAMPLES = 1 << 22
 _MOST_DATASETS = 1 << 20
 
 
@@ -67,6 +70,11 @@ def read_description(run: RunFolder) -> Description:
     if not path.exists():
         raise LedgerError(
             f"{run.path} holds no run: expected {path} in it. Give the folder that was passed to Ledger(...)."
+        )
+    if (link := run.link_out()) is not None:  # nothing is read or written where a run that came from elsewhere points
+        raise LedgerError(
+            f"{shown(str(link))} is a symbolic link that leads out of the run: expected files of the run itself. "
+            "Replace it by what it should hold; the folder of the run may be a link."
         )
     origin = Origin(path, CorruptLedgerError, "Restore it from a copy; the Parquet parts beside it stay readable.")
     content = origin.read()
@@ -125,7 +133,7 @@ def check_plan(run: RunFolder, log: Log, plan: Plan | None, *, allow_changed_pla
 
 def keep_plan(run: RunFolder, plan: Plan) -> str:
     """Write a plan, events left out, unless it is there; return the SHA-256 of its file."""
-    path = run.plan(plan.fingerprint)
+    path = run.plan(bounded(plan, run.path).fingerprint)
     if not path.exists():
         path.parent.mkdir(exist_ok=True)
         sync_folder(run.path)
@@ -148,4 +156,14 @@ def read_plan(run: RunFolder, fingerprint: str, sha256: str | None) -> Plan:
         raise CorruptLedgerError(f"{path} holds no plan ({error}). Restore it from a copy.") from error
     if plan.fingerprint != fingerprint:
         origin.refuse("", f"a plan with fingerprint {fingerprint}", plan.fingerprint)
+    return bounded(plan, path)
+
+
+def bounded(plan: Plan, path: Path) -> Plan:
+    """Return a plan whose steps readers can look at name by name; refuse others."""
+    if plan.clock.largest_batch > MOST_STEP_SAMPLES:
+        raise LedgerError(
+            f"{path}: a step of this plan has {plan.clock.largest_batch} samples, and a ledger keeps steps of at most "
+            f"{MOST_STEP_SAMPLES}. Take smaller steps, and several of them for one update."
+        )
     return plan

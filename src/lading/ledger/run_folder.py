@@ -16,6 +16,7 @@ One process writes in a rank's folder, and readers need no lock.
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,6 +116,16 @@ class RunFolder:
         """Return the ranks of an attempt that have a folder or said that they began, in order."""
         folders = _numbers(self.attempt(attempt), _RANK, 5)
         return [self.rank(attempt, rank) for rank in sorted({*folders, *_numbers(self.begun(attempt), _BEGUN, 5)})]
+
+    def link_out(self) -> Path | None:
+        """Return a symbolic link that leads out of the folder, if there is one."""
+        home = self.path.resolve()
+        for folder, folders, files in os.walk(self.path):
+            for name in (*folders, *files):
+                path = Path(folder, name)
+                if path.is_symlink() and not path.resolve().is_relative_to(home):
+                    return path
+        return None
 
     def claims(self, attempt: int) -> list[Path]:
         """Return what processes left that claimed an attempt and died before they began."""

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from lading.errors import CorruptLedgerError, LadingError
 from lading.ledger.begun import Begun
-from lading.ledger.description import Description, read_plan
+from lading.ledger.description import Description, bounded, read_plan
 from lading.ledger.events import EventRow, event_rows
 from lading.ledger.launch import Launch
 from lading.ledger.lineage import Span, lineage, pending_of, root_of
@@ -200,7 +200,8 @@ class Evidence:
                     f"{listed(base.names)}. One of them was changed: restore it from a copy."
                 )
             made = [row.plan_event for row in self.event_rows(attempt)]
-            self._plans[attempt] = base.with_events([*_events(self.run, launch), *(e for e in made if e is not None)])
+            events = [*_events(self.run, launch), *(e for e in made if e is not None)]
+            self._plans[attempt] = bounded(base.with_events(events), self.run.attempt(attempt))
         return self._plans[attempt]
 
     def event_rows(self, attempt: int) -> list[EventRow]:

@@ -177,7 +177,7 @@ def _counts(evidence: Evidence, views: Views, rows: list[dict[str, object]]) -> 
         for place, row in enumerate(rows):
             plan = evidence.plan(int(str(row["attempt"])))
             if plan is not None:
-                counts[place] = counts_of_steps(plan, np.array([steps[place]]))
+                counts[place, : len(plan.names)] = counts_of_steps(plan, np.array([steps[place]]))
         return counts
     views.create_samples()
     attempts = [int(str(row["attempt"])) for row in rows]

@@ -17,12 +17,14 @@ from numpy.typing import NDArray
 
 from lading.errors import ConfigError
 from lading.report.evidence import Evidence
-from lading.report.planned import counts_of_steps, planned_counts, seen_flags
+from lading.report.planned import counts_of_steps, mark_seen, planned_counts
+from lading.report.seen import SeenSamples
 from lading.report.table import Table
 from lading.report.views import Views
 from lading.runtime.numbers import is_whole
 
 I64 = NDArray[np.int64]
+Counts = list[int | None]
 
 MIX = pa.schema(
     [
@@ -80,18 +82,19 @@ def passes(evidence: Evidence, views: Views) -> Table:
     counts = _counts(evidence, views, applied, whole, _places(whole)).get(
         0, np.zeros(len(evidence.datasets), dtype=np.int64)
     )
-    distinct, lengths = _distinct(evidence, views, applied)
+    unknown: Counts = [None] * len(evidence.datasets)  # datasets that no plan has
+    distinct, lengths = ([*known, *unknown] for known in _distinct(evidence, views, applied))
     rows = []
     for d, name in evidence.description.named_datasets:
-        length = lengths[d]
+        length, seen = lengths[d], distinct[d]
         rows.append(
             {
                 "dataset": name,
                 "length": length,
                 "samples": int(counts[d]),
                 "passes": int(counts[d]) / length if length else None,
-                "distinct": distinct[d],
-                "coverage": distinct[d] / length if length else None,
+                "distinct": seen,
+                "coverage": seen / length if length and seen is not None else None,
             }
         )
     return Table.of(rows, PASSES)
@@ -135,7 +138,8 @@ def _counts(
             plan = evidence.plan(span.attempt)
             chosen = applied["step"][places[attempts == span.attempt]]
             if plan is not None and len(chosen):
-                total += counts_of_steps(plan, chosen)
+                found = counts_of_steps(plan, chosen)
+                total[: len(found)] += found
         counts[label] = total
     skipped = [e for e in evidence.exceptions() if e["kind"] == "skipped"]
     for e in skipped:
@@ -177,8 +181,8 @@ def _planned_shares(evidence: Evidence, applied: dict[str, I64], places: I64) ->
     return total / max(float(total.sum()), 1.0)
 
 
-def _distinct(evidence: Evidence, views: Views, applied: dict[str, I64]) -> tuple[list[int], list[int | None]]:
-    """Return the distinct samples used and the length of each dataset."""
+def _distinct(evidence: Evidence, views: Views, applied: dict[str, I64]) -> tuple[Counts, Counts]:
+    """Return the distinct samples used, None where they are too many to count, and the length of each dataset."""
     plan = evidence.plan(evidence.spans[-1].attempt) if evidence.spans else None
     if plan is None and evidence.is_planned:
         plan = evidence.plan(max(evidence.attempts))
@@ -188,11 +192,11 @@ def _distinct(evidence: Evidence, views: Views, applied: dict[str, I64]) -> tupl
     steps, exceptions = applied["step"], evidence.exceptions()
     gapless = np.array_equal(steps, np.arange(len(steps)))
     changed = bool(exceptions) or plan.blocked_from is not None or len(evidence.plans) > 1
-    lengths: list[int | None] = list(plan.parts.samples)
+    lengths: Counts = list(plan.parts.samples)
     if gapless and not changed and plan.parts.is_plain and plan.first_step == 0:
         coverage = plan.simulate(len(steps)).coverage
         return [round(coverage[name] * n) for name, n in zip(plan.names, plan.lengths, strict=True)], lengths
-    flags = [np.zeros(n, dtype=bool) for n in plan.parts.samples]
+    seen = SeenSamples(plan.parts.samples)
     for span in evidence.spans:
         mine = evidence.plan(span.attempt)
         chosen = steps[applied["attempt"] == span.attempt]
@@ -201,17 +205,17 @@ def _distinct(evidence: Evidence, views: Views, applied: dict[str, I64]) -> tupl
             if e["attempt"] == span.attempt:
                 by_step.setdefault(e["step"], []).append(e)
         if mine is not None and len(chosen):
-            seen_flags(mine, chosen, flags, by_step)
-    return [int(np.count_nonzero(f)) for f in flags], lengths
+            mark_seen(mine, chosen, seen, by_step)
+    return [seen.count(d) for d in range(len(lengths))], lengths
 
 
-def _named_distinct(evidence: Evidence, views: Views) -> list[int]:
+def _named_distinct(evidence: Evidence, views: Views) -> Counts:
     views.create_samples()
     ends = views.query("SELECT dataset, max(index) AS last FROM samples GROUP BY dataset").to_pylist()
-    flags = {row["dataset"]: np.zeros(row["last"] + 1, dtype=bool) for row in ends}  # counting distinct values in SQL
-    for batch in views.stream("SELECT dataset, index FROM samples"):  # takes 20 times the memory
-        datasets, indices = batch["dataset"].to_numpy(), batch["index"].to_numpy()
+    lengths = {row["dataset"]: row["last"] + 1 for row in ends}
+    seen = SeenSamples([lengths.get(d, 0) for d in range(len(evidence.datasets))])
+    for batch in views.stream("SELECT dataset, index FROM samples"):  # counting distinct values in SQL takes 20 times
+        datasets, indices = batch["dataset"].to_numpy(), batch["index"].to_numpy()  # the memory
         for dataset in np.unique(datasets).tolist():
-            flags[dataset][indices[datasets == dataset]] = True
-    numbers = range(len(evidence.datasets))
-    return [int(np.count_nonzero(flags[d])) if d in flags else 0 for d in numbers]
+            seen.add(dataset, indices[datasets == dataset])
+    return [seen.count(d) for d in range(len(evidence.datasets))]

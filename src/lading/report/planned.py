@@ -21,6 +21,7 @@ from lading.order.curriculum.order import Graded
 from lading.order.mixture.order import Mixed
 from lading.order.plan import Plan
 from lading.report.evidence import Evidence
+from lading.report.seen import SeenSamples
 from lading.report.where import expected_bill
 
 I64 = NDArray[np.int64]
@@ -98,20 +99,20 @@ def _between_by_source(plan: Plan, start: int, stop: int) -> I64 | None:
     return np.array([stop - start]) if len(plan.datasets) == 1 else None
 
 
-def seen_flags(plan: Plan, steps: I64, flags: list[NDArray[np.bool_]], skip: dict[int, list[dict[str, Any]]]) -> None:
+def mark_seen(plan: Plan, steps: I64, seen: SeenSamples, skip: dict[int, list[dict[str, Any]]]) -> None:
     """Mark the samples that some steps used, exceptions taken into account."""
     special = [s for s in steps.tolist() if s in skip] if skip else []
     plain = steps[~np.isin(steps, special)] if special else steps
     for step in special:
         bill = expected_bill(plan, step, skip[step])
-        for dataset, index in bill.samples:
-            flags[dataset][index - plan.parts.part(dataset).first] = True
+        for d in np.unique(bill.dataset_idx[bill.is_real]).tolist():
+            seen.add(d, bill.idx[bill.is_real & (bill.dataset_idx == d)] - plan.parts.part(d).first)
     for first, last in _runs(plan, plain):
         begin, end = plan.locate(first), plan.locate(last)
         for low in range(begin.position, end.position + end.size, _MOST_SAMPLES):
             datasets, indices = plan.samples(low, min(low + _MOST_SAMPLES, end.position + end.size))
             for d in np.unique(datasets).tolist():
-                flags[d][indices[datasets == d] - plan.parts.part(d).first] = True
+                seen.add(d, indices[datasets == d] - plan.parts.part(d).first)
 
 
 SAMPLES = pa.schema(
