@@ -137,9 +137,7 @@ def _status(name: str) -> int:
 @functools.cache
 def campaigns(home: Path) -> dict[str, Campaign]:
     """Make the valid inputs of every reader, once in a process."""
-    return {
-        name: Campaign(name, target, home / str(number)) for number, (name, target) in enumerate(TARGETS.items())
-    }
+    return {name: Campaign(name, target, home / str(number)) for number, (name, target) in enumerate(TARGETS.items())}
 
 
 def hundred_inputs(home: Path, seed: int, number: int) -> Found:

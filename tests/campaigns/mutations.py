@@ -143,7 +143,9 @@ def _nasty_of(kind: pa.DataType, chance: random.Random) -> Any:
     if pa.types.is_floating(kind):
         return chance.choice((float("nan"), float("inf"), -1e308, 1e308, 0.0, None))
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return chance.choice([v for v in NASTY if isinstance(v, str) and v != "\ud800"] + [None, "[1]", "{", '{"a": NaN}'])
+        return chance.choice(
+            [v for v in NASTY if isinstance(v, str) and v != "\ud800"] + [None, "[1]", "{", '{"a": NaN}']
+        )
     if pa.types.is_dictionary(kind):
         return chance.choice((None, "x", "applied", "\x1b[2J"))
     return None

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from lading.errors import LadingError
 from lading.ledger.begun import _check
-from lading.ledger.tail import _RECORD_BYTES, _STATIC, HEADER_BYTES, _RECORD
+from lading.ledger.tail import _RECORD, _RECORD_BYTES, _STATIC, HEADER_BYTES
 from lading.order import Plan
 from lading.runtime.files import json_bytes
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import pickle
 import shutil
@@ -139,6 +140,10 @@ def legal_and_absurd(value, key):
         yield value | {"datasets": [*value["datasets"], *(f"d{i}" for i in range(1000))]}
 
 
+def _asked(path, ask):
+    return ask(open_run(path))
+
+
 @pytest.mark.parametrize("name", ["run", "run with names"])
 def test_legal_numbers_that_are_absurd_take_little_time_and_memory(tmp_path, name):
     """A step of 2^40 samples, datasets of 2^60, 2^20 ranks: answered or refused, as the fuzz campaign demands."""
@@ -150,7 +155,7 @@ def test_legal_numbers_that_are_absurd_take_little_time_and_memory(tmp_path, nam
             (work / path.relative_to(tmp_path)).write_text(json.dumps(value))
             rehash(work / "run")
             for ask in (Run.verify, page, lambda run: run.step(9), lambda run: run.sql("FROM samples LIMIT 5")):
-                problem, _, seconds, grown = measured(lambda ask=ask: ask(open_run(work / "run")))
+                problem, _, seconds, grown = measured(functools.partial(_asked, work / "run", ask))
                 assert not problem and seconds < MOST_SECONDS and grown < MOST_BYTES, (path, number, problem, seconds)
             shutil.rmtree(work)
 
