@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
 import os
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,12 +16,15 @@ import pytest
 
 from lading.errors import CorruptLedgerError, LedgerError
 from lading.identity import World
+from lading.ledger import Ledger
 from lading.ledger.attempts import Opened, Request, launch_token, open_attempt
-from lading.ledger.begun import CLOSED, RUNNING, read_begun, write_begun
+from lading.ledger.begun import CLOSED, INTERRUPTED, RUNNING, read_begun, write_begun
 from lading.ledger.description import describe, new_description
 from lading.ledger.launch import Launch
 from lading.ledger.log import Log, begin_log
+from lading.ledger.rows import warm_up
 from lading.ledger.run_folder import RunFolder
+from lading.order import Plan
 from lading.runtime.processes import process_identity
 
 DEAD = (999_999_999, 1)
@@ -81,6 +86,61 @@ def test_a_rank_that_starts_elsewhere_is_refused(tmp_path: Path):
 
     with pytest.raises(LedgerError, match="rank 1 starts at step 20, the others at step 10: expected the same"):
         join(run, 1, 2, start=20)
+
+
+DISAGREEMENTS = {
+    "seed 1 -> 2": {"seed": 2},
+    "dataset 'code' 900 -> 901 samples": {"lengths": {"code": 901}},
+    "global batch size 8 -> 16": {"batch_size": 16},
+    "shuffle full -> none": {"shuffle": "none"},
+    "drop_last False -> True": {"drop_last": True},
+    "starts at step 20, the others at step 0": {"start": 20},
+}
+
+
+def train_until_refused(path: Path, rank: int, said: Path, start: int = 0, **changed) -> None:
+    """Train as one rank of two, without a process group, until the ledger says no."""
+    plan = Plan.make(**({"lengths": {"code": 900}, "batch_size": 8, "seed": 1} | changed))
+    deadline, step = time.monotonic() + 30, start
+    try:
+        with Ledger(path, plan, rank=rank, world_size=2, on_error="warn" if rank == 0 else "raise") as ledger:
+            ledger.begin(start)
+            said.with_suffix(".open").touch()
+            while time.monotonic() < deadline:
+                ledger.commit(plan.bill(step, world=World(rank, 2)))
+                step += 1
+                time.sleep(0.01)
+    except LedgerError as error:
+        said.write_text(str(error))
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_without_a_process_group_the_refused_rank_takes_the_others_with_it(tmp_path: Path):
+    """Six kinds of disagreement: both ranks end with the same sentence within seconds, whatever ``on_error`` says."""
+    began, children = time.monotonic(), []
+    warm_up()
+    Plan.make({"code": 900}, 8).bill(0)
+    for rank in (0, 1):
+        for number, changed in enumerate(DISAGREEMENTS.values()):
+            child = os.fork()
+            if child == 0:
+                with contextlib.suppress(BaseException):
+                    options = changed if rank else {}
+                    train_until_refused(tmp_path / str(number), rank, tmp_path / f"{number}-{rank}.txt", **options)
+                os._exit(0)
+            children.append(child)
+        while rank == 0 and len(list(tmp_path.glob("*.open"))) < len(DISAGREEMENTS):
+            time.sleep(0.01)
+            assert time.monotonic() < began + 60
+    for child in children:
+        os.waitpid(child, 0)
+
+    for number, words in enumerate(DISAGREEMENTS):
+        first, second = ((tmp_path / f"{number}-{rank}.txt").read_text() for rank in (0, 1))
+        assert first == second and words in first and first.startswith("rank 1 "), (first, second)
+        assert read_begun(tmp_path / str(number) / "ledger/attempt=0000/begun/00000.json").state == INTERRUPTED
+        ends = [(tmp_path / f"{number}-{rank}.txt").stat().st_mtime for rank in (0, 1)]
+        assert ends[0] - ends[1] < 10
 
 
 def test_another_world_size_is_another_attempt_and_waits_for_the_first(tmp_path: Path):

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from lading.errors import CorruptLedgerError, LedgerError
+from lading.errors import CorruptLedgerError, LadingError, LedgerError
 from lading.identity import World, fingerprint
 from lading.identity.agreement import key_value_store, waited
 from lading.ledger.begun import (
@@ -29,9 +29,12 @@ from lading.ledger.begun import (
     changed_lately,
     is_alive,
     leave_claim,
+    leave_refusal,
     new_begun,
     read_begun,
+    read_refusal,
 )
+from lading.ledger.description import read_plan
 from lading.ledger.launch import Launch
 from lading.ledger.log import Log, append, read_log
 from lading.ledger.parts import remove_unclosed
@@ -141,11 +144,24 @@ def _joined(run: RunFolder, request: Request, log: Log) -> Opened | None:
     is_meant = (newest.token, newest.world_size) == (launch_token(request.world), request.world.world_size)
     if not is_meant or run.rank(newest.attempt, request.world.rank).begun.exists() or not _waits(run, newest):
         return None
+    refused = read_refusal(run.begun(newest.attempt))
+    if refused is not None:
+        raise LedgerError(refused)
     others = {number: launch for number, launch in log.launches.items() if launch is not newest}
-    mine = request.make(replace(log, launches=others))
-    if not newest.alike(mine):
-        raise LedgerError(_difference(request.world.rank, mine, newest))
+    _check_alike(run, request, replace(log, launches=others), newest)
     return _begin(run, request, newest, is_opener=False)
+
+
+def _check_alike(run: RunFolder, request: Request, before: Log, theirs: Launch) -> None:
+    """Refuse to join a launch that is not the one that this rank would have made; the other ranks hear of it."""
+    rank = request.world.rank
+    try:
+        mine = request.make(before)
+        if not replace(mine, token=theirs.token).alike(theirs):
+            raise LedgerError(_difference(run, rank, mine, theirs))
+    except LadingError as error:
+        leave_refusal(run, theirs.attempt, rank, str(error))
+        raise
 
 
 def _waits(run: RunFolder, launch: Launch) -> bool:
@@ -262,9 +278,8 @@ def _agree(store: Any, run: RunFolder, request: Request) -> Opened:
         raise LedgerError(f"rank 0 could not open an attempt in {run.path}: {found['error']}")
     log = _visible(run, request, found["launch"])
     launch = log.launches[found["attempt"]]
-    mine = request.make(replace(log, launches={n: x for n, x in log.launches.items() if n < launch.attempt}))
-    if not replace(mine, token=launch.token).alike(launch):
-        raise LedgerError(_difference(request.world.rank, mine, launch))
+    before = {n: x for n, x in log.launches.items() if n < launch.attempt}
+    _check_alike(run, request, replace(log, launches=before), launch)
     return _begin(run, request, launch, is_opener=False)
 
 
@@ -282,14 +297,21 @@ def _visible(run: RunFolder, request: Request, sha256: str) -> Log:
         time.sleep(0.05)
 
 
-def _difference(rank: int, mine: Launch, theirs: Launch) -> str:
+def _difference(run: RunFolder, rank: int, mine: Launch, theirs: Launch) -> str:
     if mine.start_step != theirs.start_step:
         what = f"starts at step {mine.start_step}, the others at step {theirs.start_step}"
     elif mine.plan != theirs.plan:
-        what = f"follows plan {mine.plan}, the others {theirs.plan}"
+        what = f"follows another plan than the others ({', '.join(_plan_differences(run, mine, theirs))})"
     else:
         what = f"continues {_named(mine)}, the others {_named(theirs)}"
     return f"rank {rank} {what}: expected the same. Load the same checkpoint and give the same arguments on every rank."
+
+
+def _plan_differences(run: RunFolder, mine: Launch, theirs: Launch) -> list[str]:
+    if mine.plan is None or theirs.plan is None:
+        return [f"{theirs.plan or 'none'} -> {mine.plan or 'none'}"]
+    known = read_plan(run, theirs.plan, theirs.plan_sha256)
+    return known.differences(read_plan(run, mine.plan, mine.plan_sha256))
 
 
 def _named(launch: Launch) -> str:

@@ -7,11 +7,13 @@
     sealed        it died, and a compaction made parts of everything it had recorded
 
 A process that claims an attempt first leaves ``claim-<random>.json`` here, so that
-a launch in the log without any file here means that files are gone.
+a launch in the log without any file here means that files are gone. A rank that
+may not join leaves ``refused.json``: the ranks that began end with its sentence.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
@@ -25,11 +27,12 @@ from lading.errors import CorruptLedgerError
 from lading.ledger.launch import MOST_ATTEMPTS, MOST_RANKS
 from lading.ledger.log import sha256_of_bytes
 from lading.ledger.run_folder import RankFolder, RunFolder
-from lading.runtime.fields import Fields, Origin
-from lading.runtime.files import json_bytes, sync_folder, write_aside
+from lading.runtime.fields import LONGEST_TEXT, Fields, Origin
+from lading.runtime.files import create_aside, json_bytes, sync_folder, write_aside
 from lading.runtime.processes import is_running, process_identity
 
 OPENING, RUNNING, CLOSED, INTERRUPTED, SEALED = STATES = ("opening", "running", "closed", "interrupted", "sealed")
+REFUSED = "refused.json"
 NO_MANIFEST = sha256_of_bytes(b"")
 _LATELY_SECONDS = 60.0
 
@@ -132,6 +135,22 @@ def leave_claim(run: RunFolder, begun: Begun) -> Path:
     path = folder / f"claim-{secrets.token_hex(8)}.json"
     write_aside(path, begun.to_bytes())
     return path
+
+
+def leave_refusal(run: RunFolder, attempt: int, rank: int, text: str) -> None:
+    """Let the ranks of an attempt know why one of them may not join it; the first refusal stays."""
+    with contextlib.suppress(OSError):  # the rank itself fails with the sentence, whatever the disk does
+        create_aside(run.begun(attempt) / REFUSED, json_bytes({"rank": rank, "text": text[:LONGEST_TEXT]}))
+
+
+def read_refusal(folder: Path) -> str | None:
+    """Return why a rank of an attempt was refused, or None: of the attempt whose ``begun`` folder it is."""
+    path = folder / REFUSED
+    if not path.exists():
+        return None
+    fields = Origin(path, CorruptLedgerError).record(Origin(path, CorruptLedgerError).read(1 << 16))
+    fields.only("rank", "text")
+    return fields.text("text")
 
 
 def is_alive(host: str, process: tuple[int, int]) -> bool | None:

@@ -345,6 +345,7 @@ class Ledger:
             sync_steps=steps,
             sync_seconds=seconds,
             part_rows=self._part_rows,
+            has_peers=world.world_size > 1,
         )
         self._finalizer = weakref.finalize(self, _close_forgotten, self._writer)  # at the end of the process, too
         self._world, self._launch = world, opened.launch
@@ -393,7 +394,7 @@ class Ledger:
         error = self._writer.take_error(insist=insist) if self._writer else None
         if error is None:
             return
-        if self.on_error == "raise":
+        if self.on_error == "raise" or (self._writer is not None and self._writer.is_refused):
             raise error
         warnings.warn(str(error), stacklevel=3)
 

@@ -20,13 +20,14 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from lading.errors import LedgerError
-from lading.ledger.begun import CLOSED, Begun
+from lading.ledger.begun import CLOSED, Begun, read_refusal
 from lading.ledger.parts import RankStore
 from lading.ledger.rows import Rows
 from lading.ledger.run_folder import RankFolder
 from lading.runtime.threads import Busy
 
 _TURN_SECONDS = 0.2
+_LOOK_SECONDS = 1.0
 _QUEUE_ITEMS, _QUEUE_SAMPLES = 1 << 14, 1 << 21
 _TURN_SAMPLES = 1 << 19
 _UNSAVED_BYTES = 1 << 28
@@ -42,6 +43,7 @@ class Writer:
         sync_steps: Sync after this many items, or None.
         sync_seconds: Sync after this much time, or None.
         part_rows: Rows of each table at which a part is closed.
+        has_peers: Whether other ranks may be refused, so that this one has to end, too.
     """
 
     def __init__(
@@ -53,7 +55,10 @@ class Writer:
         sync_steps: int | None,
         sync_seconds: float | None,
         part_rows: dict[str, int] | None = None,
+        has_peers: bool = False,
     ) -> None:
+        self._refusal: str | None = None
+        self._has_peers, self._looked_at = has_peers, 0.0
         self._store, self._rows, self._folder = RankStore(folder, begun, part_rows), rows, folder
         self._sync_steps, self._sync_seconds = sync_steps, sync_seconds
         self._queue: deque[tuple[int, Callable[[Rows], None]]] = deque()
@@ -75,10 +80,17 @@ class Writer:
     @property
     def has_news(self) -> bool:
         """Whether something could not be written and was not reported yet."""
-        return self._fault is not None or (self._disk_fault is not None and not self._told)
+        return self.is_refused or self._fault is not None or (self._disk_fault is not None and not self._told)
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether another rank may not join this attempt: no step of it will be applied by all ranks."""
+        return self._refusal is not None and not self._closing
 
     def take_error(self, *, insist: bool = False) -> LedgerError | None:
         """Return what could not be written and why: once an outage, or as long as it lasts."""
+        if self._refusal is not None and not self._closing:
+            return LedgerError(self._refusal)
         fault, self._fault = self._fault, None
         if fault is None and (insist or not self._told):
             fault = self._disk_fault
@@ -139,7 +151,14 @@ class Writer:
                 self._store.abandon()
                 return
 
+    def _look_for_refusal(self) -> None:
+        now = time.monotonic()
+        if self._has_peers and now - self._looked_at > _LOOK_SECONDS:
+            self._looked_at = now
+            self._refusal = self._refusal or read_refusal(self._folder.begun.parent)
+
     def _turn(self, *, flush: bool, closing: bool) -> None:
+        self._look_for_refusal()
         while self._take_some():  # in portions, so that the rows in memory stay few however far behind we are
             self._take_rows()
             self._save()
