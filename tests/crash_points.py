@@ -1,7 +1,20 @@
 """Kill an action before each of its disk calls: the action runs in forked children, one for each call.
 
-for number in crash_points(make, root):    # the child died before its call of that number; look at the folder
-    ...                                    # ends when a child came through
+    for number in crash_points(make, root):    # the child died before its call of that number; look at the folder
+        ...                                    # ends when a child came through
+
+Something new that writes (a build, ``lading compact``) is added by naming four functions:
+
+    points = survives(
+        prepare=lambda: copy_of_a_run(path),         # what is there before; called before every kill
+        action=lambda: compact(path),                # what is killed, and done again afterwards
+        look=lambda: check(open_run(path)),          # must hold after every kill, and at the end
+        root=path,                                   # only files below it count; nothing else may be left in it
+    )
+    assert points > 10
+
+``torn=True`` writes half of what ``os.write`` and ``os.pwrite`` are given before the kill; ``patched`` names functions
+that write without Python's knowledge. ``tests/campaigns/test_crash_points.py`` has an example of every kind.
 """
 
 from __future__ import annotations
@@ -35,6 +48,43 @@ def crash_points(
     while _dies(action, root, patched, number, torn=torn):
         yield number
         number += every
+
+
+def survives(
+    prepare: Callable[[], Any],
+    action: Callable[[], Any],
+    look: Callable[[], Any],
+    root: Path,
+    *patched: tuple[Any, str],
+    torn: bool = False,
+    every: int = 1,
+) -> int:
+    """Kill an action before each of its disk calls, look, do it again, look again; return the number of kills.
+
+    Args:
+        prepare: Makes what is there before the action.
+        action: What is killed; done again after each kill, as the next start of a user would.
+        look: Raises where what is below ``root`` is not as it should be: the old, or the new.
+        root: Only files below this folder count; no file aside may be left in it in the end.
+        patched: (module, name) of functions that write without Python's knowledge.
+        torn: Whether writes are cut in half.
+        every: Only every n-th call.
+    """
+    kills = 0
+    prepare()
+    for number in crash_points(action, root, *patched, torn=torn, every=every):
+        look()
+        action()
+        look()
+        assert not leftovers(root), f"after call {number}"
+        prepare()
+        kills += 1
+    return kills
+
+
+def leftovers(root: Path) -> list[str]:
+    """Return the names of files that a dead process left aside."""
+    return [p.name for p in root.rglob("*") if p.name.startswith(".") or p.name.endswith((".tmp", ".aside"))]
 
 
 def _dies(

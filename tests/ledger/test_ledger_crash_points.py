@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.crash_points import crash_points
+from tests.crash_points import crash_points, leftovers
 
 from lading.identity import World
 from lading.ledger import Ledger
@@ -63,10 +63,6 @@ def train(path: Path, record: str, ranks: int, shared: Shared, start: int = 0, l
     for ledger in ledgers:
         ledger.close()
     shared.say("done")
-
-
-def leftovers(path: Path) -> list[str]:
-    return [p.name for p in path.rglob("*") if p.name.startswith(".") or p.name.endswith((".tmp", ".aside"))]
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")

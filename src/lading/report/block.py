@@ -17,6 +17,7 @@ from lading.ledger.log import read_log, repeat_until_first
 from lading.ledger.opening import blocked_by_hand
 from lading.order.substitute import part_substitute
 from lading.report.asked import AskedRun
+from lading.runtime.files import clean_up
 
 _SPEC = re.compile(r"(?P<name>.+):(?P<first>\d+)(?:-(?P<last>\d+))?")
 
@@ -34,6 +35,7 @@ def block(run: AskedRun, specs: list[str], reason: str = "") -> list[SampleId]:
     for dataset in {s.dataset for s in new}:
         blocked = {s.index for s in [*known, *new] if s.dataset == dataset}
         part_substitute(run.plan.parts.part(dataset), run.plan.seed, next(iter(blocked)), blocked)  # one must be left
+    clean_up(run.evidence.run.log)  # what a killed block left
     if new:
         _record(run, new, reason)
     return new
