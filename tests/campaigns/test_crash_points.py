@@ -1,4 +1,4 @@
-"""A kill before every disk call of block, report, conversions and checkpoints: each is there as it was, or as it will be.
+"""A kill before every disk call of block, report, conversions and checkpoints: nothing is half there.
 
 Training itself: ``tests/ledger/test_ledger_crash_points.py``; token stores, packing and JASPER builds:
 ``tests/runtime/test_files_crash_points.py``.
