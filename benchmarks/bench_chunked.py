@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import statistics
 import tempfile
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -11,13 +13,15 @@ import numpy as np
 import soundfile
 import torch
 from benchmarks.measure import case, interleaved
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from lading.loader.torch.chunked import ChunkedDataLoader
+from lading.loader.torch.loader import Loader
 from lading.order.chunked_sampler import ChunkedSampler
 from lading.source.audio.soundfile import ClipReader, probe
 
 SAMPLES, BATCH, CHUNK = 20_000, 64, 50
+READ_SECONDS, TRAIN_SECONDS, VALIDATION_SECONDS, BORDERS = 0.1e-3, 2e-3, 30e-3, 15
 WINDOWS, WINDOW, RATE = 300, 1600, 16_000
 
 
@@ -25,6 +29,7 @@ def cases() -> Iterable[dict[str, Any]]:
     """Measure loaders, the sampler and audio."""
     yield from loaders()
     yield sampler()
+    yield from borders()
     yield from audio()
 
 
@@ -43,6 +48,39 @@ def loaders() -> Iterable[dict[str, Any]]:
     times = {name: seconds / (SAMPLES / BATCH) * 1e6 for name, seconds in interleaved(ways, rounds=9).items()}
     for name, label in (("off", "chunking off"), ("on", f"chunks of {CHUNK} batches")):
         yield case(label, times[name], times["plain"], "us/batch", higher_is_better=False, floor=0.8)
+
+
+class Decoded(Dataset[Any]):
+    """Samples that take a moment to read."""
+
+    def __len__(self) -> int:
+        return SAMPLES
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        end = time.perf_counter() + READ_SECONDS
+        while time.perf_counter() < end:
+            pass
+        return torch.full((64,), float(index))
+
+
+def borders() -> Iterable[dict[str, Any]]:
+    """Wait for the first batch of a chunk, after a validation: read ahead over the border, or by restarted workers."""
+    loaders = {name: Loader(Decoded(), 16, chunk_batches=8, num_workers=2) for name in ("ours", "peer")}
+    waits: dict[str, list[float]] = {name: [] for name in loaders}
+    for number in range(BORDERS + 1):
+        for name, loader in loaders.items():
+            if name == "peer":
+                loader.engine.drop_carried()  # as it was: workers end with a chunk
+            start = time.perf_counter()
+            batches = iter(loader)
+            next(batches)
+            waits[name] += [time.perf_counter() - start] if number else []  # the first chunk starts workers anyway
+            for _ in batches:
+                time.sleep(TRAIN_SECONDS)
+            time.sleep(VALIDATION_SECONDS)
+    ours, peer = (statistics.median(waits[name]) * 1e3 for name in ("ours", "peer"))
+    worst = max(waits["ours"]) * 1e3
+    yield case("wait at a chunk's border, 2 workers (restarted)", ours, peer, "ms", higher_is_better=False, worst=worst)
 
 
 def sampler() -> dict[str, Any]:

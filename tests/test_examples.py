@@ -16,6 +16,7 @@ EXAMPLES = ROOT / "examples"
 HERE = {
     "spike_hunt.py": ["scraped:111, scraped:1333, scraped:777", "epoch 1: 0 spikes", "the record holds: True"],
     "mixture.py": ["off by at most", "written"],
+    "adaptive.py": ["FollowLosses: ", "LearningValue: ", "metric moves", "written"],
     "packing.py": ["tokens) was in steps"],
     "audio.py": ["val"],
     "lightning_training.py": ["Verdict(findings=[]"],

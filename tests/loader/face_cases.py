@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from tests.loader.named_sources import SOURCES, by_dataset, carried, named
 
-from lading import BadSamplePolicy, BatchTracker, Columns, Ledger, Mixture, Resume, open_run
+from lading import BadSamplePolicy, BatchTracker, Columns, Curriculum, Ledger, Mixture, Resume, open_run
 from lading.errors import BadSampleError, LoaderError, ResumeError, SourceError
 from lading.identity.content import content_hashes
 from lading.report.block import block
@@ -140,6 +140,44 @@ def test_chunks_come_one_after_the_other(face, workers):
 
     assert [len(chunk) for chunk in chunks] == [4, 4, 3] and loader.chunk == 3
     assert sorted(value for chunk in chunks for batch in chunk for value in values(batch)) == list(range(22))
+
+
+@WORKERS
+def test_chunks_adapt_on_every_face(face, workers):
+    """Sizes and choices: the same decisions and samples with workers that read over the borders, and after a resume."""
+    resize = {"policy": "grow_while_improving", "most": 6}
+    for chunks in ({"size": 2, "resize": resize}, {"size": 2, "choose": "learning_value", "ahead": 1}):
+        runs = []
+        for number in (0, workers):
+            loader, seen = face(two(), 8, chunk_batches=chunks, num_workers=number), []
+            for chunk in range(6):
+                if chunk == 4:
+                    state, loader = loader.state_dict(), face(two(), 8, chunk_batches=chunks, num_workers=number)
+                    loader.load_state_dict(json.loads(json.dumps(state)))
+                for batch, bill in loader.with_bills():
+                    assert values(batch) == expected_values(bill)
+                    seen.append((bill.step, bill.chunk, bill.samples))
+                loader.validated(3.0 - chunk if chunk != 2 else 9.0, loss=float(bill.idx.mean()))
+            assert [(s, loader.plan.locate(s).chunk) for s in range(loader.plan.first_step, loader.step)] == [
+                pair[:2] for pair in seen if pair[0] >= loader.plan.first_step
+            ]
+            runs.append(seen)
+        assert runs[0] == runs[1]
+
+
+@WORKERS
+def test_a_curriculum_comes_easy_first(face, workers):
+    """Scores by source, on every face; the state resumes inside the growth."""
+    hardness = {name: np.arange(len(source)) for name, source in two().items()}
+    loader = face(two(), 8, mixture=Curriculum(hardness, start=0.2, until=12), num_workers=workers)
+    first = [next(it)[1] for it in [loader.with_bills()] for _ in range(5)]
+    again = face(two(), 8, mixture=Curriculum(hardness, start=0.2, until=12), num_workers=workers)
+    again.load_state_dict(loader.state_dict())
+
+    rest = [bill for _, bill in again.with_bills()]
+
+    assert [b.samples for b in first + rest] == [loader.plan.bill(s).samples for s in range(5 + len(rest))]
+    assert np.mean(first[0].idx) < np.mean(rest[-1].idx)
 
 
 @WORKERS

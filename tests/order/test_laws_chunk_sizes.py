@@ -68,3 +68,17 @@ def test_wrong_schedules_are_refused():
     for bad in (((1, 3),), ((0, 2), (5, 3)), ((0, 3), (4, 0)), ((0, 3), (4, 5), (2, 6))):
         with pytest.raises(PlanError, match="chunk_schedule is"):
             Plan.make({"a": 9}, 2, chunk_batches=3, chunk_schedule=bad)
+
+
+def test_the_chunks_of_a_pass_are_known_after_a_resume_inside_it():
+    """A state keeps how many chunks its pass had: progress counts on, although their sizes are forgotten."""
+    plan = Plan.make({"a": 100}, 2, chunk_batches=3)
+    for step, size in ((6, 2), (10, 7), (60, 4)):
+        plan = plan.with_event(plan.resizing(step, size))
+
+    for stop in (12, 49, 50, 51, 65, 99):
+        base = plan.with_events(
+            [event_from_dict(json.loads(json.dumps(event_to_dict(e)))) for e in plan.events_from(stop)]
+        )
+        for epoch in (plan.locate(stop).epoch, plan.locate(stop).epoch + 1):
+            assert base.clock.first_chunk(epoch) == plan.bill(plan.epoch_start(epoch)).chunk

@@ -123,6 +123,12 @@ def test_two_ranks_add_up_and_agree(tmp_path):
             "3",
             "4",
         ]
+    chunks = [rank["chunks"] for rank in found]
+    assert chunks[0] == chunks[1] and len(chunks[0]) == 3
+    for said, what in zip(chunks[0], ("a chunk size", "the next chunk", "a rescoring"), strict=True):
+        assert (
+            said.startswith(f"ranks disagree on {what}: rank 1 differs from rank 0") and "Nothing was changed" in said
+        )
     quarrels = [rank["errors"] for rank in found]
     assert quarrels[0][0] == quarrels[1][0]
     assert quarrels[0][0].startswith("WorldError: ranks disagree on a reweighting: rank 1 differs from rank 0 (integer")

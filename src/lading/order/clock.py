@@ -19,7 +19,7 @@ import bisect
 import functools
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -158,8 +158,18 @@ class Clock:
         number = self._number(step)
         after = [(a.pace, b.pace) for a, b in itertools.pairwise(self._stretches[number:]) if b.is_planned]
         later = tuple((b.step, b.batch) for a, b in after if a.batch != b.batch)
-        chunks = tuple((b.chunk, b.chunk_batches) for a, b in after if a.chunk_batches != b.chunk_batches)
-        return Pace(**{**vars(self._stretches[number].pace), "later": later, "later_chunks": chunks})
+        chunks = tuple((b.chunk, b.chunk_batches or 0) for a, b in after if a.chunk_batches != b.chunk_batches)
+        pace = self._stretches[number].pace
+        before = 0 if pace.chunk_batches is None else pace.chunk - self.first_chunk(pace.epoch)
+        return replace(pace, later=later, later_chunks=chunks, pass_chunks=before)
+
+    def first_chunk(self, epoch: int) -> int:
+        """Return the number of the first chunk of an epoch, also where its first steps are not known any more."""
+        pace = self._stretches[0].pace
+        if pace.epoch == epoch:
+            return pace.chunk - pace.pass_chunks
+        stretch = self._at_step(self.epoch_start(epoch))
+        return stretch.pace.chunk if stretch.pace.epoch == epoch else stretch.chunks_before(epoch)
 
     def batch_at(self, step: int) -> int:
         """Return the size of a complete global batch at a step."""

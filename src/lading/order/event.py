@@ -153,6 +153,7 @@ class Pace:
         chunk: Number of the chunk that begins with it.
         later: (step, size) of the changes planned after it.
         later_chunks: (chunk, batches) of the chunk sizes planned after it.
+        pass_chunks: Chunks of its epoch before it.
     """
 
     step: int
@@ -165,6 +166,7 @@ class Pace:
     chunk: int
     later: tuple[tuple[int, int], ...] = ()
     later_chunks: tuple[tuple[int, int], ...] = ()
+    pass_chunks: int = 0
 
 
 @dataclass(frozen=True)
@@ -222,8 +224,9 @@ def event_to_dict(event: Event, *, whole: bool = False) -> dict[str, Any]:
         fields = {name: value for name, value in fields.items() if value or name not in ("later", "reason")}
     if isinstance(event, ResumeBase):
         fields["blocked"] = {str(dataset): _gaps(indices) for dataset, indices in event.blocked}
-        if event.pace is not None and not event.pace.later_chunks:
-            del fields["pace"]["later_chunks"]
+        if event.pace is not None:
+            unused = [name for name in ("later_chunks", "pass_chunks") if not fields["pace"][name]]
+            fields["pace"] = {name: value for name, value in fields["pace"].items() if name not in unused}
         del fields["scores"], fields["chosen"]
         if event.scores is not None:
             fields["scores"] = event_to_dict(event.scores, whole=whole)
@@ -316,6 +319,7 @@ def _pace(fields: Fields) -> Pace:
         chunk=fields.integer("chunk", low=0),
         later=_later(fields),
         later_chunks=_later(fields, "later_chunks"),
+        pass_chunks=fields.maybe(Fields.integer, "pass_chunks", low=0) or 0,
     )
 
 

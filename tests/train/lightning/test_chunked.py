@@ -11,6 +11,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint, OnExceptionCheckpoint, RichProgressBar, TQDMProgressBar
 from torch.utils.data import DataLoader, TensorDataset
 
+from lading.errors import ConfigError
 from lading.loader.torch.chunked import ChunkedDataLoader
 from lading.loader.torch.loader import Loader
 from lading.train.lightning import ChunkedSequenceDataset, ChunkedTraining, plain
@@ -376,6 +377,56 @@ def test_killed_and_resumed_equals_uninterrupted(tmp_path, uninterrupted, checkp
     assert died.seen[:done] + resumed.seen == whole.seen
     assert died.validated[:validated] + resumed.validated == whole.validated
     assert (run.current_epoch, run.global_step) == (6, len(whole.seen))
+
+
+GROWS = {"size": 20, "resize": {"policy": "grow_while_improving", "least": 5, "most": 40}}
+CHOOSES = {"size": 20, "choose": {"policy": "learning_value", "signal": "loss"}}
+PACES = {"size": 2, "resize": {"policy": "pace_validation", "fast": 0.001, "slow": 0.0001, "least": 1, "most": 4}}
+
+
+def adaptive(train, tmp_path, **options):
+    """Train five chunks that adapt; return the model and the events of both loaders."""
+    torch.manual_seed(0)
+    module, model = data(train_chunk_size=train, val_chunk_size=PACES), Model()
+    path = options.pop("ckpt_path", None)
+    died = False
+    try:
+        trainer(tmp_path, max_epochs=7, **options).fit(model, datamodule=module, ckpt_path=path)
+    except Killed:
+        died = True
+    return model, [module.train_dataloader().plan, module.val_dataloader().plan], died
+
+
+@pytest.mark.parametrize("checkpoints", ["every 7 steps", "after validation"])
+@pytest.mark.parametrize("train", [GROWS, CHOOSES, [[0, 20], [2, 35]]], ids=["grows", "chooses", "planned"])
+def test_chunks_that_adapt_resume_with_the_same_decisions(tmp_path, train, checkpoints):
+    """Killed inside the fourth chunk: samples, validations, sizes and choices are those of the run that was not."""
+    options = CHECKPOINTS[checkpoints][0]
+    first, later = (ModelCheckpoint(tmp_path / name, save_last=True, **options) for name in ("first", "later"))
+    whole, plans, _ = adaptive(train, tmp_path)
+    died, _, was_killed = adaptive(train, tmp_path, enable_checkpointing=True, callbacks=[first, Kill(75)])
+
+    resumed, again, _ = adaptive(
+        train, tmp_path, enable_checkpointing=True, callbacks=[later], ckpt_path=first.last_model_path
+    )
+
+    done = torch.load(first.last_model_path, weights_only=True)["global_step"]
+    assert was_killed and 0 < done < len(whole.seen)
+    assert died.seen[:done] + resumed.seen == whole.seen
+    assert whole.validated[-1] == resumed.validated[-1] and len(whole.validated) == 7
+    steps = range(done, len(whole.seen))
+    for mine, other in zip(again, plans, strict=True):
+        assert [mine.locate(s).chunk for s in steps if s >= mine.first_step] == [
+            other.locate(s).chunk for s in steps if s >= mine.first_step
+        ]
+        assert {e for e in mine.events if e.kind != "base" and e.step > 75} == {e for e in other.events if e.step > 75}
+    assert train == [[0, 20], [2, 35]] or any(e.reason for e in plans[0].events)
+
+
+def test_a_metric_that_is_not_logged_is_named(tmp_path):
+    """Sizes follow it: the error says what was logged and where to say another."""
+    with pytest.raises(ConfigError, match=r"follow the metric 'accuracy', and the model logged .*val_loss.*monitor="):
+        trainer(tmp_path).fit(Model(), datamodule=data(train_chunk_size=GROWS, monitor="accuracy"))
 
 
 @pytest.mark.slow

@@ -11,10 +11,12 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
+from lading import Chunks, Curriculum
 from lading.errors import MixtureError, WorldError
 from lading.identity import World
 from lading.identity.agreement import JaxStore, Turn
 from lading.ledger import BatchTracker
+from lading.loader.adaptive.policies import GrowWhileImproving, LearningValue
 from lading.loader.torch.loader import Loader
 from lading.order import Plan
 from lading.source.columns import Columns
@@ -52,6 +54,33 @@ def quarrels(rank: int) -> list[str]:
     return errors
 
 
+def chunk_quarrels(rank: int) -> list[str]:
+    """Return the errors of ranks whose policies of chunks decide differently; nothing must change on either."""
+    errors = []
+    resize, choose = GrowWhileImproving(), LearningValue()
+    for chunks in (Chunks(2, resize=resize), Chunks(2, choose=choose, ahead=0)):
+        loader = Loader(Columns(x=np.arange(96)), 4, chunk_batches=chunks)
+        for metric in (3.0, 2.0, 1.0):
+            list(loader)
+            loader.validated(metric, loss=metric)
+        list(loader)
+        before = loader.plan.events, loader.engine._chunks.last_step
+        if chunks.choose is not None:
+            choose.groups = {number: [float(number == 4 + rank), 0.0, 0] for number in range(6)}
+        try:
+            loader.validated(9.0 if rank and chunks.resize is not None else 0.5)
+        except WorldError as error:
+            errors.append(str(error))
+        assert (loader.plan.events, loader.engine._chunks.last_step) == before
+    scored = Loader(Columns(x=np.arange(96)), 4, mixture=Curriculum("x"))
+    try:
+        scored.rescore(np.arange(96) * (1 - 2 * rank), "measured")
+    except WorldError as error:
+        errors.append(str(error))
+    assert not scored.plan.events
+    return errors
+
+
 def steered() -> list[int]:
     """Return the counts that a scheduler sees after three steps of 2 x 8 samples."""
     data = {"code": Columns(x=np.arange(900)), "prose": Columns(x=np.arange(90))}
@@ -84,6 +113,7 @@ def main(folder: Path, port: str) -> None:
     rank = dist.get_rank()
     jax.distributed.initialize(f"127.0.0.1:{port}", num_processes=2, process_id=rank)
     found = {"means": means(rank), "errors": quarrels(rank), "counts": steered()}
+    found["chunks"] = chunk_quarrels(rank)
     found["jax"] = through_jax(World(rank, 2))
     (folder / f"found-{rank}.json").write_text(json.dumps(found))
     dist.barrier()

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from lading.errors import LoaderError, ResumeError
+from lading.errors import LoaderError, ResumeError, WorldError
 from lading.identity import World
 from lading.identity.agreement import agree
 from lading.loader.adaptive.chunks import Chunks
@@ -58,7 +58,14 @@ class ChunkRunner:
         """Tell the policies what came of the chunk that just ended, and make events of what they answer."""
         if not self.adapts:
             return
-        trained = self.trained(engine.plan, engine.step, metric, loss)
+        trained, before = self.trained(engine.plan, engine.step, metric, loss), self.state()
+        try:
+            self._decide(engine, trained)
+        except WorldError:
+            self.load(before)  # what was refused is not remembered either
+            raise
+
+    def _decide(self, engine: Adaptable, trained: Trained) -> None:
         self.last_step = engine.step
         resized = self.resized(engine.plan, trained)
         decided = {} if resized is None else {"acts at": resized.step, "batches": resized.chunk_batches}

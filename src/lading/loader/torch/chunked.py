@@ -277,9 +277,9 @@ def pass_chunks(loader: Loader) -> int:
     """Return the chunks that one pass takes."""
     if loader.chunk_batches is None:
         raise LoaderError("this loader has no chunks. Pass chunk_batches= when making it.")
-    first, after = loader.plan.epoch_start(loader.epoch), loader.plan.epoch_start(loader.epoch + 1)
+    clock = loader.plan.clock
     # counted, not divided: sizes may have changed inside the pass
-    return (loader.plan.locate(after - 1).chunk or 0) - (loader.plan.locate(first).chunk or 0) + 1
+    return clock.first_chunk(loader.epoch + 1) - clock.first_chunk(loader.epoch)
 
 
 def chunk_info(loader: Loader) -> dict[str, Any]:
@@ -297,7 +297,7 @@ def chunk_info(loader: Loader) -> dict[str, Any]:
         "current_chunk": at.chunk,
         "total_chunks": pass_chunks(loader),
         "pass": at.epoch,
-        "pass_chunk": at.chunk - (plan.locate(plan.epoch_start(at.epoch)).chunk or 0),
+        "pass_chunk": at.chunk - plan.clock.first_chunk(at.epoch),
         "num_batches": plan.chunk_steps(at.chunk),
         "share": at.offset / plan.epoch_samples,
     }
@@ -309,7 +309,7 @@ def seen_info(loader: Loader) -> dict[str, Any]:
     if bill is None or bill.chunk is None:
         return info
     samples = loader.plan.epoch_samples
-    first = loader.plan.locate(loader.plan.epoch_start(bill.epoch)).chunk or 0
+    first = loader.plan.clock.first_chunk(bill.epoch)
     share = (bill.position + bill.global_size - bill.epoch * samples) / samples
     return {**info, "current_chunk": bill.chunk, "pass": bill.epoch, "pass_chunk": bill.chunk - first, "share": share}
 
