@@ -12,14 +12,13 @@ import contextlib
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from typing import Annotated, Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.segment import Segment
 
-from lading.errors import ConfigError
 from lading.report import Run as OpenedRun, open_run as open_folder
 from lading.report.render.text import cell, summary, table
 from lading.report.summary import Summary
@@ -30,6 +29,8 @@ from lading.runtime.json import plain
 from lading.runtime.shown import shown
 
 _LINE_SECONDS = 30.0
+if TYPE_CHECKING:
+    from lading.source.looks import SourceLooks
 
 Run = Annotated[str, typer.Argument(help="Folder of the run.", metavar="RUN", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
@@ -151,20 +152,19 @@ Decode = Annotated[
     str | None,
     typer.Option("--decode", metavar="MODULE:NAME", help="Show the samples themselves, from these sources."),
 ]
-_LONGEST = 160
+
+
+def looks_of(target: str) -> SourceLooks:
+    """Return what describes the samples of the sources that ``--decode`` names."""
+    from lading.source.looks import SourceLooks  # here: most questions are about names
+
+    return SourceLooks(_sources(target), f"--decode {target!r}")
 
 
 def contents(target: str, rows: list[dict[str, Any]]) -> list[str]:
     """Return the content of samples as short texts."""
-    sources = _sources(target)
-    texts = []
-    for row in rows:
-        source = sources[row["name"]] if isinstance(sources, Mapping) and row["name"] in sources else sources
-        if isinstance(source, Mapping):
-            raise ConfigError(f"{target} has no dataset {row['name']!r}: it has {', '.join(map(repr, source))}.")
-        text = " ".join(str(source[row["index"]]).split())
-        texts.append(text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…")
-    return texts
+    looks = looks_of(target)
+    return [looks.line(row["name"], row["index"]) for row in rows]
 
 
 def decoded_table(rows: list[dict[str, Any]]) -> RenderableType:

@@ -53,9 +53,9 @@ def losses(views: Views) -> Table:
     )
 
 
-def spikes(views: Views, window: int, threshold: float) -> Table:
+def spikes(losses: Table, window: int, threshold: float) -> Table:
     """Return the steps whose loss stands far above those before them, the worst first."""
-    table = losses(views).arrow
+    table = losses.arrow
     loss = table["loss"].to_numpy().astype(np.float64)
     places = _candidates(loss, window, threshold)
     score, usual = _scores_at(loss, places, window)

@@ -60,15 +60,16 @@ def mix(evidence: Evidence, views: Views, by: str | int) -> Table:
     for label, found in counts.items():
         inside = applied["step"][groups[label]]
         planned = _planned_shares(evidence, applied, groups[label])
+        ends = {"first_step": int(inside.min()), "last_step": int(inside.max())}
+        total, group = max(int(found.sum()), 1), _name(prefix, label, by, ends)
         for d, name in evidence.description.named_datasets:
             rows.append(
                 {
-                    "group": _name(prefix, label, by, inside),
-                    "first_step": int(inside.min()),
-                    "last_step": int(inside.max()),
+                    "group": group,
+                    **ends,
                     "dataset": name,
                     "samples": int(found[d]),
-                    "share": float(found[d] / max(found.sum(), 1)),
+                    "share": float(found[d] / total),
                     "planned": None if planned is None else float(planned[d]),
                 }
             )
@@ -110,17 +111,18 @@ def _labels(applied: dict[str, I64], by: str | int) -> I64:
     raise ConfigError(f"by is {by!r}: expected {', '.join(_GROUPS)} or a number of steps.")
 
 
-def _name(prefix: Any, label: int, by: str | int, inside: I64) -> str:
+def _name(prefix: Any, label: int, by: str | int, ends: dict[str, int]) -> str:
     if by == "run":
         return "run"
-    return f"{prefix} {label}" if isinstance(by, str) else f"steps {inside.min()}–{inside.max()}"
+    return f"{prefix} {label}" if isinstance(by, str) else f"steps {ends['first_step']}–{ends['last_step']}"
 
 
 def _places(labels: I64) -> dict[int, I64]:
     """Return the places of each label, in order."""
     if not len(labels):
         return {}
-    order = np.argsort(labels, kind="stable")
+    in_order = bool(np.all(labels[1:] >= labels[:-1]))
+    order = np.arange(len(labels)) if in_order else np.argsort(labels, kind="stable")
     starts = np.flatnonzero(np.diff(labels[order], prepend=labels[order[0]] - 1))
     return dict(zip(labels[order[starts]].tolist(), np.split(order, starts[1:]), strict=True))
 

@@ -149,7 +149,7 @@ class Run:
             window: Steps before it to compare with.
             threshold: How many robust standard deviations are far.
         """
-        return spikes(self._views, window, threshold)
+        return spikes(self._losses, window, threshold)
 
     def compare(self, other: Run | str | os.PathLike[str]) -> Comparison:
         """Compare with another run, step by step, whatever their world sizes."""

@@ -45,11 +45,14 @@ class Summary:
 def summarise(run: Run) -> Summary:
     """Return what a run is and how far it got."""
     evidence = run.evidence
+    # Steps come again only where an attempt went back without undoing anything.
+    again = "count(*) FILTER (fate = 'applied') - count(DISTINCT step) FILTER (fate = 'applied')"
+    replayed = any(launch.kind == "replay" for launch in evidence.launches.values())
     counts = run.sql(
         "SELECT count(*) FILTER (fate = 'applied') AS applied, count(*) FILTER (fate = 'skipped') AS skipped, "
-        "count(*) FILTER (fate = 'applied') - count(DISTINCT step) FILTER (fate = 'applied') AS again, "
-        "arg_max(loss, (attempt, step)) AS loss, max(epoch) AS epoch, max(update) AS update FROM history"
+        f"{again if replayed else '0'} AS again, max(epoch) AS epoch, max(update) AS update FROM history"
     ).dicts()[0]
+    newest = run.sql("SELECT loss FROM history WHERE loss IS NOT NULL ORDER BY attempt DESC, step DESC LIMIT 1")
     plan, bad = newest_plan(evidence), run.bad().dicts()
     facts = {
         "run": str(run.path),
@@ -62,7 +65,7 @@ def summarise(run: Run) -> Summary:
         "steps_skipped": counts["skipped"] or None,
         "epoch": counts["epoch"],
         "update": counts["update"],
-        "last_loss": counts["loss"],
+        "last_loss": newest["loss"][0] if len(newest) else None,
         "bad_samples": len(bad) or None,
     }
     mixed = {row["dataset"]: {"share": row["share"], "planned": row["planned"]} for row in run.mix()}

@@ -90,10 +90,10 @@ WHERE owned AND (fate <> 'delivered' OR waits)
 
 
 def _history(kind: str, *, grouped: bool) -> str:
-    whole = "(({0} % 18446744073709551616 + 18446744073709551616) % 18446744073709551616)::UBIGINT"
-    value = "sum({0}::HUGEINT)" if grouped else "{0}::HUGEINT"
-    sums = {name: whole.format(value.format(name)) for name in ("digest", "content")}
-    return (_HISTORY if grouped else _HISTORY_OF_ONE).format(kind=kind, **sums)
+    total = "((sum({0}::HUGEINT) % 18446744073709551616 + 18446744073709551616) % 18446744073709551616)::UBIGINT"
+    alone = "CASE WHEN {0} < 0 THEN ({0}::HUGEINT + 18446744073709551616)::UBIGINT ELSE {0}::UBIGINT END"
+    values = {name: (total if grouped else alone).format(name) for name in ("digest", "content")}
+    return (_HISTORY if grouped else _HISTORY_OF_ONE).format(kind=kind, **values)
 
 
 class NoSamples(ConfigError):

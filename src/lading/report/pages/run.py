@@ -45,7 +45,7 @@ def run_page(run: Run, progress: Progress = silent) -> dict[str, Any]:
         **summary.to_dict(),
         "state": run_state(summary),
         "steps": run.num_steps,
-        "loss": _points(steps, values),
+        "loss": points(steps, values),
         "undone": _undone(run, summary),
         "spikes": [{**spike, **_outstanding(run, spike["step"], usual)} for spike in found[:_SPIKES_LISTED]],
         "spike_marks": [{"step": s["step"], "loss": s["loss"]} for s in found[:_SPIKES_MARKED]],
@@ -78,7 +78,8 @@ def thinned(steps: NDArray[Any], values: NDArray[np.float64], most: int = MOST_P
     return np.unique(np.concatenate([low, high]))
 
 
-def _points(steps: NDArray[Any], values: NDArray[np.float64]) -> dict[str, list[Any]]:
+def points(steps: NDArray[Any], values: NDArray[np.float64]) -> dict[str, list[Any]]:
+    """Return steps and losses as a chart draws them."""
     chosen = thinned(steps, values)
     return {
         "step": steps[chosen].tolist(),
@@ -101,7 +102,7 @@ def _undone(run: Run, summary: Summary) -> list[dict[str, Any]]:
     for attempt in np.unique(attempts).tolist():
         mine = table.filter(attempts == attempt)
         steps, values = mine["step"].to_numpy(), mine["loss"].to_numpy().astype(np.float64)
-        found.append({"attempt": attempt, **_points(steps, values)})
+        found.append({"attempt": attempt, **points(steps, values)})
     return found
 
 

@@ -39,12 +39,14 @@ class Mark:
         y: Place from the top, in per cent; None: a line from top to bottom.
         text: What it is.
         step: The step it leads to.
+        kind: A further class.
     """
 
     x: float
     y: float | None
     text: str
     step: int | None = None
+    kind: str = ""
 
 
 @dataclass(frozen=True)
@@ -221,3 +223,26 @@ def dataset_loss_chart(lines: list[dict[str, Any]], steps: int) -> Chart:
     x, y = Axis(0, max(steps - 1, 1)), axis_of([v for row in lines for v in row["loss"]])
     shapes = [(f"line c{row['colour']}", line_path(x, y, row["step"], row["loss"])) for row in lines]
     return Chart("dataset-loss", "loss of each dataset", 220, shapes, x.ticks(8, whole=True), _mirrored(y.ticks(5)))
+
+
+def uses_chart(page: dict[str, Any]) -> Chart:
+    """Return the uses of a sample along the run, past and planned, as marks that lead to their steps."""
+    end = max([page["steps"], page["planned_until"] or 0, 1])
+    x = Axis(0, end)
+    shapes = [("reached-band", _box(0, 470, x.at(page["steps"]), 530)), ("track-band", _box(0, 490, SIDE, 510))]
+    marks = [
+        Mark(x.percent(u["step"]), 50.0, f"step {u['step']}: {u['fate']}", u["step"], u["fate"].replace(" ", "-"))
+        for u in page["uses"]
+    ]
+    return Chart("uses-along", "uses by step", 34, shapes, x.ticks(8, whole=True), [], marks)
+
+
+def compare_chart(page: dict[str, Any]) -> Chart:
+    """Return the losses of two runs above each other, the first difference marked."""
+    losses = page["losses"]
+    x = Axis(0, max(page["num_steps"] - 1, 1))
+    y = axis_of([v for side in losses for v in side["loss"]])
+    shapes = [(f"line c{n}", line_path(x, y, side["step"], side["loss"])) for n, side in enumerate(losses)]
+    first = page["first_difference"]
+    marks = [] if first is None else [Mark(x.percent(first), None, f"first difference: step {first}")]
+    return Chart("compare", "loss of both runs", 260, shapes, x.ticks(8, whole=True), _mirrored(y.ticks(5)), marks)

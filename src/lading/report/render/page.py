@@ -72,7 +72,7 @@ def run_html(run: Run, values: dict[str, Any], *, name: str | None = None, base:
         name=name or str(run.path),
         base=base,
         window=SPIKE_WINDOW,
-        version=_version(),
+        version=lading_version(),
         **{"site": False, "others": False, **more},
     )
 
@@ -124,7 +124,8 @@ def _part_means(rows: list[dict[str, Any]]) -> dict[int, float]:
     return {first: weighted / samples for first, (weighted, samples) in totals.items() if samples}
 
 
-def _version() -> str:
+def lading_version() -> str:
+    """Return the version of Lading, for the foot of a page."""
     from lading import __version__  # here: the front door opens this package
 
     return __version__

@@ -1,0 +1,73 @@
+"""What a reader types to get somewhere: a step, a sample, a document, a run, a dataset.
+
+48213      last      code:93412      document 7 of code      part of the name, id or digest of a run
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from lading.errors import LadingError
+from lading.report.run import Run
+
+_STEP = re.compile(r"(?:step\s+)?(\d{1,15}|last)")
+_SAMPLE = re.compile(r"(?P<dataset>.+?)\s*:\s*(?P<index>\d{1,18})")
+_DOCUMENT = re.compile(r"doc(?:ument)?\s+(?P<document>\d{1,18})(?:\s+(?:of|in)\s+(?P<dataset>.+))?")
+_MOST_HITS = 100
+
+
+def hits_in(run: Run, name: str, query: str) -> list[dict[str, Any]]:
+    """Return the places in a run that a query names: steps, samples, documents, datasets.
+
+    Args:
+        run: The run.
+        name: What it is called.
+        query: What was typed.
+    """
+    text = query.strip()
+    found: list[dict[str, Any]] = []
+    if match := _STEP.fullmatch(text):
+        step = max(run.num_steps - 1, 0) if match[1] == "last" else int(match[1])
+        if step < run.num_steps or run.plan is not None:
+            found.append(_hit(name, f"step/{step}", "step", str(step)))
+    if match := _DOCUMENT.fullmatch(text):
+        wanted = [match["dataset"]] if match["dataset"] else [n for _, n in run.named_datasets]
+        for dataset in wanted:
+            number = _number(run, dataset)
+            if number is not None:
+                label = f"document {match['document']} of {run.datasets[number]}"
+                found.append(_hit(name, f"document/{number}/{match['document']}", "document", label))
+    elif match := _SAMPLE.fullmatch(text):
+        number = _number(run, match["dataset"])
+        if number is not None:
+            label = f"{run.datasets[number]}:{match['index']}"
+            found.append(_hit(name, f"sample/{number}/{match['index']}", "sample", label))
+    if len(text) >= 2:
+        inside = [n for _, n in run.named_datasets if text.lower() in n.lower()]
+        found += [_hit(name, "#live-datasets", "dataset", dataset) for dataset in inside[:_MOST_HITS]]
+    return found
+
+
+def runs_named(glances: Mapping[str, Mapping[str, Any]], query: str) -> list[dict[str, Any]]:
+    """Return the runs whose name or digest holds a text.
+
+    Args:
+        glances: The runs at a glance, by name.
+        query: What was typed.
+    """
+    text = query.strip().lower()
+    named = [n for n, row in glances.items() if text and (text in n.lower() or text in (row["digest"] or ""))]
+    return [_hit(name, "", "run", name) for name in named[:_MOST_HITS]]
+
+
+def _hit(run: str, place: str, kind: str, text: str) -> dict[str, Any]:
+    return {"run": run, "place": place, "kind": kind, "text": text}
+
+
+def _number(run: Run, dataset: str) -> int | None:
+    try:
+        return run.number_of(dataset.strip())
+    except LadingError:
+        return None
