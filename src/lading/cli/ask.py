@@ -20,6 +20,7 @@ from lading.cli.output import (
     answer,
     contents,
     decoded_table,
+    looks_of,
     open_run,
     progress_bar,
     watched,
@@ -261,6 +262,7 @@ def _bounds(steps: str | None) -> tuple[int, int] | None:
 def report(
     run: Run,
     out: Annotated[str, typer.Option("--out", "-o", help="File to write.")] = "report.html",
+    decode: Decode = None,
     attempt: Attempt = None,
     as_json: Json = False,
 ) -> None:
@@ -271,5 +273,6 @@ def report(
     from lading.report.render.page import write_page  # jinja2 is optional
 
     with progress_bar(quiet=as_json) as progress:
-        size = write_page(open_run(run, attempt), Path(out), progress)
+        looks = looks_of(decode) if decode is not None else None
+        size = write_page(open_run(run, attempt, decodes=decode is not None), Path(out), progress, looks)
     answer({"file": out, "bytes": size}, lambda: Text(f"{out}: {size / 1e3:.0f} kB"), as_json=as_json)

@@ -44,7 +44,9 @@ def audit(
         loaders if world_size > 1 else loaders[0], epochs, set_epoch=set_epoch, limit_batches=limit_batches
     )
     value = {"loader": loader, "epochs": epochs, "findings": [f.to_dict() for f in findings]}
-    answer(value, lambda: Text(_text(findings, epochs)), as_json=as_json, holds=not findings)
+    answer(
+        value, lambda: Text(_text(findings, epochs)), as_json=as_json, holds=all(f.level == "note" for f in findings)
+    )
 
 
 def _text(findings: list[Any], epochs: int) -> str:

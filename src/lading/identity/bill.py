@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import html
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +22,7 @@ from lading.identity.digest import digest
 from lading.identity.hashing import fold_int
 from lading.identity.sample import Deviation, SampleId
 from lading.identity.world import World
+from lading.runtime.shown import html_table, shown_html
 
 _ALONE = World()
 _SHOWN = 20
@@ -177,13 +177,11 @@ class Bill:
             self.slots.tolist(), self.dataset_idx.tolist(), self.idx.tolist(), self.is_padding.tolist(), strict=True
         )
         cells = [
-            (slot, html.escape(self.names[d] if d < len(self.names) else str(d)), index, "padding" if pad else "")
+            (slot, self.names[d] if d < len(self.names) else str(d), index, "padding" if pad else "")
             for slot, d, index, pad in list(rows)[:_SHOWN]
         ]
-        body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in cells)
-        more = f"<p>and {len(self) - _SHOWN} more rows</p>" if len(self) > _SHOWN else ""
-        head = "<tr><th>slot</th><th>dataset</th><th>index</th><th></th></tr>"
-        return f"<p>{html.escape(repr(self))}</p><table>{head}{body}</table>{more}"
+        table = html_table(["slot", "dataset", "index", ""], cells, more=len(self) - _SHOWN)
+        return f"<p>{shown_html(repr(self))}</p>{table}"
 
     def __repr__(self) -> str:
         of = f", rank {self.world.rank}/{self.world.world_size}" if self.world.world_size > 1 else ""

@@ -41,6 +41,7 @@ from lading.order.mixture.order import Mixed, timeline
 from lading.order.mixture.passes import Passes
 from lading.order.mixture.request import Mixture
 from lading.order.mixture.spec import MixtureSpec
+from lading.order.notebook import plan_html
 from lading.order.parts import Parts
 from lading.order.resuming import events_from
 from lading.order.shuffle import Order, Shuffled
@@ -106,6 +107,10 @@ class Plan:
             f"Plan({sizes}{more}, global_batch_size={self.global_batch_size}, seed={self.seed}, "
             f"shuffle={self.shuffle!r}{rest}, {self.fingerprint})"
         )
+
+    def _repr_html_(self) -> str:
+        """Return the datasets and their shares, for notebooks."""
+        return plan_html(self)
 
     @classmethod
     def make(

@@ -15,7 +15,7 @@ from lading.ledger.run_folder import RunFolder
 from lading.ledger.schema import DELIVERED
 from lading.report.evidence import Evidence
 from lading.report.snapshot import read_evidence
-from lading.report.summary import describe_attempt
+from lading.report.summary import describe_attempt, run_state
 from lading.report.views import Views
 
 _DEEPEST = 4
@@ -78,7 +78,7 @@ def glance(evidence: Evidence) -> dict[str, Any]:
     rows = sum(file.rows for _, file in evidence.files("batches"))
     found = _end_of_few(evidence) if rows <= _FEW_ROWS else _end_of_many(evidence)
     return {
-        "state": attempts[-1]["state"] if attempts else "empty",
+        "state": run_state(evidence),
         **found,
         "attempts": len(attempts),
         "datasets": len(evidence.description.named_datasets),

@@ -33,8 +33,10 @@ from lading.report.verify.checking import verify
 from lading.report.verify.verdict import Progress, Verdict, silent
 from lading.report.views import NoSamples, Views
 from lading.report.where import dataset_number, newest_plan, next_step, run_events, where
+from lading.runtime.shown import shown_html
 
 _STEPS_AT_ONCE = 4096
+_SPIKES_SHOWN = 5
 
 
 class Run:
@@ -50,6 +52,16 @@ class Run:
         self.evidence: Evidence = read_evidence(self.path, attempt)
         self._views = Views(self.evidence)
         self._mixed: dict[str | int, Table] = {}  # answers that others are made of
+
+    def __repr__(self) -> str:
+        attempts = sum(not attempt.is_void for attempt in self.evidence.attempts.values())
+        return f"Run({str(self.path)!r}, {self.num_steps} steps, {attempts} attempt{'s' * (attempts != 1)})"
+
+    def _repr_html_(self) -> str:
+        """Return how far it got, what it used of each dataset and its worst spikes, for notebooks."""
+        worst = Table(self.spikes().arrow.slice(0, _SPIKES_SHOWN))
+        spikes = f"<p>The worst of its spikes</p>{worst._repr_html_()}" if len(worst) else ""
+        return f"<p>{shown_html(repr(self))}</p>{self.passes()._repr_html_()}{spikes}"
 
     @property
     def plan(self) -> Plan | None:

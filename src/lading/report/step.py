@@ -15,6 +15,7 @@ from lading.report.evidence import Evidence
 from lading.report.table import Table
 from lading.report.views import Views
 from lading.report.where import PLANNED, expected_bill, fates_of, newest_plan, next_step
+from lading.runtime.shown import html_table
 
 CONTENT = pa.schema(
     [
@@ -72,6 +73,15 @@ class StepRecord:
     def matches(self) -> bool | None:
         """Whether the plan and the evidence agree; None where there is only one of them."""
         return None if self.digest is None or self.expected is None else self.digest == self.expected
+
+    def _repr_html_(self) -> str:
+        """Return what is known of the step and its samples, for notebooks."""
+        names = ("fate", "loss", "update", "epoch", "attempt", "batch_id", "time", "reason", "digest")
+        facts = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        agrees = {None: None, True: "as planned", False: "NOT as planned"}[self.matches]
+        facts |= {} if agrees is None else {"content": agrees}
+        rows = [list(pair) for pair in {"step": self.step, **facts, **self.metrics}.items()]
+        return html_table(["", ""], rows) + self.samples._repr_html_()
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON-able fields."""

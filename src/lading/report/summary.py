@@ -75,6 +75,15 @@ def summarise(run: Run) -> Summary:
     return Summary(facts, datasets, attempts, bad, skipped, [f"{d.file} {d.problem}" for d in evidence.damage])
 
 
+def run_state(evidence: Evidence) -> str:
+    """Return how the newest attempt is doing, in a word; ``empty`` where none recorded anything and none runs."""
+    newest = evidence.attempts[max(evidence.attempts)] if evidence.attempts else None
+    if newest is None or (all(a.is_void for a in evidence.attempts.values()) and _state(newest) != "running"):
+        return "empty"
+    recorded = [a for a in evidence.attempts.values() if not a.is_void or a is newest]
+    return _state(recorded[-1] if not newest.is_void or _state(newest) == "running" else recorded[-2])
+
+
 def _skipped(run: Run) -> list[dict[str, Any]]:
     """Return the steps of history that no update used."""
     return run.sql(

@@ -11,6 +11,9 @@ from typing import Any
 import pyarrow as pa
 
 from lading.errors import missing_extra
+from lading.runtime.shown import html_table
+
+_SHOWN = 30
 
 
 class Table:
@@ -65,6 +68,11 @@ class Table:
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
         """Let any library that speaks Arrow take the rows without a copy."""
         return self.arrow.__arrow_c_stream__(requested_schema)
+
+    def _repr_html_(self) -> str:
+        """Return the first rows, for notebooks."""
+        rows = [row.values() for row in self.arrow.slice(0, _SHOWN).to_pylist(maps_as_pydicts="lossy")]
+        return html_table(self.columns, [list(row) for row in rows], more=len(self) - _SHOWN)
 
     def __repr__(self) -> str:
         return f"Table({len(self)} rows: {', '.join(self.columns)})"

@@ -16,6 +16,7 @@ SELECT: there is nothing it could write to.
 
 from __future__ import annotations
 
+import atexit
 import functools
 import os
 import secrets
@@ -288,6 +289,7 @@ def _database(process: int) -> duckdb.DuckDBPyConnection:
     database: duckdb.DuckDBPyConnection = _duckdb().connect(config={**_CONFIG, "temp_directory": spill})
     database.execute("SET GLOBAL TimeZone = 'UTC'")
     database.execute("SET lock_configuration = true")
+    atexit.register(_database.cache_clear)  # or DuckDB complains when the interpreter ends
     return database
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import html
 import reprlib
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 _FOUND_CHARACTERS = 80
@@ -38,6 +38,30 @@ def found(value: Any) -> str:
 def shown_html(text: str) -> str:
     """Return a text as HTML that shows it, inside elements and quoted attributes."""
     return html.escape(shown(text))
+
+
+def html_table(headings: Sequence[str], rows: Iterable[Sequence[Any]], *, more: int = 0, what: str = "rows") -> str:
+    """Return rows as an HTML table, for notebooks; every value is shown as text.
+
+    >>> html_table(["a"], [["<b>"]], more=2)
+    '<table><tr><th>a</th></tr><tr><td>&lt;b&gt;</td></tr></table><p>and 2 more rows</p>'
+
+    Args:
+        headings: Of the columns.
+        rows: The values.
+        more: How many further rows there are.
+        what: What they are called.
+    """
+    head = "".join(f"<th>{shown_html(heading)}</th>" for heading in headings)
+    body = "".join(f"<tr>{''.join(f'<td>{shown_html(_cell(value))}</td>' for value in row)}</tr>" for row in rows)
+    rest = f"<p>and {more} more {what}</p>" if more > 0 else ""
+    return f"<table><tr>{head}</tr>{body}</table>{rest}"
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "–"
+    return f"{value:.5g}" if isinstance(value, float) else str(value)
 
 
 def listed(names: Iterable[Any], most: int = 20) -> str:

@@ -71,8 +71,8 @@ class SourceLooks:
     def line(self, dataset: str, index: int) -> str:
         """Return a line about a sample with everything that is known."""
         look = self.describe(dataset, index) or {"text": ""}
-        parts = [look["text"], look.get("label"), look.get("file") if look.get("file") not in look["text"] else None]
-        return _line("  ".join(str(part) for part in parts if part))
+        parts = [look["text"], look.get("label"), look.get("file")]
+        return _line("  ".join(part for part in parts if part))
 
     def _source(self, dataset: str) -> Any:
         if not isinstance(self._sources, Mapping):

@@ -6,6 +6,7 @@
     fingerprint()                        what identifies its content
     file_of(index)                       the file a sample lies in, for error messages
     stored_at()                          the directory it lies in, for records
+    describe(index), preview(index)      what a sample looks like, for those who look at a run (``lading.source.looks``)
     spec()                               keys, shapes, dtypes and ranges of its batches (``BatchSpec``)
     parts                                the datasets its rows belong to (``lading.order.Part``), where it is several
                                          or has a number of its own; their names are appended to the source's

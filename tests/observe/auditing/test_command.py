@@ -34,6 +34,7 @@ from lading.observe.auditing.finding import (
     NEVER_REACHED,
     PADDING_TWICE,
     REPEATED,
+    REPLACEMENT,
     SAME_HEAD,
     SAME_NUMBERS,
     SAME_ORDER,
@@ -49,6 +50,11 @@ pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:User
 def numbers(size=40):
     """Return a dataset of numbers."""
     return TensorDataset(torch.arange(size))
+
+
+def faults(loader):
+    """Return the findings that are no notes."""
+    return [finding for finding in audit(loader) if finding.level == "fault"]
 
 
 class Stream(IterableDataset):
@@ -246,7 +252,7 @@ def test_planted_fault_is_found_with_evidence_and_a_fixing_line(name):
 @pytest.mark.parametrize("name", SOUND)
 def test_sound_loader_is_left_in_peace(name):
     """Nothing is said where nothing is wrong."""
-    assert audit(SOUND[name]()) == []
+    assert faults(SOUND[name]()) == []
 
 
 ways_to_shuffle = {
@@ -264,7 +270,7 @@ def test_sound_loaders_of_any_size_are_left_in_peace(way, size, batch_size, seed
     """Chance is not taken for a fault, however little data there is."""
     torch.manual_seed(seed)
 
-    assert audit(ways_to_shuffle[way](numbers(size), batch_size)) == []
+    assert faults(ways_to_shuffle[way](numbers(size), batch_size)) == []
 
 
 @given(st.integers(4, 40), st.integers(1, 9), st.integers(2, 4), st.booleans(), st.booleans())
@@ -450,3 +456,70 @@ def test_misuse_is_named():
         audit(DataLoader(Endless(), 4, sampler=range(8)))
     with pytest.raises(LoaderError, match="epochs is 0: expected at least 1"):
         audit(DataLoader(numbers()), epochs=0)
+
+
+class Overlapping(IterableDataset):
+    """Shards that overlap: each reader begins before the one before it ends."""
+
+    def __init__(self, size: int = 40, rank: int | None = None) -> None:
+        self.size, self.rank = size, rank
+
+    def __iter__(self):
+        info = get_worker_info()
+        number = self.rank if self.rank is not None else info.id if info else 0
+        if self.rank is None and info is None:
+            return iter(range(self.size))
+        half = self.size // 2
+        return iter(range(max(0, number * half - 12), (number + 1) * half))
+
+
+@pytest.mark.parametrize(
+    ("make", "message", "fix"),
+    [
+        (lambda: DataLoader(Overlapping(), 4, num_workers=2), "the shards of 2 workers overlap", "files[info.id ::"),
+        (
+            lambda: [DataLoader(Overlapping(rank=r), 4) for r in range(2)],
+            "the shards of 2 ranks overlap",
+            "files[rank::",
+        ),
+        (lambda: DataLoader(Stream(), 4, num_workers=2), "the stream is not divided", "itertools.islice"),
+        (
+            lambda: [DataLoader(numbers(), 5, sampler=list(range(15 * r, 15 * r + 25))) for r in range(2)],
+            "the ranks' shares overlap",
+            "range(rank, len(dataset), world_size)",
+        ),
+    ],
+    ids=["workers", "ranks", "undivided", "map style"],
+)
+def test_overlapping_shards_are_told_from_undivided_ones(make, message, fix):
+    """Each with the line to change."""
+    found = [finding for finding in audit(make()) if finding.fault == REPEATED]
+
+    assert len(found) == 1 and message in found[0].message and fix in found[0].fix, found
+
+
+def test_a_stream_in_the_same_order_every_epoch_is_noted():
+    """Right for evaluation, a fault for training: a note that says so; in order, or in another each time, nothing."""
+
+    class Shuffled(IterableDataset):
+        def __init__(self, seed: int | None) -> None:
+            self.seed = seed
+
+        def __iter__(self):
+            return iter(np.random.default_rng(self.seed).permutation(40).tolist())
+
+    found = audit(DataLoader(Shuffled(0), 4))
+
+    assert [(finding.fault, finding.level) for finding in found] == [(SAME_ORDER, "note")]
+    assert "only evaluates" in found[0].fix
+    assert audit(DataLoader(Shuffled(None), 4)) == [] == audit(DataLoader(Stream(), 4))
+
+
+def test_sampling_with_replacement_is_mentioned_with_its_coverage():
+    """It may be meant: a note, with how much of the data an epoch reaches."""
+    weights = WeightedRandomSampler([1.0] * 39 + [200.0], 40)
+
+    (found,) = audit(DataLoader(numbers(), 4, sampler=weights))
+
+    assert (found.fault, found.level) == (REPLACEMENT, "note")
+    assert "40 draws of 40 samples reached" in found.evidence and "%" in found.evidence

@@ -167,7 +167,8 @@ def _title(console: Console, title: str, what: str) -> None:
 def _farewell(console: Console, folder: Path, found: dict[str, Any]) -> None:
     console.print()
     console.rule(f"[bold]Done[/] in {found['seconds']:.0f} s", align="left")
-    console.print(f"Open  [cyan]{folder / 'report.html'}[/]  in a browser, or ask on:")
+    console.print(f"Look at it in a browser:  [cyan]lading ui {folder}[/]")
+    console.print(f"Or open  [cyan]{folder / 'report.html'}[/], or ask on:")
     for verb in (f"explain {folder} {found['killed_at']}", f"where {folder} code 42 --until 5000", "--help"):
         console.print(f"  [cyan]lading {verb}[/]")
 

@@ -54,6 +54,8 @@ def audit(
 ) -> list[Finding]:
     """Watch a short run and return what is wrong; an empty list if nothing is.
 
+    A finding whose ``level`` is ``note`` may be meant: sampling with replacement, a stream in the same order.
+
     The loader is left as it was: everything happens on copies, and random numbers are put back. Of map-style data only
     a few samples are loaded. A distributed sampler is watched on all its ranks; in a process group the ranks compare
     what they got.
@@ -114,6 +116,7 @@ def _judged_order(loader: Any, watched: list[Watched], limit: int | None) -> lis
         is_fixed=hasattr(order, "set_epoch") or isinstance(order, _FIXED),
         drops_last=any(getattr(o, "drop_last", False) for o in (loader, loader.batch_sampler, order)),
         with_replacement=bool(getattr(order, "replacement", False)) or getattr(loader, "mixture", None) is not None,
+        draws_again=bool(getattr(order, "replacement", False)),
         takes_part=isinstance(order, RandomSampler) and order.num_samples < len(loader.dataset),
         is_limited=is_cut or most >= MAX_BATCHES,
     )

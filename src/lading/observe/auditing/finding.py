@@ -11,6 +11,7 @@ SAME_HEAD = "always the same first batches"
 SAME_NUMBERS = "identical random numbers in every worker"
 DROPPED_TAIL = "dropped tail"
 PADDING_TWICE = "padding counted twice"
+REPLACEMENT = "sampling with replacement"
 
 FAULTS = (REPEATED, NEVER_REACHED, SAME_ORDER, SAME_HEAD, SAME_NUMBERS, DROPPED_TAIL, PADDING_TWICE)
 
@@ -24,19 +25,22 @@ class Finding:
         message: What is wrong, in one sentence.
         evidence: What was seen.
         fix: The line that fixes it.
+        level: ``fault``, or ``note``: it may be meant.
     """
 
     fault: str
     message: str
     evidence: str
     fix: str
+    level: str = "fault"
 
     def to_dict(self) -> dict[str, str]:
         """Return the finding as plain data."""
         return asdict(self)
 
     def __str__(self) -> str:
-        return f"{self.fault}: {self.message}\n  seen:  {self.evidence}\n  fix:   {self.fix}"
+        named = self.fault if self.level == "fault" else f"note, {self.fault}"
+        return f"{named}: {self.message}\n  seen:  {self.evidence}\n  fix:   {self.fix}"
 
 
 def some(values: list[int], limit: int = 5, *, total: int | None = None) -> str:

@@ -13,6 +13,7 @@ from lading.observe.auditing.finding import (
     NEVER_REACHED,
     PADDING_TWICE,
     REPEATED,
+    REPLACEMENT,
     SAME_HEAD,
     SAME_ORDER,
     Finding,
@@ -29,7 +30,10 @@ class OrderJudge:
 
     def findings(self) -> list[Finding]:
         """Return everything that is wrong."""
-        judged = [self._same_order(), self._same_head(), *self._twice(), self._tail(), self._never()]
+        judged = [
+            *(self._same_order(), self._same_head(), *self._twice(), self._tail(), self._never()),
+            self._replacement(),
+        ]
         return [finding for finding in judged if finding is not None]
 
     def _same_order(self) -> Finding | None:
@@ -88,6 +92,8 @@ class OrderJudge:
         sample = int(again[0])
         ranks = [rank.rank for rank in self.seen.watched if sample in rank.order(0)]
         times = int(self.seen.counts[0][1][np.searchsorted(self.seen.counts[0][0], sample)])
+        if len(ranks) > 1 and not self._is_undivided():
+            return self._overlapping(ranks, again)
         if len(ranks) > 1:
             where, fix = f"ranks {some(ranks)}", "DataLoader(..., sampler=DistributedSampler(dataset))"
         else:
@@ -98,6 +104,36 @@ class OrderJudge:
             f"{len(again)} of {self.facts.length} samples come more than once in an epoch.",
             f"sample {sample} came {times} times in epoch 0, in {where}",
             f"{fix}  # or lading.Loader(dataset, batch_size)",
+        )
+
+    def _is_undivided(self) -> bool:
+        """Say whether every rank has the same samples: nothing divides them."""
+        samples = [set(rank.order(0).tolist()) for rank in self.seen.watched]
+        return all(other == samples[0] for other in samples[1:])
+
+    def _overlapping(self, ranks: list[int], again: NDArray[np.int64]) -> Finding:
+        sizes = ", ".join(f"rank {rank.rank} has {len(set(rank.order(0).tolist()))}" for rank in self.seen.watched[:4])
+        return Finding(
+            REPEATED,
+            f"the ranks' shares overlap: {len(again)} of {self.facts.length} samples are on several ranks.",
+            f"{sizes} samples; sample {int(again[0])} is on ranks {some(ranks)}",
+            "Subset(dataset, range(rank, len(dataset), world_size))  # shares that divide the data; or "
+            "DistributedSampler(dataset)",
+        )
+
+    def _replacement(self) -> Finding | None:
+        """Mention that samples are drawn with replacement, and how much of the data that reaches."""
+        if not self.facts.draws_again:
+            return None
+        drawn, reached = int(self.seen.counts[0][1].sum()), len(self.seen.counts[0][0])
+        return Finding(
+            REPLACEMENT,
+            f"the {self.facts.sampler} draws with replacement: an epoch repeats some samples and leaves others out.",
+            f"{drawn} draws of {self.facts.length} samples reached {reached} ({reached / self.facts.length:.0%}) in an "
+            f"epoch, {self.facts.length - self.seen.num_never} in {self.seen.num_epochs}",
+            "lading.Loader(sources, batch_size, weights=...)  # weights without replacement: pass by pass; or "
+            "DataLoader(..., shuffle=True)",
+            level="note",
         )
 
     def _tail(self) -> Finding | None:

@@ -176,6 +176,7 @@ class OrderFacts:
         is_fixed: Whether the sampler is known to draw nothing by chance.
         drops_last: Whether loader, batch sampler or sampler say ``drop_last``.
         with_replacement: Whether the sampler says that it draws with replacement.
+        draws_again: Whether the sampler draws each sample anew from all of them.
         takes_part: Whether the sampler says that it takes only a part of the data in each epoch.
         is_limited: Whether the training loop takes only some batches of an epoch.
     """
@@ -187,6 +188,7 @@ class OrderFacts:
     is_fixed: bool = False
     drops_last: bool = False
     with_replacement: bool = False
+    draws_again: bool = False
     takes_part: bool = False
     is_limited: bool = False
 

@@ -294,6 +294,8 @@ class StreamJudge:
         too_many = len(self.first.order) > len(self.alone[0].order)
         if not too_many or not extra:
             return None
+        if not self._all_alike():
+            return self._overlapping_workers(extra)
         return Finding(
             REPEATED,
             f"{self.facts.num_workers} workers read the same samples: the stream is not divided among them.",
@@ -301,6 +303,17 @@ class StreamJudge:
             f"{len(self.first.order)}{self._example()}",
             "itertools.islice(stream, info.id, None, info.num_workers)  # with info = get_worker_info(); or "
             "lading.TaggedIterableDataset(source)",
+        )
+
+    def _overlapping_workers(self, extra: int) -> Finding:
+        """Return that the stream is divided, but its shards overlap."""
+        sizes = ", ".join(f"worker {w} gives {len(s)}" for w, s in sorted(self.first.by_worker.items())[:4])
+        return Finding(
+            REPEATED,
+            f"the shards of {self.facts.num_workers} workers overlap: {extra} samples come more often than once.",
+            f"one reader gives {len(self.alone[0].order)} samples, {sizes}{self._example()}",
+            "shards = files[info.id :: info.num_workers]  # or start, stop = n * id // w, n * (id + 1) // w: where one "
+            "ends the next begins; or lading.TaggedIterableDataset(source)",
         )
 
     def _example(self) -> str:
@@ -326,6 +339,14 @@ class StreamJudge:
                 f"samples are repeated to fill up {len(self.ranks)} ranks, and nothing tells which rows are repeats.",
                 f"{total} rows on all ranks, {extra} of them repeat a sample of another rank",
                 "lading.TaggedIterableDataset(source, batch_size)  # marks padding",
+            )
+        if any(set(order) != set(orders[0]) for order in orders[1:]):
+            return Finding(
+                REPEATED,
+                f"the shards of {len(self.ranks)} ranks overlap: {extra} samples are on several ranks.",
+                "; ".join(f"rank {rank} gives {len(order)} samples" for rank, order in enumerate(orders[:4])),
+                "shards = files[rank::world_size]  # or start, stop = n * rank // w, n * (rank + 1) // w: where one "
+                "ends the next begins; or lading.TaggedIterableDataset(source)",
             )
         return Finding(
             REPEATED,
@@ -356,13 +377,29 @@ class StreamJudge:
         )
 
     def _same_order(self) -> Finding | None:
-        if not self.facts.has_set_epoch or not self._is_same_again() or self.first.is_sorted():
+        is_sorted = (self.alone[0] if self.alone else self.first).is_sorted()
+        if not self._is_same_again() or is_sorted or len(set(self.first.order)) < _FEW:
             return None
+        if not self.facts.has_set_epoch:
+            return self._always_the_same()
         return Finding(
             SAME_ORDER,
             f"the {self.facts.source} has a set_epoch, but gives the same order in every epoch.",
             f"{len(self.ranks[0])} epochs, each with the same {len(self.first.order)} samples in the same order",
             "dataset.set_epoch(epoch)  # before each epoch; audit(..., set_epoch=True) if your loop does so",
+        )
+
+    def _always_the_same(self) -> Finding | None:
+        """Mention a stream that comes in one order, which evaluation wants and training does not."""
+        if self.facts.is_limited:
+            return None
+        return Finding(
+            SAME_ORDER,
+            f"the {self.facts.source} gives the same order in every epoch.",
+            f"{len(self.ranks[0])} epochs, each with the same {len(self.first.order)} samples in the same order",
+            "order = Permutation(n, key=(seed, epoch))  # shuffle by the epoch; Hugging Face: "
+            "stream.shuffle(seed=0), then stream.set_epoch(epoch). Right as it is where it only evaluates",
+            level="note",
         )
 
     def _same_head(self) -> Finding | None:

@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lading.order.event import Reweight
+from lading.report.pages.looks import Looks, described
 from lading.report.run import Run
-from lading.report.summary import Summary, summarise
+from lading.report.summary import Summary, run_state, summarise
 from lading.report.verify.verdict import Progress, silent
 
 MOST_POINTS = 2000
@@ -24,12 +25,13 @@ _BAD_LISTED = 50
 _MOST_CHANGES = 24
 
 
-def run_page(run: Run, progress: Progress = silent) -> dict[str, Any]:
+def run_page(run: Run, progress: Progress = silent, looks: Looks | None = None) -> dict[str, Any]:
     """Return everything on the page of a run.
 
     Args:
         run: The run.
         progress: Is told how far it is.
+        looks: Says what samples look like, where the sources are at hand.
     """
     progress(0.1, "summary")
     summary = summarise(run)
@@ -43,11 +45,11 @@ def run_page(run: Run, progress: Progress = silent) -> dict[str, Any]:
     usual = {row["dataset"]: row["planned"] for row in summary.datasets}
     return {
         **summary.to_dict(),
-        "state": run_state(summary),
+        "state": run_state(run.evidence),
         "steps": run.num_steps,
         "loss": points(steps, values),
         "undone": _undone(run, summary),
-        "spikes": [{**spike, **_outstanding(run, spike["step"], usual)} for spike in found[:_SPIKES_LISTED]],
+        "spikes": [{**spike, **_outstanding(run, spike["step"], usual, looks)} for spike in found[:_SPIKES_LISTED]],
         "spike_marks": [{"step": s["step"], "loss": s["loss"]} for s in found[:_SPIKES_MARKED]],
         "spike_count": len(found),
         "changes": weight_changes(run),
@@ -57,11 +59,6 @@ def run_page(run: Run, progress: Progress = silent) -> dict[str, Any]:
         "skipped": summary.skipped[:_BAD_LISTED],
         "last_steps": last_steps(run, _STEPS_LISTED),
     }
-
-
-def run_state(summary: Summary) -> str:
-    """Return the state of the newest attempt, in a word."""
-    return str(summary.attempts[-1]["state"]) if summary.attempts else "empty"
 
 
 def thinned(steps: NDArray[Any], values: NDArray[np.float64], most: int = MOST_POINTS) -> NDArray[np.int64]:
@@ -106,7 +103,7 @@ def _undone(run: Run, summary: Summary) -> list[dict[str, Any]]:
     return found
 
 
-def _outstanding(run: Run, step: int, usual: dict[str, float | None]) -> dict[str, Any]:
+def _outstanding(run: Run, step: int, usual: dict[str, float | None], looks: Looks | None) -> dict[str, Any]:
     """Return which datasets a step has more of than usual, and its first samples."""
     samples = run.step(step).samples
     names, rows = samples["name"], samples.dicts()
@@ -114,7 +111,13 @@ def _outstanding(run: Run, step: int, usual: dict[str, float | None]) -> dict[st
     ranked = sorted(shares, key=lambda name: shares[name] - (usual.get(name) or 0), reverse=True)[:3]
     return {
         "outstanding": [{"dataset": n, "share": shares[n], "usual": usual.get(n)} for n in ranked],
-        "samples": [{k: row[k] for k in ("dataset", "name", "index")} for row in rows[:_SAMPLES_LISTED]],
+        "samples": [
+            {
+                **{k: row[k] for k in ("dataset", "name", "index")},
+                "description": described(looks, row["name"], row["index"]),
+            }
+            for row in rows[:_SAMPLES_LISTED]
+        ],
         "sample_count": len(rows),
     }
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from lading.errors import ConfigError
 from lading.report.losses import SPIKE_WINDOW
+from lading.report.pages.looks import Looks
 from lading.report.pages.run import MOST_DRAWN, run_page
 from lading.report.render import charts
 from lading.report.render.jinja2 import rendered
@@ -20,14 +21,12 @@ from lading.report.verify.verdict import Progress, silent
 from lading.runtime.files import clean_up, write_aside
 
 _LOSS_PARTS = 40
-
-
 _DECISIONS = 20
 
 
-def write_page(run: Run, path: Path, progress: Progress = silent) -> int:
+def write_page(run: Run, path: Path, progress: Progress = silent, looks: Looks | None = None) -> int:
     """Write the page of a run; return its size in bytes."""
-    content = page(run, progress).encode()
+    content = page(run, progress, looks).encode()
     try:
         clean_up(path.parent, path.name)
         write_aside(path, content)
@@ -38,9 +37,9 @@ def write_page(run: Run, path: Path, progress: Progress = silent) -> int:
     return len(content)
 
 
-def page(run: Run, progress: Progress = silent) -> str:
+def page(run: Run, progress: Progress = silent, looks: Looks | None = None) -> str:
     """Return the page of a run."""
-    values = run_page(run, lambda share, what: progress(0.8 * share, what))
+    values = run_page(run, lambda share, what: progress(0.8 * share, what), looks)
     progress(0.8, "losses by dataset")
     if len(run.named_datasets) > 1 and values["loss"]["step"]:
         values["dataset_loss"] = dataset_losses(run, values)

@@ -153,7 +153,7 @@ class Site:
         run = opened.run
         if as_json and query.get("since") == opened.version:
             return _json({"version": opened.version, "unchanged": True})
-        values = opened.page("run", lambda: run_page(run))
+        values = opened.page("run", lambda: run_page(run, looks=self._looks))
         if as_json:
             return _json({"run": name, "version": opened.version, **values})
         before = query.get("before", "")

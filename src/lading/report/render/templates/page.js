@@ -111,7 +111,7 @@
     if (event.key === "/") { event.preventDefault(); document.getElementById("search").focus(); }
     else if (event.key === "ArrowLeft") go("a[rel=prev]");
     else if (event.key === "ArrowRight") go("a[rel=next]");
-    else if (event.key === "u") go("a.up, a.home");
+    else if (event.key === "u") go(document.querySelector("a.up") ? "a.up" : "a.home");
     else if (event.key === "g") go("a.home");
   });
 })();
