@@ -108,9 +108,7 @@ class Plan:
             f"shuffle={self.shuffle!r}{rest}, {self.fingerprint})"
         )
 
-    def _repr_html_(self) -> str:
-        """Return the datasets and their shares, for notebooks."""
-        return plan_html(self)
+    _repr_html_ = plan_html  # for notebooks
 
     @classmethod
     def make(
