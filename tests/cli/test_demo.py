@@ -40,6 +40,17 @@ def test_the_demo_is_killed_resumed_and_holds(tmp_path):
     assert (tmp_path / "demo" / "report.html").stat().st_size == said["report"]["bytes"]
 
 
+def test_the_demo_ends_by_offering_a_look(tmp_path, capsys):
+    """The last words name the command."""
+    from rich.console import Console
+
+    from lading.cli.demo.command import _farewell
+
+    _farewell(Console(width=200), tmp_path / "demo", {"seconds": 1.0, "killed_at": 3})
+
+    assert f"lading ui {tmp_path / 'demo'}" in capsys.readouterr().out
+
+
 def test_text_is_real_and_the_same_every_time():
     """Three sources or more, from this machine, in windows that follow each other; nothing held out is trained on."""
     first, again = collect(), collect()

@@ -44,10 +44,10 @@ def ui(
     from lading.report.ui.site import Site  # jinja2, starlette and uvicorn are optional
     from lading.report.ui.starlette import LOOPBACK, application
 
+    site = Site(runs, looks_of(decode) if decode is not None else None)
     listening = _listening(host, port)
     port = listening.getsockname()[1]
     token = None if no_token else secrets.token_urlsafe(24)
-    site = Site(runs, looks_of(decode) if decode is not None else None)
     served = application(site, token=token, hosts=LOOPBACK if host in _LOOPBACK else (), cookie=f"lading-{port}")
     shown = f"[{host}]" if ":" in host else host
     address = f"http://{shown}:{port}/" + (f"?token={token}" if token else "")

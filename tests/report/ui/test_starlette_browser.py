@@ -5,10 +5,11 @@ One browser, one training process and one server for all cases; the cases go thr
 
 from __future__ import annotations
 
+import json
 import shutil
+import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,10 +20,8 @@ from tests.report.runs import record
 
 from lading.order import Plan
 from lading.report import open_run
-from lading.report.folder import glance_at, named_runs
+from lading.report.folder import glance_at
 from lading.report.render.page import write_page
-from lading.report.ui.site import Site
-from lading.report.ui.starlette import application
 
 pytestmark = pytest.mark.browser
 
@@ -74,19 +73,21 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def address(runs: Path) -> Iterator[str]:
-    """The address of the site, token included."""
-    uvicorn = pytest.importorskip("uvicorn")
-    served = application(Site(named_runs([runs])), token="secret")
-    server = uvicorn.Server(uvicorn.Config(served, port=0, log_level="warning", lifespan="off"))
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started:
-        time.sleep(0.05)
-    port = server.servers[0].sockets[0].getsockname()[1]
-    yield f"http://127.0.0.1:{port}"
-    server.should_exit = True
-    thread.join(10)
+def served(runs: Path) -> Iterator[tuple[str, str]]:
+    """``lading ui`` on both runs: its address, and the same with the token."""
+    command = [sys.executable, "-m", "lading", "ui", str(runs), "--port", "0", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        said = json.loads(server.stdout.readline())
+        yield said["address"].partition("/?")[0], said["address"]
+        server.send_signal(signal.SIGINT)
+        assert server.wait(20) in (0, -signal.SIGINT, 130)
+
+
+@pytest.fixture(scope="module")
+def address(served: tuple[str, str]) -> str:
+    """The address of the site, without the token."""
+    return served[0]
 
 
 class Visit:
@@ -107,13 +108,13 @@ class Visit:
 
 
 @pytest.fixture(scope="module")
-def visit(browser, address) -> Iterator[Visit]:
+def visit(browser, served) -> Iterator[Visit]:
     """One visit, signed in."""
     visit = Visit(browser, viewport={"width": 1200, "height": 800})
-    visit.page.goto(f"{address}/?token=secret")
+    visit.page.goto(served[1])
     yield visit
     assert visit.trouble == []
-    assert visit.strangers(address) == []
+    assert visit.strangers(served[0]) == []
     visit.page.close()
 
 
@@ -227,10 +228,10 @@ def test_search_that_finds_several_things_lists_them(visit, address):
     assert EVIL in page.inner_text("#live-datasets")
 
 
-def test_a_phone_shows_every_page_without_scrolling_sideways(browser, visit, address):
+def test_a_phone_shows_every_page_without_scrolling_sideways(browser, served, address):
     """In light and dark, with the colours of the system, which may change while a page is open."""
     phone = Visit(browser, viewport={"width": 390, "height": 800}, color_scheme="light")
-    phone.page.goto(f"{address}/?token=secret")
+    phone.page.goto(served[1])
     for path in ("/compare?left=ended&right=live", "/r/live/step/90", "/r/live/sample/1/3", "/r/live"):
         phone.page.goto(address + path)
         if path == "/r/live":
