@@ -1,4 +1,4 @@
-"""``lading ui``: what it refuses, and that it loads nothing before it is used. A browser drives it in tests/report/ui."""
+"""``lading ui``: what it refuses, and what it says. A browser drives it in tests/report/ui."""
 
 from __future__ import annotations
 
