@@ -33,7 +33,7 @@ from lading.loader.bad_samples import BadSamples
 from lading.loader.cursor import Cursor
 from lading.loader.face import Face
 from lading.loader.fetch import Delivery, Fetcher, FetchRequest
-from lading.loader.iteration import Iteration, Stream
+from lading.loader.iteration import Iteration, Stream, ended
 from lading.loader.names import column_keys
 from lading.loader.prefetch import Delivered, capped_prefetch, capped_prefetch_factor, in_this_process, placed
 from lading.loader.request import LoaderRequest
@@ -135,7 +135,12 @@ class Engine:
 
     def iteration_steps(self) -> range:
         """Return the steps of the epoch or chunk that the next iteration covers."""
-        return range(*self.cursor.bounds(self.plan))
+        return range(*self.cursor.bounds(self.plan)) if self.delivers else range(0)
+
+    @property
+    def delivers(self) -> bool:
+        """Whether there is anything to deliver: some sample and, with ``drop_last``, a complete batch of them."""
+        return self._plan is not None or planning.delivers(self.request, self.readers, self.world)
 
     @property
     def batches_done(self) -> int:
@@ -162,6 +167,8 @@ class Engine:
             with_bills: Whether to yield (batch, bill) or the batch alone.
             holds_one: Whether the caller asks for one batch more than it has passed on.
         """
+        if not self.delivers:
+            return Iteration(self, ended(), range(0), 0, with_bills, holds_one)
         whole, steps = self.iteration_steps(), self.begin()
         stream = self._take_carried(steps.start)
         self._end_older()
@@ -209,7 +216,7 @@ class Engine:
 
     def coming(self) -> range:
         """Return the steps that an iteration would yield if it started now."""
-        return self.cursor.coming(self.plan)
+        return self.cursor.coming(self.plan) if self.delivers else range(0)
 
     def begin(self) -> range:
         """Agree with the other ranks, notify the trackers, and return the steps of the iteration that starts.

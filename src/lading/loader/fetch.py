@@ -25,7 +25,7 @@ from lading.loader.bad_samples import Failure
 from lading.loader.gather import Arrays, gather_columns, gather_samples, sample_keys
 from lading.loader.names import missing_names
 from lading.loader.rows import RowGather
-from lading.loader.workers.failure import pickled_chain
+from lading.loader.workers.failure import also, pickled_chain
 from lading.order.parts import Parts
 from lading.order.substitute import substitutes
 from lading.runtime.random_state import isolated_rng
@@ -177,11 +177,12 @@ class Fetcher:
         except LadingError:
             raise
         except Exception as error:
-            raise SourceError(
+            wrong = SourceError(
                 f"batch {bill.batch_id} of step {bill.step} could not be put together, although each of its samples "
                 f"can be read alone: {type(error).__name__}: {error}. Check the collate_fn, and that samples have "
                 "equal keys and shapes."
-            ) from error
+            )
+            raise also(wrong, error) from error
 
     def _recover(self, request: FetchRequest, error: _ReadError) -> Delivery:
         bill = request.bill

@@ -64,6 +64,7 @@ class Iteration(Iterator[Any]):
         self._holds_one, self._held = holds_one, deque[tuple[Bill, Delivery]]()
         self._step = first
         self._is_ended = False
+        self._error = ""
 
     def __len__(self) -> int:
         """Return the batches of the whole epoch or chunk."""
@@ -79,10 +80,21 @@ class Iteration(Iterator[Any]):
                 "a newer iteration over this loader took its worker processes: an older one cannot continue. Make a "
                 "loader for each of them, or pass persistent_workers=False."
             )
-        request, delivery = self._next()
-        if delivery.failure is not None:
+        if self._error:
+            raise LoaderError(
+                f"this iteration ended with an error: {self._error}. Iterate over the loader again to "
+                "start its epoch or chunk anew, or load a state to resume where it was taken."
+            )
+        try:
+            request, delivery = self._next()
+            if delivery.failure is not None:
+                raise bad_sample_error(request.bill, delivery.failure)
+        except StopIteration:
+            raise
+        except Exception as error:
+            self._error = type(error).__name__  # not the error itself, which keeps the frames of its traceback alive
             self._stream.close()  # ends workers and threads now, not when the traceback is forgotten
-            raise bad_sample_error(request.bill, delivery.failure)
+            raise
         bill = self._engine.renumbered(delivery.bill or request.bill)
         self._step = bill.step + 1
         self._deliver()
@@ -108,7 +120,7 @@ class Iteration(Iterator[Any]):
 
     def release(self) -> None:
         """Leave the stream to whoever carries it on."""
-        self._stream = _ended()
+        self._stream = ended()
 
     def end(self) -> None:
         """End an iteration whose workers are needed for a newer one."""
@@ -116,5 +128,6 @@ class Iteration(Iterator[Any]):
         self._stream.close()
 
 
-def _ended() -> Stream:
+def ended() -> Stream:
+    """Return a stream without batches."""
     yield from ()

@@ -206,6 +206,17 @@ def _column(reader: Reader, column: str) -> Any:
     return [host(sample[column]) for part in parts for sample in part]
 
 
+def delivers(request: LoaderRequest, readers: Sequence[Reader], world: World) -> bool:
+    """Say whether an epoch has a batch; mixtures, curricula and plans that are given have one or are refused."""
+    if request.plan is not None or request.batch_schedule:
+        return True
+    if not isinstance(request.mixture, Mixture) or request.mixture.is_mixture:
+        return True
+    samples = sum(len(reader.source) for reader in readers)
+    batch = request.global_batch_size or (request.batch_size or 0) * world.world_size
+    return samples >= (batch if request.drop_last else 1)
+
+
 def check_sequence(request: LoaderRequest) -> None:
     """Refuse to shuffle a source whose datasets are meant to come one after another."""
     for name, source in request.sources.items():

@@ -39,7 +39,7 @@ class RowGather:
         self._gather, self._rebuild, self._arrays = kernels.gather, rebuild, arrays
         self._shelves = [Buffers() for _ in sources[0]]
         self._columns = [column for columns in sources for column in columns]  # keeps the memory alive
-        self._like = [arrays.columns(column[:1]) for column in sources[0]]
+        self._like = [arrays.columns(_first_row(column)) for column in sources[0]]
         self._moving = [column for column in self._columns if hasattr(column, "data_ptr")]  # a tensor may be resized
         self._found = [column.data_ptr() for column in self._moving]
         self._addresses = np.array([[_address(column) for column in columns] for columns in sources], dtype=np.int64)
@@ -107,6 +107,11 @@ def _is_plain(column: Any) -> bool:
     if hasattr(column, "data_ptr"):
         return column.device.type == "cpu" and not column.requires_grad and bool(column.is_contiguous())
     return isinstance(column, np.ndarray) and column.dtype.kind in "biufc" and column.flags.c_contiguous
+
+
+def _first_row(column: Any) -> Any:
+    """Return the first row, of an array a copy: torch warns of arrays that cannot be written to."""
+    return column[:1] if hasattr(column, "data_ptr") else np.array(column[:1])
 
 
 def _address(column: Any) -> int:

@@ -739,3 +739,53 @@ def test_workers_fork_beside_a_ledger_in_every_epoch(tmp_path):
 
     assert seen == [loader.plan.bill(step).samples for step in range(30)]
     assert open_run(tmp_path / "run").verify()
+
+
+def test_arguments_come_as_in_torch():
+    """By torch's name for the dataset, shuffle in third place, None as torch's default has it."""
+    rows = np.arange(10)
+
+    assert [batch.tolist() for batch in Loader(rows, 4, False)] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    assert [batch.tolist() for batch in Loader(dataset=rows, batch_size=4, shuffle=None)] == [
+        batch.tolist() for batch in Loader(rows, 4)
+    ]
+    with pytest.raises(LoaderError, match="no dataset"):
+        Loader(batch_size=4)
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+@pytest.mark.parametrize(
+    "arguments", [{"sources": [], "batch_size": 4}, {"sources": range(10), "batch_size": 40, "drop_last": True}]
+)
+def test_nothing_to_deliver_is_length_0(arguments, num_workers):
+    """As in torch: an empty dataset, or fewer samples than a batch that must be complete."""
+    loader = Loader(**arguments, num_workers=num_workers)
+
+    assert len(loader) == len(iter(loader)) == len(list(loader)) == 0
+    assert loader.batches_done == 0
+    with pytest.raises(PlanError):
+        loader.state_dict()
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_an_error_ends_the_iteration_and_is_not_silent_afterwards(num_workers):
+    """It is of the user's type; whoever asks for more hears that it is over, and a new iteration starts anew."""
+
+    def collate(samples):
+        if 4 in samples and not calm:
+            raise KeyError("four")
+        return samples
+
+    calm = False
+    loader = Loader(range(8), 2, shuffle=False, collate_fn=collate, num_workers=num_workers)
+    batches = iter(loader)
+    first = [next(batches), next(batches)]
+    with pytest.raises(KeyError) as caught:
+        next(batches)
+    for _ in range(2):
+        with pytest.raises(LoaderError, match="ended with an error"):
+            next(batches)
+
+    assert isinstance(caught.value, SourceError) and isinstance(caught.value.__cause__, KeyError)
+    calm = True
+    assert list(loader) == [*first, [4, 5], [6, 7]]

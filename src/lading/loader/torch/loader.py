@@ -78,7 +78,8 @@ class Loader(PreparedLoader, DataLoader[Any]):  # type: ignore[misc]
         batch_size: Samples of a batch on each rank.
         global_batch_size: Samples of a step, all ranks together; instead of ``batch_size``.
         seed: Same seed, same order, on every machine.
-        shuffle: True, False, or ``"window"`` (windows of ``window_samples`` neighbours, for locality on disk).
+        shuffle: True, False, or ``"window"`` (windows of ``window_samples`` neighbours, for locality on disk). None, as
+            torch has it by default, is True.
         window_samples: Samples of a window.
         weights: Shares of the datasets, by name or in order; an epoch is then the sum of their lengths.
         mixture: A ``Mixture`` (schedule, temperature, token weights, policy ...) or a ``Curriculum``; instead of
@@ -101,7 +102,8 @@ class Loader(PreparedLoader, DataLoader[Any]):  # type: ignore[misc]
         collate_fn, num_workers, pin_memory, timeout, worker_init_fn, multiprocessing_context, prefetch_factor,
             persistent_workers: As in torch.
         generator, in_order, pin_memory_device: As torch has them by default; anything else is refused.
-        dataset, sampler, batch_sampler: What frameworks inject when they make a loader anew.
+        dataset: torch's name for ``sources``.
+        sampler, batch_sampler: What frameworks inject when they make a loader anew.
 
     Example:
         >>> import numpy as np
@@ -114,12 +116,12 @@ class Loader(PreparedLoader, DataLoader[Any]):  # type: ignore[misc]
 
     def __init__(
         self,
-        sources: Any,
+        sources: Any = None,
         batch_size: int | None = None,
+        shuffle: bool | str | None = True,
         *,
         global_batch_size: int | None = None,
         seed: int = 0,
-        shuffle: bool | str = True,
         window_samples: int = 4096,
         weights: Weights | None = None,
         mixture: Mixture | Curriculum | MixtureSpec | Weights | None = None,
@@ -150,9 +152,11 @@ class Loader(PreparedLoader, DataLoader[Any]):  # type: ignore[misc]
         sampler: Any = None,
         batch_sampler: Any = None,
     ) -> None:
+        shuffle = True if shuffle is None else shuffle
         if sampler is not None or batch_sampler is not None:
             asked = (batch_size, shuffle, drop_last)
             batch_size, shuffle, drop_last = samplers.meaning(sampler, batch_sampler, asked)
+        sources = _given(sources, dataset)
         _refuse(generator=generator, in_order=in_order, pin_memory_device=pin_memory_device)
         sources = sources.source if isinstance(sources, SourceView) else sources
         collate_fn = collate_fn.given if isinstance(collate_fn, PlannedCollate) else collate_fn
@@ -213,6 +217,15 @@ _REFUSED = {
     "in_order": (True, "batches come in the order of the plan. Leave it out"),
     "pin_memory_device": ("", "batches are pinned for the current accelerator. Leave it out"),
 }
+
+
+def _given(sources: Any, dataset: Any) -> Any:
+    """Return the datasets, by our name for them or by torch's."""
+    if sources is None and dataset is None:
+        raise LoaderError(
+            "no dataset: expected Loader(dataset, ...), or several by name, Loader({'a': ..., 'b': ...})."
+        )
+    return dataset if sources is None else sources
 
 
 def _refuse(**given: Any) -> None:
