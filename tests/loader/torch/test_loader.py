@@ -767,16 +767,21 @@ def test_nothing_to_deliver_is_length_0(arguments, num_workers):
         loader.state_dict()
 
 
-@pytest.mark.parametrize("num_workers", [0, 1])
-def test_an_error_ends_the_iteration_and_is_not_silent_afterwards(num_workers):
-    """It is of the user's type; whoever asks for more hears that it is over, and a new iteration starts anew."""
+class Touchy:
+    """A collate function that dislikes one sample until it is calm."""
 
-    def collate(samples):
-        if 4 in samples and not calm:
+    is_calm = False
+
+    def __call__(self, samples):
+        if 4 in samples and not self.is_calm:
             raise KeyError("four")
         return samples
 
-    calm = False
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_an_error_ends_the_iteration_and_is_not_silent_afterwards(num_workers):
+    """It is of the user's type; whoever asks for more hears that it is over, and a new iteration starts anew."""
+    collate = Touchy()
     loader = Loader(range(8), 2, shuffle=False, collate_fn=collate, num_workers=num_workers)
     batches = iter(loader)
     first = [next(batches), next(batches)]
@@ -787,5 +792,5 @@ def test_an_error_ends_the_iteration_and_is_not_silent_afterwards(num_workers):
             next(batches)
 
     assert isinstance(caught.value, SourceError) and isinstance(caught.value.__cause__, KeyError)
-    calm = True
+    collate.is_calm = True
     assert list(loader) == [*first, [4, 5], [6, 7]]
