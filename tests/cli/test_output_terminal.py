@@ -13,7 +13,7 @@ import pytest
 from tests.report.runs import leave
 
 from lading import build_tokens
-from lading.cli import main
+from lading.cli import VERBS, _app, main
 from lading.ledger import Ledger
 from lading.order import Plan
 
@@ -145,3 +145,16 @@ def test_a_page_that_cannot_be_written_is_one_line(capsys, hostile, tmp_path):
     found = said(capsys, "report", hostile, "--out", tmp_path / "none" / "page.html")
 
     assert "cannot be written: No such file" in found and "-o" in found
+
+
+def test_what_a_verb_writes_is_named_by_out_everywhere():
+    """``--out`` and ``-o`` in every verb that writes a file or a folder of the user's choice."""
+    typer = pytest.importorskip("typer")
+    found = []
+    for verb in VERBS:
+        command = typer.main.get_command(_app([verb])).commands[verb]
+        for one in (command, *getattr(command, "commands", {}).values()):
+            found += [(one.name, set(option.opts)) for option in one.params if option.name in ("out", "to")]
+
+    assert {"report", "export", "build"} <= {name for name, _ in found}
+    assert [name for name, options in found if not {"--out", "-o"} <= options] == []

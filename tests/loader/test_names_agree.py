@@ -11,7 +11,7 @@ import itertools
 import pytest
 import torch
 from lightning.pytorch import LightningModule, Trainer
-from tests.loader.named_sources import NAMED, SOURCES, Rows, by_dataset, carried, named, weighted
+from tests.loader.named_sources import NAMED, SOURCES, Rows, by_dataset, carried, concatenated, named, weighted
 from torch.utils.data import DataLoader, Subset, random_split
 
 from lading import (
@@ -106,6 +106,35 @@ def test_repeating_loader(make, wrapped):
         seen += named(batch)
 
     assert batches.batch_tracker.samples_idx_per_dataset == by_dataset(seen)
+
+
+@pytest.mark.parametrize("make", SOURCES)
+def test_repeating_loader_around_ours_with_a_ledger(make, tmp_path):
+    """Tracker, bill and ledger agree over several passes, also where only the plan knows the names."""
+    ledger, seen = Ledger(tmp_path), []
+    loader = Loader(make(), batch_size=3, tracker=ledger)
+    batches = RepeatingLoader(loader, use_batch_tracker=True)
+
+    for batch in itertools.islice(batches, 8):
+        assert carried(batch) == named(batch) == loader.last_bill.samples
+        seen += named(batch)
+        ledger.commit(loader.last_bill)
+    ledger.close()
+
+    assert batches.batch_tracker.samples_idx_per_dataset == by_dataset(seen)
+    assert recorded(tmp_path) == seen
+
+
+def test_a_concatenation_without_names_is_not_booked_in_silence():
+    """Torch's loader drops the names of a plain ConcatDataset: one warning says so, and how to add them."""
+    tracker, batches = BatchTracker(), list(DataLoader(concatenated(), 3))
+
+    with pytest.warns(UserWarning, match=r"TaggedDataset"):
+        tracker.update(batches[0])
+    tracker.update(batches[1])
+    tracker.update(batches[2])
+
+    assert tracker.n_untracked_batches == 3 and tracker.n_samples_per_dataset == {}
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])

@@ -37,7 +37,7 @@ def needs_torch() -> None:
 @app.command()
 def build(
     pairs: Annotated[list[Path], typer.Argument(help="Pairs: .parquet, .csv or .jsonl files.", show_default=False)],
-    out: Annotated[Path, typer.Option(help="Directory to make.", show_default=False)],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Directory to make.", show_default=False)],
     questions: File = None,
     sources: File = None,
     keywords: File = None,

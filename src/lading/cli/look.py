@@ -73,7 +73,9 @@ def bad(run: Run, attempt: Attempt = None, as_json: Json = False) -> None:
 
 def export(
     run: Run,
-    to: Annotated[str, typer.Option("--to", help="File to write: .parquet, .csv or .jsonl.", show_default=False)],
+    to: Annotated[
+        str, typer.Option("--out", "-o", "--to", help="File to write: .parquet, .csv or .jsonl.", show_default=False)
+    ],
     table: Annotated[str, typer.Option(help=f"What to write: {', '.join(TABLES)}.")] = "history",
     by: Annotated[str, typer.Option(help="Of mix: run, epoch, chunk, attempt, or a number of steps.")] = "epoch",
     attempt: Attempt = None,

@@ -38,7 +38,7 @@ def build(
         list[str],
         typer.Argument(help="Text, .jsonl or .parquet files, also .gz and .zst; patterns.", show_default=False),
     ],
-    out: Annotated[Path, typer.Option(help="Directory to make.", show_default=False)],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Directory to make.", show_default=False)],
     tokenizer: Annotated[
         str, typer.Option(help="'byte', a tokenizer.json, 'transformers:NAME', or 'package.module:object'.")
     ] = "byte",
@@ -75,7 +75,7 @@ def build(
 @app.command("import")
 def import_(
     path: Annotated[Path, typer.Argument(help="A .bin stream, a Megatron dataset, or a folder of MDS shards.")],
-    out: Annotated[Path, typer.Option(help="Directory to make.", show_default=False)],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Directory to make.", show_default=False)],
     vocab_size: Annotated[int, typer.Option(help="Ids there are.", min=1, show_default=False)],
     eod: Annotated[int, typer.Option(help="Id that ends a document.", show_default=False)],
     format_: Annotated[str, typer.Option("--format", help="nanogpt, megatron or mds.", show_default=False)],

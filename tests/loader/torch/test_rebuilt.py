@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib.util
+import itertools
 import pickle
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 from tests.launching import torchrun
 from torch.utils.data import BatchSampler, DataLoader
 
-from lading import BatchTracker, Columns, Ledger, Loader, open_run
+from lading import BatchTracker, ChunkedDataLoader, Columns, Ledger, Loader, open_run
 from lading.errors import LoaderError
 
 SCRIPT = Path(__file__).parent / "scripts" / "rebuild.py"
@@ -183,6 +184,28 @@ def test_accelerate_saves_and_loads_its_state(tmp_path):
     accelerator.load_state(str(tmp_path / "state"))
 
     assert values(loader) == rest
+
+
+def test_accelerate_leaves_chunks_as_they_are(tmp_path):
+    """``prepare`` returns the chunked loader; its chunks, its tracker and its state in the middle of one are kept."""
+    accelerate = pytest.importorskip("accelerate")
+    accelerator, tracker = accelerate.Accelerator(cpu=True), BatchTracker()
+    loader = ChunkedDataLoader(range(20), 3, chunk_size=3, tracker=tracker)
+
+    prepared = accelerator.prepare(loader)
+    first = [batch.tolist() for batch in prepared]
+    batches = iter(prepared)
+    next(batches)
+    accelerator.save_state(str(tmp_path / "state"))
+    rest = [batch.tolist() for batch in batches]
+    accelerator.load_state(str(tmp_path / "state"))
+
+    assert prepared is loader
+    assert [batch.tolist() for batch in prepared] == rest and len(first) == 3
+    assert rest == [loader.plan.bill(step).idx.tolist() for step in (4, 5)]
+    assert tracker.samples_idx_per_dataset[0][:9] == [*itertools.chain(*first)]
+    plain = accelerator.prepare(ChunkedDataLoader(range(20), 3))
+    assert [batch.tolist() for batch in plain] == [batch.tolist() for batch in DataLoader(range(20), 3)]
 
 
 @pytest.mark.parametrize("option", ["split_batches", "dispatch_batches"])

@@ -60,6 +60,17 @@ def test_wrong_files_are_refused_with_file_and_key(tmp_path, text, words):
         ({"pipe_parallel_size": 2}, "pipe_parallel_size is 2: expected 1: this trainer offers no pipeline parallelism"),
         ({"tensor_parallel_size": 4}, "tensor_parallel_size is 4: .* no tensor parallelism"),
         ({"context_parallel_size": 2}, "context_parallel_size is 2: .* no context parallelism"),
+        ({"pipe_parallel_partition_method": "uniform"}, "is 'uniform': expected 'parameters': .* no pipeline"),
+        ({"pipe_parallel_activation_checkpoint_steps": 1}, "is 1: expected 0: this trainer offers no pipeline"),
+        ({"mlflow": True}, "mlflow is True: expected false: this trainer has no MLflow. Log from a DsCallback"),
+        ({"wandb_api_key": "secret"}, "expected nothing: these arguments are written to disk.*WANDB_API_KEY"),
+        ({"wandb_host": "https://wandb.corp"}, "expected nothing. Set the environment variable WANDB_BASE_URL"),
+        ({"load_checkpoint_num_tries": 3}, "load_checkpoint_num_tries is 3: expected 1: a checkpoint that is not"),
+        ({"rampup_steps": -1}, "rampup_steps is -1: expected an integer from 0 up"),
+        (
+            {"train_batch_size_init_rampup": 8, "rampup_steps": 5},
+            "train_batch_size_per_rampup is 0 and rampup_steps is 5: expected both from 1 up, or no ramp-up",
+        ),
         ({"timeout": 0}, "timeout is 0: expected a number of seconds above 0"),
         ({"logging_steps": 0}, "logging_steps is 0: expected an integer of updates from 1 up, or a share"),
         ({"batch_tracker_save_steps": 1.5}, "batch_tracker_save_steps is 1.5: expected an integer of updates"),
@@ -157,6 +168,23 @@ def test_sizes_that_contradict_each_other_are_refused():
     given = {"train_batch_size": 30, "train_micro_batch_size_per_gpu": 4}
     with pytest.raises(ConfigError, match="train_batch_size is 30, but 4 samples on each of 2 processes and 3"):
         DsTrainingArguments("runs/7", ds_config=given).resolved(given, 2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"train_batch_size_init_rampup": 64}, "is 64: expected at most the 32 samples of a full update"),
+        ({"train_batch_size_init_rampup": 12}, "is 12, but a step has 8 samples: expected a multiple of it, such as 8"),
+        ({"train_batch_size_per_rampup": 4}, "is 4, but a step has 8 samples: .* give a Loader a batch_schedule"),
+    ],
+)
+def test_a_ramp_up_that_does_not_fit_the_steps_is_refused(changes, words):
+    """Before anything is trained, with a size that would do."""
+    given = {"train_batch_size": 32, "train_micro_batch_size_per_gpu": 4}
+    ramp = {"train_batch_size_init_rampup": 8, "train_batch_size_per_rampup": 8, "rampup_steps": 2, **changes}
+
+    with pytest.raises(ConfigError, match=words):
+        DsTrainingArguments("runs/7", ds_config=given, **ramp).resolved(given, 2)
 
 
 def test_a_scheduler_learns_how_long_the_run_is():

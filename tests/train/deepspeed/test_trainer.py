@@ -165,6 +165,35 @@ def test_the_arguments_and_callbacks_of_phyagi_work(alone):
     assert not (folder / "log.jsonl").exists()
 
 
+def test_a_ramp_up_as_in_phyagi(alone):
+    """Updates take more steps of the same size; the books have every step once, also when resumed in the middle."""
+    folder, found = alone[0] / "ramp_up", alone[1]["ramp_up"]
+    steps = [1, 1, 2, 2, 3, 3, 4, 4]
+
+    assert found["sizes"] == [[8 * n for n in steps], [8 * n for n in steps[:5]], [8 * n for n in steps[3:]]]
+    for name in ("whole", "cut"):
+        assert history(folder / name)["update"] == [u for u, number in enumerate(steps) for _ in range(number)]
+        records = read_jsonl(folder / name / "batch_tracker_rank_00.jsonl")
+        assert [sum(r["train/n_samples_per_dataset"].values()) for r in records] == [8 * n for n in steps]
+    assert history(folder / "whole")["digest"] == history(folder / "cut")["digest"]
+    assert list((folder / "whole").glob("events.out.tfevents.*")), "tensorboard=True"
+
+
+def test_a_ramp_up_that_is_at_the_top_changes_nothing(alone):
+    """Gradients are averaged over the steps an update really has."""
+    level, plain = alone[1]["ramp_up"]["level"]
+
+    assert level == pytest.approx(plain, rel=1e-6)
+
+
+def test_epochs_are_counted_in_updates_that_grow(alone):
+    """An epoch of n steps holds as many updates as fit."""
+    steps, updates = alone[1]["ramp_up"]["epochs"]
+    sizes = [min(1 + update // 2, 4) for update in range(1000)]
+
+    assert sum(sizes[:updates]) <= steps < sum(sizes[: updates + 1])
+
+
 def test_losses_are_printed_where_there_is_no_terminal(alone):
     """A pipe or a file has no progress bar, but a line at every log step, and none with progress=False."""
     lines = [line for line in alone[1]["stderr"].splitlines() if line.startswith("update ")]

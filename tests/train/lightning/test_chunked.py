@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from pathlib import Path
 
@@ -11,10 +12,11 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint, OnExceptionCheckpoint, RichProgressBar, TQDMProgressBar
 from torch.utils.data import DataLoader, TensorDataset
 
-from lading.errors import ConfigError
+from lading import BatchTracker, open_run
+from lading.errors import ConfigError, LoaderError
 from lading.loader.torch.chunked import ChunkedDataLoader
 from lading.loader.torch.loader import Loader
-from lading.train.lightning import ChunkedSequenceDataset, ChunkedTraining, plain
+from lading.train.lightning import ChunkedSequenceDataset, ChunkedTraining, LedgerCallback, plain
 
 # Lightning's own: its use of torch's pytrees, and a folder of checkpoints that changed since
 pytestmark = [
@@ -215,6 +217,44 @@ def test_plain_loaders_are_left_alone_by_predict(tmp_path):
 
     assert loader.last_bill is not None and loader.last_bill.step == 59
     assert loader.bill_at(0).step == 30
+
+
+WORKERS = pytest.mark.filterwarnings("ignore:The '.*_dataloader' does not have many workers")
+
+
+@WORKERS
+@pytest.mark.filterwarnings("ignore:Your `predict_dataloader`'s sampler has shuffling enabled")
+def test_a_chunked_loader_given_to_predict_is_refused_by_name(tmp_path):
+    """Lightning makes a new loader of its parts; ``plain`` is left alone, and without chunks torch's loader works."""
+    run, keep = trainer(tmp_path), [list(range(3 * k, 3 * k + 3)) for k in range(2)]
+
+    with pytest.raises(LoaderError, match=r"making a new loader of the parts of a ChunkedDataLoader.*plain\(loader\)"):
+        run.predict(Model(), ChunkedDataLoader(pairs(20), 3, chunk_size=2, shuffle=False))
+
+    assert run.predict(Model(), plain(ChunkedDataLoader(pairs(20), 3, chunk_size=2, shuffle=False))) == keep
+    collate = {"collate_fn": lambda rows: [torch.tensor([number for number, _ in rows]), None]}
+    assert run.predict(Model(), ChunkedDataLoader(pairs(6), 3, **collate)) == keep
+    shuffled = run.predict(Model(), ChunkedDataLoader(pairs(6), 3, shuffle=True, **collate))
+    assert sorted(itertools.chain(*shuffled)) == list(range(6))
+
+
+@WORKERS
+@pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no `val_dataloader`")
+@pytest.mark.filterwarnings("ignore:You requested to overfit")
+def test_a_chunked_loader_on_its_own_is_recorded_under_fit_and_overfit(tmp_path):
+    """What training_step saw is what tracker and ledger hold, chunk by chunk; overfitting repeats the head of one."""
+    tracker, model = BatchTracker(), Model()
+    loader = ChunkedDataLoader(pairs(20), 3, chunk_size=2, tracker=tracker)
+    trainer(tmp_path, callbacks=[LedgerCallback(tmp_path / "run")]).fit(model, loader)
+
+    assert model.seen == [loader.plan.bill(step).idx.tolist() for step in range(7)]
+    assert tracker.samples_idx_per_dataset == {0: [*itertools.chain(*model.seen)]}
+    assert open_run(tmp_path / "run").verify().holds
+    again, seen = Model(), BatchTracker()
+    head = ChunkedDataLoader(pairs(20), 3, chunk_size=2, tracker=seen)
+    trainer(tmp_path, overfit_batches=1, max_epochs=3).fit(again, head)
+    assert again.seen == [head.plan.bill(0).idx.tolist()] * 3
+    assert seen.samples_idx_per_dataset == {0: [*itertools.chain(*again.seen)]}
 
 
 @pytest.mark.filterwarnings("ignore:The '.*_dataloader' does not have many workers")

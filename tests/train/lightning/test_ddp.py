@@ -19,6 +19,7 @@ import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from torch.utils.data import TensorDataset
+from lading import ChunkedDataLoader
 from lading.train.lightning import ChunkedSequenceDataset, LedgerCallback
 
 
@@ -54,7 +55,15 @@ def fit(run, epochs, ckpt_path=None, pause=0.0, **options):
     return model
 
 
+def fit_directly(run):
+    loader = ChunkedDataLoader(TensorDataset(torch.arange(45), torch.linspace(0, 1, 45)), 2, chunk_size=4)
+    quiet = dict(logger=False, enable_progress_bar=False, enable_model_summary=False, enable_checkpointing=False)
+    ddp = dict(max_epochs=3, accelerator="cpu", strategy="ddp", devices=2)
+    Trainer(callbacks=[LedgerCallback(run)], **ddp, **quiet).fit(Model(0.0), loader)
+
+
 if __name__ == "__main__":
+    fit_directly(sys.argv[1] + "-directly")
     fit(sys.argv[1], 1000, pause=0.005, strategy="ddp", devices=2)
 """
 
@@ -81,6 +90,11 @@ def test_two_processes_killed_mid_chunk_and_resumed_on_one(tmp_path, monkeypatch
     model = script.fit(run, 8, ckpt_path=run + "/saves/last.ckpt")
     script.fit(str(tmp_path / "alone"), 8)
 
+    direct = open_run(run + "-directly")
+    assert direct.verify().holds
+    assert direct.history["step"] == list(range(12)) and direct.history["ranks"] == [2] * 12
+    used = [row["index"] for row in direct.sql("SELECT * FROM samples ORDER BY step, slot")]
+    assert sorted(used[:45]) == list(range(45)) and len(used) == 45
     resumed, alone = open_run(run), open_run(tmp_path / "alone")
     history = resumed.history.arrow.to_pylist()
     assert resumed.verify().holds and alone.verify().holds

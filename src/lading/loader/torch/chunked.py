@@ -33,6 +33,7 @@ from lading.identity import Bill, World, fingerprint
 from lading.loader.adaptive.chunks import Chunks
 from lading.loader.iteration import Batches
 from lading.loader.torch.loader import Loader
+from lading.loader.torch.rebuilt import PlanBatchSampler, SourceView
 from lading.loader.torch.samplers import PlannedSequentialSampler, PlanSampler
 from lading.order import Event, Plan
 from lading.order.chunked_sampler import ChunkedSampler
@@ -136,23 +137,28 @@ class ChunkedDataLoader(DataLoader[Any]):
         generator: Any = None,
         **dataloader_kwargs: Any,
     ) -> None:
+        _refuse_rebuilding(dataset, dataloader_kwargs.get("batch_sampler"))
         if batch_size is None and dataloader_kwargs.get("global_batch_size") is None:
             batch_size = 1
         if isinstance(chunk_size, int | float | str) and not is_whole(chunk_size, 1):
             raise PlanError(f"chunk_size={chunk_size!r}: expected an integer of batches from 1 up, or None.")
         # DataLoader's own __init__ is not called: everything it would make is the inner loader's
         self._chunk_size = chunk_size if chunk_size is None or is_whole(chunk_size, 1) else Chunks.of(chunk_size)
-        self.limit_batches, self.dataloader_kwargs = limit_batches, dataloader_kwargs
+        self.limit_batches, self._dataloader_kwargs = limit_batches, dataloader_kwargs
         self.use_chunked = chunk_size is not None
         self.standard_dataloader: DataLoader[Any] | None = None
         if chunk_size is None:
             order = {"shuffle": None if shuffle is None else bool(shuffle), "sampler": sampler, "generator": generator}
-            self.standard_dataloader = DataLoader(dataset, batch_size=batch_size, **order, **dataloader_kwargs)
+            inner = DataLoader(dataset, batch_size=batch_size, **order, **dataloader_kwargs)
+            # Frameworks that make a DataLoader anew read its arguments from here.
+            self.__dict__.update({name: value for name, value in vars(inner).items() if not name.startswith("_")})
+            self.standard_dataloader = inner
             return
         meant = ChunkOrder.of(dataset, seed=seed, shuffle=shuffle, sampler=sampler, generator=generator)
         arguments = {**meant.arguments, **_lading_only(dataloader_kwargs)}
         self._world: World | None = arguments.get("world")
         self._loader = Loader(meant.dataset, batch_size, chunk_batches=chunk_size, **arguments)
+        self.dataset = self._loader.dataset
 
     @property
     def chunk_size(self) -> int | None:
@@ -167,6 +173,11 @@ class ChunkedDataLoader(DataLoader[Any]):
             f"chunk_size is {self._chunk_size!r} and cannot become {value!r}: it belongs to the plan, by which chunks "
             "are found again after a restart. Make a new ChunkedDataLoader with it."
         )
+
+    @property
+    def dataloader_kwargs(self) -> dict[str, Any]:
+        """The further arguments as they were given."""
+        return self._dataloader_kwargs
 
     @property
     def effective_chunk_size(self) -> int | None:
@@ -185,6 +196,15 @@ class ChunkedDataLoader(DataLoader[Any]):
             # A sampler in the plan's fixed order: frameworks replace what they take for shuffled, and chunks would end.
             return PlannedSequentialSampler(cast(PlanSampler, self._loader.sampler))
         return getattr(self.inner, name)
+
+    @property
+    def _is_accelerate_prepared(self) -> bool:
+        """Whether Accelerate leaves this loader as it is; with chunks it does, as it does Lading's own."""
+        return self._loader._is_accelerate_prepared if self.use_chunked else False
+
+    @_is_accelerate_prepared.setter
+    def _is_accelerate_prepared(self, value: bool) -> None:
+        self.chunks._is_accelerate_prepared = value
 
     def _alone(self) -> bool:
         return (self._world or World.current()).world_size == 1
@@ -322,6 +342,17 @@ def progress_line(info: Mapping[str, Any]) -> str:
     """
     share = round(100 * info["share"])
     return f"pass {info['pass']}, chunk {info['pass_chunk']}/{info['total_chunks']}, {share} % of the data"
+
+
+def _refuse_rebuilding(dataset: Any, batch_sampler: Any) -> None:
+    """Name what happened where a framework makes a chunked loader anew from its parts: its chunks would be lost."""
+    inner = getattr(batch_sampler, "_batch_sampler", batch_sampler)  # to predict, Lightning wraps it
+    if isinstance(dataset, SourceView) or isinstance(inner, PlanBatchSampler):
+        raise LoaderError(
+            "a framework is making a new loader of the parts of a ChunkedDataLoader, as Lightning does to predict: it "
+            "would have no chunks, and its batches no bills. Pass lading.train.lightning.plain(loader), which "
+            "Lightning leaves alone, or a Loader over the whole data."
+        )
 
 
 def _lading_only(arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -40,6 +40,10 @@ class DsTrainingArguments:
         per_device_eval_batch_size: Samples of an evaluation batch on each process; None: as in training.
         gradient_accumulation_steps: Steps whose gradients make one update; None: what follows from the
             ``train_batch_size`` of ``ds_config``, else 1.
+        train_batch_size_init_rampup: Samples of the first updates, all processes together; 0: no ramp-up. The size of a
+            step stays, an update takes more of them as the run goes; the plan and its order are the same without it.
+        train_batch_size_per_rampup: Samples that an update gains every ``rampup_steps`` updates, up to the full size.
+        rampup_steps: Updates of one size.
         max_steps: Updates of the whole run; -1: as ``num_train_epochs`` says.
         num_train_epochs: Rounds over the data, where ``max_steps`` is not given.
         learning_rate: Highest learning rate.
@@ -78,9 +82,17 @@ class DsTrainingArguments:
         allow_rebatch: Whether a checkpoint with another global batch size may be resumed.
         allow_changed_plan: Whether one with other data, weights or another seed may be.
         log_dir: Folder of ``log.jsonl``; None: ``output_dir``.
+        tensorboard: Whether shares, passes and losses go to TensorBoard files in ``log_dir``.
+        wandb: Whether they go to Weights & Biases; its key and host are taken from its own environment variables.
+        wandb_api_key: Not offered: set ``WANDB_API_KEY``.
+        wandb_host: Not offered: set ``WANDB_BASE_URL``.
+        mlflow: Not offered: log from a ``DsCallback``.
+        load_checkpoint_num_tries: Not offered: 1.
         backend: Backend of the process group that is made; None: DeepSpeed's choice.
         timeout: Seconds that an operation of the process group may take.
         pipe_parallel_size: Not offered: 1.
+        pipe_parallel_partition_method: Not offered: ``parameters``.
+        pipe_parallel_activation_checkpoint_steps: Not offered: 0.
         tensor_parallel_size: Not offered: 1.
         context_parallel_size: Not offered: 1.
         progress: Whether to draw a progress bar; None: where there is a terminal, else a line at every log step. False:
@@ -92,6 +104,9 @@ class DsTrainingArguments:
     global_batch_size: int | None = None
     per_device_eval_batch_size: int | None = None
     gradient_accumulation_steps: int | None = None
+    train_batch_size_init_rampup: int = 0
+    train_batch_size_per_rampup: int = 0
+    rampup_steps: int = 0
     max_steps: int = -1
     num_train_epochs: float = 3.0
     learning_rate: float = 5e-5
@@ -128,9 +143,17 @@ class DsTrainingArguments:
     allow_rebatch: bool = False
     allow_changed_plan: bool = False
     log_dir: str | None = None
+    tensorboard: bool = False
+    wandb: bool = False
+    wandb_api_key: str | None = None
+    wandb_host: str | None = None
+    mlflow: bool = False
+    load_checkpoint_num_tries: int = 1
     backend: str | None = None
     timeout: int | float = 1800
     pipe_parallel_size: int = 1
+    pipe_parallel_partition_method: str = "parameters"
+    pipe_parallel_activation_checkpoint_steps: int = 0
     tensor_parallel_size: int = 1
     context_parallel_size: int = 1
     progress: bool | None = None
@@ -141,6 +164,12 @@ class DsTrainingArguments:
                 value = getattr(self, name)
                 if not is_right(value):
                     raise ConfigError(f"{name} is {value!r}: expected {expected}.")
+        if self.train_batch_size_init_rampup and not (self.train_batch_size_per_rampup and self.rampup_steps):
+            raise ConfigError(
+                f"train_batch_size_init_rampup is {self.train_batch_size_init_rampup}, but train_batch_size_per_rampup "
+                f"is {self.train_batch_size_per_rampup} and rampup_steps is {self.rampup_steps}: expected both from 1 "
+                "up, or no ramp-up at all (0)."
+            )
 
     @classmethod
     def from_yaml(cls, path: str | os.PathLike[str], **changes: Any) -> DsTrainingArguments:
@@ -202,6 +231,7 @@ class DsTrainingArguments:
                 f"{accumulation} accumulated steps make {rows * world_size * accumulation}: expected the same. Change "
                 "train_micro_batch_size_per_gpu or gradient_accumulation_steps, or leave train_batch_size out."
             )
+        self._check_ramp_up(self.global_batch_size or rows * world_size, whole)
         enabled = [name for name in PRECISIONS if ds_config.get(name, {}).get("enabled") is True]
         return dataclasses.replace(
             self,
@@ -209,6 +239,52 @@ class DsTrainingArguments:
             gradient_accumulation_steps=accumulation,
             precision=self.precision or (enabled[0] if enabled else "fp32"),
         )
+
+    def accumulated_at(self, update: int, step_size: int) -> int:
+        """Return the steps of an update, which are fewer while the batch size ramps up.
+
+        Args:
+            update: Number of the update.
+            step_size: Samples of a step, all processes together.
+
+        >>> ramp = {"train_batch_size_init_rampup": 8, "train_batch_size_per_rampup": 16, "rampup_steps": 2}
+        >>> args = DsTrainingArguments("runs/7", gradient_accumulation_steps=8, **ramp)
+        >>> [args.accumulated_at(update, step_size=4) for update in range(6)]
+        [2, 2, 6, 6, 8, 8]
+        """
+        whole = self.gradient_accumulation_steps or 1
+        if not self.train_batch_size_init_rampup:
+            return whole
+        grown = self.train_batch_size_per_rampup * (update // self.rampup_steps)
+        return min((self.train_batch_size_init_rampup + grown) // step_size, whole)
+
+    def updates_in(self, steps: int, step_size: int) -> int:
+        """Return the number of updates that so many steps make, at least 1."""
+        if not self.train_batch_size_init_rampup:
+            return max(steps // (self.gradient_accumulation_steps or 1), 1)
+        updates = 0
+        while (steps := steps - self.accumulated_at(updates, step_size)) >= 0:
+            updates += 1
+        return max(updates, 1)
+
+    def _check_ramp_up(self, step_size: int, whole: int) -> None:
+        """Refuse sizes of updates that are no whole number of steps, or above the full size."""
+        first = self.train_batch_size_init_rampup
+        if not first:
+            return
+        if first > whole:
+            raise ConfigError(
+                f"train_batch_size_init_rampup is {first}: expected at most the {whole} samples of a full update. "
+                "Lower it, or raise train_batch_size in ds_config (or gradient_accumulation_steps)."
+            )
+        for name in ("train_batch_size_init_rampup", "train_batch_size_per_rampup"):
+            size = getattr(self, name)
+            if size % step_size:
+                near = max(size // step_size, 1) * step_size
+                raise ConfigError(
+                    f"{name} is {size}, but a step has {step_size} samples: expected a multiple of it, such as {near}. "
+                    "To change the size of the steps themselves, give a Loader a batch_schedule."
+                )
 
 
 def updates_of(interval: int | float | None, total: int) -> int | None:
@@ -248,7 +324,10 @@ _CHECKS: dict[str, tuple[str, Callable[[Any], bool]]] = {
         lambda v: is_whole(v, 0) and v <= 2,
     ),
     "precision": (f"one of {', '.join(PRECISIONS)}, or nothing", lambda v: v is None or v in PRECISIONS),
-    "seed dataloader_num_workers": ("an integer from 0 up", lambda v: is_whole(v, 0)),
+    "seed dataloader_num_workers train_batch_size_init_rampup train_batch_size_per_rampup rampup_steps": (
+        "an integer from 0 up",
+        lambda v: is_whole(v, 0),
+    ),
     "ds_config": ("a dict or the path of a JSON file", _or_none(lambda v: isinstance(v, dict | str | os.PathLike))),
     "logging_steps": ("an integer of updates from 1 up, or a share between 0.0 and 1.0", _is_interval),
     "eval_steps save_steps batch_tracker_save_steps": (
@@ -256,12 +335,34 @@ _CHECKS: dict[str, tuple[str, Callable[[Any], bool]]] = {
         _or_none(_is_interval),
     ),
     "dataloader_shuffle eval_dataloader_shuffle dataloader_pin_memory do_eval do_final_eval save_final_checkpoint "
-    "batch_tracker overwrite_output_dir allow_rebatch allow_changed_plan": (
+    "batch_tracker overwrite_output_dir allow_rebatch allow_changed_plan tensorboard wandb": (
         "true or false",
         lambda v: isinstance(v, bool),
     ),
     "log_dir backend": ("a text, or nothing", _or_none(lambda v: isinstance(v, str | os.PathLike) and bool(str(v)))),
     "timeout": ("a number of seconds above 0", lambda v: is_number(v) and v > 0),
+    "wandb_api_key": (
+        "nothing: these arguments are written to disk, and a key is not. Set the environment variable WANDB_API_KEY",
+        lambda v: v is None,
+    ),
+    "wandb_host": ("nothing. Set the environment variable WANDB_BASE_URL", lambda v: v is None),
+    "mlflow": (
+        "false: this trainer has no MLflow. Log from a DsCallback: on_step gets every update, state['log_history'] "
+        "every line; or pass tensorboard=True or wandb=True",
+        lambda v: v is False,
+    ),
+    "load_checkpoint_num_tries": (
+        "1: a checkpoint that is not complete is never taken, so there is nothing to try again",
+        lambda v: v == 1,
+    ),
+    "pipe_parallel_partition_method": (
+        "'parameters': this trainer offers no pipeline parallelism",
+        lambda v: v == "parameters",
+    ),
+    "pipe_parallel_activation_checkpoint_steps": (
+        "0: this trainer offers no pipeline parallelism",
+        lambda v: v == 0,
+    ),
     "pipe_parallel_size": ("1: this trainer offers no pipeline parallelism", lambda v: v == 1),
     "tensor_parallel_size": ("1: this trainer offers no tensor parallelism", lambda v: v == 1),
     "context_parallel_size": ("1: this trainer offers no context parallelism", lambda v: v == 1),

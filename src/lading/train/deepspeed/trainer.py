@@ -54,6 +54,7 @@ from lading.train.deepspeed.checkpoint import Checkpoint, restore_random, save_r
 from lading.train.deepspeed.config import deepspeed_config, given_config, learning_rate_factor, scheduled
 from lading.train.deepspeed.logging import TrainingLog, roll_back_logs
 from lading.train.deepspeed.update import Arguments, Updater, evaluate
+from lading.train.loggers.logged import LoggedLedger, Sink, logged
 from lading.train.repeating import RepeatingLoader
 
 
@@ -229,7 +230,7 @@ class DsTrainer:
         self.callbacks = Callbacks(callbacks)
         self.world = join_processes(args.backend, args.timeout)
         self.args = args.resolved(given_config(args), self.world.world_size)
-        self.ledger: Ledger | None = None
+        self.ledger: Ledger | LoggedLedger | None = None
         self.log: TrainingLog | None = None
         self._parent: Checkpoint | None = None
         self._lineage: tuple[dict[str, Any], ...] = ()
@@ -262,7 +263,7 @@ class DsTrainer:
         if self.args.max_steps > 0:
             return self.args.max_steps
         steps = math.floor(self.args.num_train_epochs * self.loader.plan.epoch_steps(0))
-        return max(steps // (self.args.gradient_accumulation_steps or 1), 1)
+        return self.args.updates_in(steps, self.loader.plan.global_batch_size)
 
     @functools.cached_property
     def engine(self) -> Any:
@@ -290,15 +291,16 @@ class DsTrainer:
         self.ledger = self.loader.tracker = self._open_ledger()
         args.logs.mkdir(parents=True, exist_ok=True)
         self.log = TrainingLog(args.run_dir, self.world, self.max_steps, args.progress, args.logs)
-        updates = self.loader.plan.global_batch_size * (args.gradient_accumulation_steps or 1)
-        self.client_state["train_batch_size"] = updates
         batches = RepeatingLoader(self.loader, use_batch_tracker=args.batch_tracker)
-        updater = Updater(self.engine, self.loader, batches, self._arguments(), self.ledger, self.policy)
+        steps_of = self._steps_of if args.train_batch_size_init_rampup else None
+        updater = Updater(self.engine, self.loader, batches, self._arguments(), self.ledger, self.policy, steps_of)
         first, skipped = self.engine.global_steps, self.engine.skipped_steps
         self.engine.train()
         try:
             with self.log.running(first, self.consumed_samples):
-                while self.engine.global_steps < self.max_steps:
+                while (number := self.engine.global_steps) < self.max_steps:
+                    size = self._steps_of(number) * self.loader.plan.global_batch_size
+                    self.client_state["train_batch_size"] = size
                     update = updater.make()
                     self.log.update(update, batches.batch_tracker)
                     self._after(update, updater)
@@ -378,9 +380,15 @@ class DsTrainer:
             checkpoints.roll_back_checkpoints(self.args.run_dir, start)
         barrier()
 
-    def _open_ledger(self) -> Ledger:
+    def _steps_of(self, update: int) -> int:
+        return self.args.accumulated_at(update, self.loader.plan.global_batch_size)
+
+    def _open_ledger(self) -> Ledger | LoggedLedger:
         args = self.args
-        return Ledger(args.run_dir, self.loader.plan, record=args.record, allow_changed_plan=args.allow_changed_plan)
+        ledger = Ledger(args.run_dir, self.loader.plan, record=args.record, allow_changed_plan=args.allow_changed_plan)
+        sinks = _sinks(args) if self.world.rank == 0 else []
+        every = updates_of(args.logging_steps, self.max_steps)
+        return logged(ledger, *sinks, every=every or 1) if args.tensorboard or args.wandb else ledger
 
     def _arguments(self) -> Arguments:
         return Arguments(self.model, self.device, _DTYPES[self.args.precision or "fp32"], self.args.pass_names)
@@ -414,6 +422,14 @@ class DsTrainer:
     def _call(self, name: str, **what: Any) -> None:
         engine = self.__dict__.get("engine", self.model)
         self.callbacks.call(name, engine, self.args, self.client_state, trainer=self, **what)
+
+
+def _sinks(args: DsTrainingArguments) -> list[Sink]:
+    """Return the loggers that the arguments ask for, opened at first use: each is an extra."""
+    from lading.train import loggers
+
+    sinks: list[Sink] = [loggers.TensorBoard(args.logs)] if args.tensorboard else []
+    return [*sinks, loggers.WandB()] if args.wandb else sinks
 
 
 def _is_due(interval: int | float, done: int, total: int, at_end: bool = True) -> bool:

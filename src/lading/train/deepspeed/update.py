@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -43,6 +43,7 @@ from lading.identity.sample import ID, NAME_COLUMNS
 from lading.ledger.ledger import Ledger
 from lading.loader.torch.loader import Loader
 from lading.train.deepspeed.callback import Update
+from lading.train.loggers.logged import LoggedLedger
 from lading.train.metrics.torch import add_over_ranks
 
 NOT_DATA = frozenset({*NAME_COLUMNS, ID})
@@ -186,14 +187,22 @@ class Updater:
         arguments: Turns batches into arguments of ``forward``.
         ledger: What is notified of the fate of every step.
         policy: What is notified of the losses of the datasets after every update, if it wants to know.
+        steps_of: The number of steps of an update, where that changes; None: DeepSpeed counts them.
     """
 
     def __init__(
-        self, engine: Any, loader: Loader, batches: Iterator[Any], arguments: Arguments, ledger: Ledger, policy: Any
+        self,
+        engine: Any,
+        loader: Loader,
+        batches: Iterator[Any],
+        arguments: Arguments,
+        ledger: Ledger | LoggedLedger,
+        policy: Any,
+        steps_of: Callable[[int], int] | None = None,
     ) -> None:
         self._engine, self._loader, self._batches = engine, loader, batches
         self._arguments, self._ledger = arguments, ledger
-        self._observe = getattr(policy, "observe", None)
+        self._observe, self._steps_of = getattr(policy, "observe", None), steps_of
         self.losses = Losses(loader.plan.names, engine.device)
 
     def make(self) -> Update:
@@ -202,8 +211,13 @@ class Updater:
         number, rate = engine.global_steps, engine.get_lr()[0]
         bills: list[Bill] = []
         total = torch.zeros((), dtype=torch.float64, device=engine.device)
+        steps = None if self._steps_of is None else self._steps_of(number)
+        if steps is not None:
+            engine.set_train_batch_size(steps * engine.train_micro_batch_size_per_gpu() * engine.dp_world_size)
         is_last = False
         while not is_last:
+            if steps is not None:  # DeepSpeed counts steps from the start of the run, as if all updates were alike
+                engine.set_gradient_accumulation_boundary(len(bills) + 1 == steps)
             bill, loss = self._step()
             bills.append(bill)
             total += loss

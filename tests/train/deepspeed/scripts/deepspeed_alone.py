@@ -210,6 +210,42 @@ def as_in_phyagi(folder: Path) -> dict:
     }
 
 
+class Sizes(DsCallback):
+    """Notes the size that the state says, and the loss."""
+
+    def __init__(self):
+        self.sizes, self.losses = [], []
+
+    def on_step(self, engine, args, state, **kwargs):
+        self.sizes.append(state["train_batch_size"])
+        self.losses.append(float(kwargs["update"].loss))
+
+
+def ramp_up(folder: Path) -> dict:
+    """Updates that grow, whole and resumed in the middle; and a ramp-up that is at the top from the start."""
+    grows = {"train_batch_size_init_rampup": 8, "train_batch_size_per_rampup": 8, "rampup_steps": 2}
+    args = {"gradient_accumulation_steps": 4, "max_steps": 8, "save_steps": 3, "logging_steps": 1, **grows}
+    whole, first, rest, level, plain = (Sizes() for _ in range(5))
+    DsTrainer(Net(), arguments(folder / "whole", **args, tensorboard=True), data(), callbacks=[whole]).train()
+    stopped = {**args, "max_steps": 5, "lr_scheduler_type": "constant"}
+    DsTrainer(Net(), arguments(folder / "cut", **stopped), data(), callbacks=[first]).train()
+    longer = {**stopped, "max_steps": 8}
+    DsTrainer(Net(), arguments(folder / "cut", **longer), data(), callbacks=[rest]).train(
+        folder / "cut" / "checkpoint-3"
+    )
+    top = {**args, "train_batch_size_init_rampup": 32}
+    DsTrainer(Net(), arguments(folder / "level", **top), data(), callbacks=[level]).train()
+    none = {**args, "train_batch_size_init_rampup": 0}
+    DsTrainer(Net(), arguments(folder / "plain", **none), data(), callbacks=[plain]).train()
+    by_epochs = {**args, "max_steps": -1, "num_train_epochs": 1.0}
+    epochs = DsTrainer(Net(), arguments(folder / "epochs", **by_epochs), data())
+    return {
+        "sizes": [whole.sizes, first.sizes, rest.sizes],
+        "level": [level.losses, plain.losses],
+        "epochs": [len(epochs.loader), epochs.max_steps],
+    }
+
+
 def refusals(folder: Path) -> dict:
     """What is refused, and in which words."""
     args = arguments(folder, max_steps=2, save_steps=1)
@@ -250,6 +286,7 @@ def main() -> None:
         "phyagi": as_in_phyagi(folder / "phyagi"),
         "refusals": refusals(folder / "refusals"),
         "names": names(folder / "names"),
+        "ramp_up": ramp_up(folder / "ramp_up"),
     }
     (folder / "results.json").write_text(json.dumps(results))
 
