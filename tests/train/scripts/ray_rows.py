@@ -10,7 +10,8 @@ from pathlib import Path
 
 os.environ["RAY_AUTH_MODE"] = "disabled"
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-os.environ["RAY_worker_niceness"] = "0"  # 15 by default: on a busy machine workers would hardly start
+# 15 by default: on a busy machine workers would hardly start.
+os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112
 os.environ["RAY_TRAIN_HEALTH_CHECK_INTERVAL_S"] = "0.5"  # a killed worker is noticed sooner
 
 import numpy as np
