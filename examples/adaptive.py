@@ -174,8 +174,8 @@ def picture() -> go.Figure:
     steps = [event.step for event in choices]
     line(figure, 2, 2, steps, [event.chosen for event in choices], "chunk of the data", mode="lines+markers")
     paced = chunked(
-        Chunks(5, resize=PaceValidation(fast=0.1, slow=0.03, least=2, most=40)),
-        Chunks(2, resize=PaceValidation(fast=0.1, slow=0.03, least=1, most=20)),
+        Chunks(5, resize=PaceValidation(fast=0.15, slow=0.05, least=2, most=40)),
+        Chunks(4, resize=PaceValidation(fast=0.15, slow=0.05, least=2, most=20)),
         number=24,
     )
     record("PaceValidation", paced["events"])

@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
@@ -140,6 +141,31 @@ def test_a_run_that_is_there_is_not_begun_again_but_resumed(train, tmp_path):
     assert len(seen()) - len(first) == 10
     record = open_run(tmp_path / "runs/1")
     assert record.verify().holds and [r["step"] for r in record.history.arrow.to_pylist()] == list(range(20))
+
+
+def test_chunks_that_adapt_and_a_curriculum_come_from_the_file(train, tmp_path):
+    """The words of Python, in YAML: sizes follow the metric, easy samples come first, decisions are in the ledger."""
+    np.save(tmp_path / "scores.npy", np.arange(40))
+    adapts = {
+        "train_chunk_size": {"size": 2, "resize": {"policy": "grow_while_improving", "most": 6}},
+        "val_chunk_size": {"size": 1, "resize": "pace_validation"},
+        "monitor": "val_loss",
+        "curriculum": {"scores": "scores.npy", "start": 0.25, "until": 6, "pacing": "linear"},
+        "seed": 1,
+    }
+
+    code, _, error = train(train=adapts, run={"dir": "runs/1"})
+
+    record = open_run(tmp_path / "runs/1")
+    assert code == 0, error
+    assert max(n for batch in seen()[:1] for n in batch) < 10 and max(n for batch in seen() for n in batch) > 30
+    assert record.verify().holds and set(record.decisions()["kind"]) == {"rebatch", "validated"}
+    for wrong, message in (
+        ({"train_chunk_size": {"size": 2, "resize": {"policy": "guess"}}}, "train.train_chunk_size: expected"),
+        ({"train_chunk_size": 2, "curriculum": {"start": 0.2}}, "train.curriculum: expected scores"),
+    ):
+        code, _, error = train(train=wrong)
+        assert code == 2 and message in error
 
 
 def test_resume_without_a_checkpoint_starts_at_the_beginning(train):

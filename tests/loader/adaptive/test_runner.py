@@ -184,8 +184,12 @@ def test_policies_say_what_their_formula_says():
         sizes.append(size)
     assert sizes == [10, 20, 7, 7, 2, 2, 6] and grow.best == 3.0
 
-    pace = PaceValidation(fast=0.1, slow=0.01, factor=2, least=4, most=16)
+    pace = PaceValidation(fast=0.1, slow=0.01, smoothing=0, factor=2, least=4, most=16)
     assert [pace(Trained(0, 0, 8, m)) for m in (1.0, 2.0, 2.1, 2.1, 0.0, 5.0)] == [None, 4, None, 16, 4, 4]
+
+    noisy = PaceValidation(fast=0.15, slow=0.01, least=1)
+    sizes = [noisy(Trained(0, 0, 8, metric)) for metric in [1.0, 1.5] * 9]
+    assert set(sizes[7:]) <= {None, 16}, "noise asks for no smaller validation, which would be noisier still"
 
     value = LearningValue("improvement", age_weight=0.0)
     for number, loss in ((0, 3.0), (1, 3.0), (2, 3.0), (0, 2.9), (1, 1.0), (2, 2.0)):

@@ -1,7 +1,7 @@
 """Policies of chunks: how long the next one is, and which it is.
 
 GrowWhileImproving   size · factor while the metric improves, size / factor when it does not
-PaceValidation       size · factor where the metric moves slowly, size / factor where it moves fast
+PaceValidation       size · factor where the trend of the metric is slow, size / factor where it is fast
 LearningValue        the chunk whose group has the highest loss, improvement or age
 
 All see the same on every rank: a metric that was averaged over the ranks, chunk
@@ -129,14 +129,18 @@ class PaceValidation:
 
     After each validation, with *l* the metric before it:
 
-        move  =  |metric - l| / |l|
-        size  =  size / factor  if move > fast,  size · factor  if move < slow,  as it is between;  within [least, most]
+        move   =  (metric - l) / max(|metric|, |l|)
+        trend  =  smoothing · trend + (1 - smoothing) · move        (at first: the move)
+        size   =  size / factor  if |trend| > fast,  size · factor  if |trend| < slow,  else as it is;  in [least, most]
+
+    Moves have a sign, so that the noise of a small validation cancels out instead of asking for a smaller one.
 
     For the training loader the size says how often, for the validation loader on how much: give each its own.
 
     Attributes:
-        fast: Relative move above which chunks become shorter.
-        slow: Relative move below which they become longer.
+        fast: Trend above which chunks become shorter.
+        slow: Trend below which they become longer.
+        smoothing: Share of the trend that a validation keeps; 0: only the last move counts.
         factor: How far one change goes.
         least: Fewest batches of a chunk.
         most: Most batches of a chunk.
@@ -144,16 +148,18 @@ class PaceValidation:
 
     fast: float = 0.05
     slow: float = 0.01
+    smoothing: float = 0.7
     factor: float = 2.0
     least: int = 1
     most: int = 1 << 20
     last: float | None = field(default=None, repr=False)
+    trend: float | None = field(default=None, repr=False)
     reason: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
         _check_sizes(self.factor, self.least, self.most)
-        if not 0 <= self.slow < self.fast:
-            raise PlanError(f"{self}: expected slow from 0 up, and fast above it.")
+        if not (0 <= self.slow < self.fast and 0 <= self.smoothing < 1):
+            raise PlanError(f"{self}: expected slow from 0 up, fast above it, and smoothing from 0 to below 1.")
 
     def __call__(self, trained: Trained) -> int | None:
         """Return the size that follows from a validation; None for the first."""
@@ -162,21 +168,23 @@ class PaceValidation:
         before, self.last = self.last, trained.metric
         if before is None:
             return None
-        move = abs(trained.metric - before) / max(abs(before), 1e-12)
-        if self.slow <= move <= self.fast:
+        move = (trained.metric - before) / max(abs(before), abs(trained.metric), 1e-12)
+        self.trend = move if self.trend is None else self.smoothing * self.trend + (1 - self.smoothing) * move
+        if self.slow <= abs(self.trend) <= self.fast:
             return None
-        word = "fast" if move > self.fast else "slowly"
-        self.reason = f"metric moves {word}: {before:.4g} to {trained.metric:.4g}, {100 * move:.2g} %"
-        change = 1 / self.factor if move > self.fast else self.factor
+        is_fast = abs(self.trend) > self.fast
+        word = "fast" if is_fast else "slowly"
+        self.reason = f"metric moves {word}: {trained.metric:.4g}, trend {100 * self.trend:+.2g} %"
+        change = 1 / self.factor if is_fast else self.factor
         return _within(trained.size * change, self.least, self.most)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the metric seen last."""
-        return {"last": self.last}
+        """Return the metric seen last, and its trend."""
+        return {"last": self.last, "trend": self.trend}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume where a state was taken."""
-        self.last = None if state["last"] is None else float(state["last"])
+        self.last, self.trend = (None if state[name] is None else float(state[name]) for name in ("last", "trend"))
 
 
 @dataclass
