@@ -392,6 +392,25 @@ def test_torch_knows_which_worker_it_is():
     assert found[1][2] == (found[0][2] + 1) % 2**63
 
 
+class TorchSeeds:
+    """Samples that are the seed torch was given."""
+
+    def __len__(self) -> int:
+        return 32
+
+    def __getitem__(self, index: int) -> int:
+        return torch.initial_seed()
+
+
+def test_seeds_given_to_torch_have_63_bits_and_can_be_collated():
+    """Every sample of every seed fits a tensor of int64; the seeds of samples differ in their high bits, too."""
+    found = [b for seed in range(3) for b in Loader(TorchSeeds(), batch_size=2, num_workers=2, seed=seed)]
+
+    seeds = torch.cat(found)
+    assert seeds.dtype == torch.int64 and len(found) == 48
+    assert (seeds >= 0).all() and (seeds > 2**62).any() and (seeds < 2**62).any()
+
+
 def test_the_numpy_worker_never_loads_torch():
     """In a process without torch, workers send arrays and torch stays out."""
     script = """

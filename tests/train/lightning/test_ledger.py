@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import csv
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from torch.utils.data import DataLoader, TensorDataset
 
-from lading.errors import LedgerError
+from lading.errors import LadingError, LedgerError
 from lading.ledger import BatchTracker, Ledger
 from lading.loader.torch.loader import Loader
 from lading.report import open_run
@@ -108,6 +109,40 @@ def test_killed_and_resumed_leaves_one_history(tmp_path):
     assert run.verify().holds
     assert [row["step"] for row in run.history.arrow.to_pylist()] == list(range(50))
     assert [row["attempt"] for row in run.history.arrow.to_pylist()] == [0] * 28 + [1] * 22
+
+
+DAMAGES = {
+    "train": lambda state: state.pop("train"),
+    "val": lambda state: state.update(val=7),
+    "step": lambda state: state["train"].update(step="\x1b[2J"),
+    "position": lambda state: state["train"].update(position=-1),
+    "launch": lambda state: state["train"].update(launch="zz"),
+    "events": lambda state: state["train"].update(events="[{"),
+    "version": lambda state: state["train"].pop("version"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Be aware that when using `ckpt_path`")
+def test_a_checkpoint_whose_state_is_damaged_is_refused_by_name(tmp_path):
+    """Lightning reads the file; what it hands to us is checked before anything is trained on."""
+    saves = ModelCheckpoint(tmp_path / "saves", every_n_train_steps=14, save_last=True)
+    fit(tmp_path, Model(), LedgerCallback(tmp_path / "run"), saves, datamodule=chunks())
+    whole = torch.load(saves.last_model_path, weights_only=False)
+    name = next(key for key, state in whole["callbacks"].items() if "train" in state)
+
+    for number, (what, damage) in enumerate(DAMAGES.items()):
+        broken = copy.deepcopy(whole)
+        damage(broken["callbacks"][name])
+        torch.save(broken, tmp_path / "broken.ckpt")
+        with pytest.raises(LadingError, match=what) as found:
+            fit(
+                tmp_path,
+                Model(),
+                LedgerCallback(tmp_path / "run"),
+                datamodule=chunks(),
+                ckpt_path=tmp_path / "broken.ckpt",
+            )
+        assert "\x1b" not in str(found.value), number
 
 
 @pytest.mark.parametrize("wrap", [lambda loader: loader, plain])

@@ -21,10 +21,13 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_warn  # type: ignore
 
 from lading.datamodule.sequence import SequenceDataset
 from lading.datamodule.sizes import ChunkSizes, chunk_sizes
-from lading.errors import ConfigError
+from lading.errors import ConfigError, ResumeError
 from lading.loader.torch.chunked import progress_line, seen_info
 from lading.loader.torch.loader import Loader
+from lading.runtime.fields import Fields, Origin
 from lading.train.lightning import loops
+
+_WAY_OUT = "Take an older checkpoint."
 
 
 class ChunkedTraining(Callback):
@@ -180,6 +183,10 @@ class ChunkedTraining(Callback):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Keep the states of a checkpoint until the loaders are there."""
+        if state_dict:
+            fields = Fields(state_dict, Origin("the loaders' state in the checkpoint", ResumeError, _WAY_OUT))
+            fields.record("train")  # what they hold is checked by the loaders
+            fields.records("val")
         self._saved = dict(state_dict) or None
         self._losses = list((self._saved or {}).get("losses", [0.0, 0.0]))
 
