@@ -21,7 +21,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lading.errors import LadingError
-from lading.ledger.begun import _check
 from lading.ledger.tail import _RECORD, _RECORD_BYTES, _STATIC, HEADER_BYTES
 from lading.order import Plan
 from lading.runtime.files import json_bytes
@@ -75,7 +74,7 @@ def _rehash_attempt(run: Path, attempt: Path, launch: str | None) -> None:
                 fields["run"] = json.loads((run / "run.json").read_bytes()).get("run")
             fields |= {"launch": launch, "lines": manifest.count(b"\n"), "manifest": _sha256(manifest)}
             fields.pop("check", None)
-            fields["check"] = _check(fields)
+            fields["check"] = _sha256(json.dumps(fields, sort_keys=True, separators=(",", ":")).encode())
 
 
 def _rehash_manifest(path: Path) -> None:
