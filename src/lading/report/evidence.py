@@ -81,8 +81,14 @@ class RankEvidence:
 
     def tail_table(self, name: str) -> pa.Table:
         """Return the rows of the tail that are in no part."""
-        tables = self.tail.tables[name] if self.has_live_tail else []
-        return pa.concat_tables([SCHEMAS[name].empty_table(), *tables])
+        if name not in self._tail_tables:
+            tables = self.tail.tables[name] if self.has_live_tail else []
+            self._tail_tables[name] = pa.concat_tables([SCHEMAS[name].empty_table(), *tables])
+        return self._tail_tables[name]
+
+    @functools.cached_property
+    def _tail_tables(self) -> dict[str, pa.Table]:
+        return {}  # every question asks for them, of every rank
 
     def last_step(self) -> int | None:
         """Return the largest step of which the rank recorded a batch."""
@@ -207,8 +213,11 @@ class Evidence:
     def event_rows(self, attempt: int) -> list[EventRow]:
         """Return what happened to the order of an attempt."""
         found: list[EventRow] = []
+        closed: dict[RankFolder, list[PartFile]] = {}
+        for rank, file in self.intact_files("events"):
+            closed.setdefault(rank.folder, []).append(file)
         for rank in self.attempts[attempt].ranks:
-            files = [file for r, file in self.intact_files("events") if r is rank]
+            files = closed.get(rank.folder, [])
             found += event_rows(rank.folder, [*(read_part(rank, f) for f in files), rank.tail_table("events")])
         return found
 
@@ -278,12 +287,12 @@ class Evidence:
             if file.exceptions and self.is_intact(rank, file)
         ]
         for rank in self.ranks():
-            tables.append(with_origin(rank.tail_table("batches"), rank.folder.attempt, rank.folder.rank))
+            tail = rank.tail_table("batches")
+            if tail["exceptions"].null_count < len(tail):
+                tables.append(with_origin(tail, rank.folder.attempt, rank.folder.rank))
         if not tables:
             return []
         table = pa.concat_tables(tables)
-        if table["exceptions"].null_count == len(table):
-            return []
         table = latest_rows(table.filter(table["exceptions"].is_valid()))
         return [
             {"attempt": row["attempt"], "rank": row["rank"], "step": row["step"], "fate": row["fate"], **deviation}
