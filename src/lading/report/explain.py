@@ -6,7 +6,6 @@ each sample was seen before, and the losses around it.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +20,6 @@ from lading.report.evidence import Evidence
 from lading.report.losses import SPIKE_WINDOW, spike_scores
 from lading.report.step import StepRecord
 from lading.report.table import Table
-from lading.report.where import fates_of
 
 SHARES = pa.schema(
     [
@@ -159,11 +157,10 @@ def _shares(run: AskedRun, record: StepRecord) -> Table:
 def _exposures(run: AskedRun, record: StepRecord) -> Table:
     samples = record.samples.dicts()
     places = run.places_before(record.step, [(row["dataset"], row["index"]) for row in samples])
-    fates = fates_of(run.evidence, {step for found in places for step in found})
-    uses = Counter(step for (_, step), r in fates.items() if r["fate"] == "applied" and r["owned"])
+    uses = run.uses_of({step for found in places for step in found})
     rows = []
     for row, found in zip(samples, places, strict=True):
-        earlier = [step for step in found for _ in range(uses[step])]
+        earlier = [step for step in found for _ in range(uses.get(step, 0))]
         fields = {"slot": row["slot"], "dataset": row["name"], "index": row["index"]}
         rows.append({**fields, "earlier": len(earlier), "last_step": max(earlier, default=None)})
     return Table.of(rows, EXPOSURES)

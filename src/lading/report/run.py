@@ -247,6 +247,15 @@ class Run:
             found.setdefault((row["dataset"], row["index"]), []).append(row["step"])
         return [found.get(sample, []) for sample in samples]
 
+    def uses_of(self, steps: set[int]) -> dict[int, int]:
+        """Return how often history applied each of some steps: once, or as often as it was replayed."""
+        self._views.register("asked_steps", pa.table({"step": pa.array(sorted(steps), pa.int64())}))
+        table = self._views.query(
+            "SELECT step, count(*) AS uses FROM history SEMI JOIN asked_steps USING (step) WHERE fate = 'applied' "
+            "GROUP BY step"
+        )
+        return dict(zip(table["step"].to_pylist(), table["uses"].to_pylist(), strict=True))
+
     def _planned_before(self, step: int, dataset: int, index: int) -> list[int]:
         """Return the steps of history before a step whose plan holds a sample: each span by the plan it followed."""
         found: set[int] = set()
