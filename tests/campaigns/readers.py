@@ -222,10 +222,10 @@ def _named_run(folder: Path) -> None:
 
 ASKS: tuple[Callable[[Run], object], ...] = (
     summarise,
-    lambda run: run.step(9),
+    lambda run: run.step(7),
     lambda run: run.where("code", 5),
     lambda run: run.mix(),
-    lambda run: run.explain(9),
+    lambda run: run.explain(7),
     lambda run: run.sql("SELECT count(*), sum(samples) FROM history"),
     lambda run: run.sql("FROM samples LIMIT 5"),
     lambda run: run.history,
