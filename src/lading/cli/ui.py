@@ -68,6 +68,7 @@ def _listening(host: str, port: int) -> socket.socket:
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         opened.bind((host, port))
+        opened.listen()  # now: whoever opens the address at once waits instead of being refused
     except OSError as error:
         opened.close()
         raise ConfigError(
