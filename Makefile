@@ -34,6 +34,7 @@ $(VENV)/.full: $(VENV)/.demo
 	@$(PIP) datasets tensorboard grain orbax-checkpoint playwright kaleido mkdocs-material mkdocstrings-python
 	@$(PIP) transformers trl 'ray[train,data]' wandb tokenizers zstandard
 	@$(PIP) starlette uvicorn httpx jinja2 jsonargparse obstore 'moto[s3,server]'
+	@$(PIP) --no-deps torchdata==0.11.0
 	@DS_BUILD_OPS=0 $(PIP) --no-build-isolation deepspeed
 	@echo "» compiling DeepSpeed's CPU extension and Lading's kernels once"
 	@$(BIN)/python benchmarks/warm_up.py
@@ -86,7 +87,6 @@ types: setup
 	$(BIN)/mypy
 
 bench: setup
-	@$(PIP) --no-deps torchdata==0.11.0
 	$(BIN)/python -m benchmarks.run
 
 bench-table: setup
