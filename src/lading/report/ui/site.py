@@ -13,6 +13,7 @@ RUN is a name in the list of runs that the site was started with: no address is 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import threading
@@ -223,15 +224,11 @@ class Site:
                 raise NotFound(f"of a run called {name}")
         values: dict[str, Any] = {}
         if left and right:
-            opened = [self._open(name) for name in sorted({left, right})]
-            for one in opened:
-                one.lock.acquire()
-            try:
-                runs = {name: self._open(name).run for name in (left, right)}
-                values = compare_page(runs[left], runs[right])
-            finally:
-                for one in opened:
-                    one.lock.release()
+            opened = {name: self._open(name) for name in sorted({left, right})}
+            with contextlib.ExitStack() as stack:
+                for one in opened.values():
+                    stack.enter_context(one.lock)
+                values = compare_page(opened[left].run, opened[right].run)
         if as_json:
             return _json({"left": left, "right": right, **values})
         names = {"left": left, "right": right, "names": list(self._runs)}
@@ -262,14 +259,13 @@ class Site:
         """Return a run as it is now: opened again only where its files have changed."""
         path = self._runs[name]
         version = _version(path)
-        with self._lock:
+        with self._lock:  # held while a run is opened: whoever asks for it meanwhile waits, and opens nothing twice
             opened = self._opened.get(name)
             if opened is not None and opened.version == _with_life(version, opened.run):
                 self._opened.move_to_end(name)
                 return opened
-        run = Run(path)
-        fresh = OpenedRun(run, _with_life(version, run))
-        with self._lock:
+            run = Run(path)
+            fresh = OpenedRun(run, _with_life(version, run))
             self._opened[name] = fresh
             self._opened.move_to_end(name)
             while len(self._opened) > _KEPT_OPEN:
