@@ -190,3 +190,24 @@ def test_the_site_builds_without_a_warning(tmp_path):
 
     assert done.returncode == 0, done.stderr[-4000:]
     assert (tmp_path / "site" / "guarantees" / "index.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("page", "words"),
+    [
+        ("recipes/jax.md", "ocp.CheckpointManager"),
+        ("guides/packing.md", "scaled_dot_product_attention"),
+        ("guides/packing.md", "token_owners("),
+    ],
+)
+def test_what_users_of_the_originals_look_for_is_shown_and_run(page, words):
+    """Orbax, torch's attention mask and the owners of tokens are in blocks that the test above runs."""
+    assert [block for block in blocks(ROOT / "docs" / page) if block.is_run and words in block.text]
+
+
+def test_the_readme_says_what_law_6_says():
+    """The bounds that the tests of mixtures hold: tests/order/test_laws_mixture.py."""
+    text = (ROOT / "README.md").read_text()
+
+    assert "less than 2 samples from its share with constant weights, less than 5 with weights that change" in text
+    assert "its samples come pass by pass" in text

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tarfile
+import tomllib
 import venv
 import zipfile
 from pathlib import Path
@@ -85,6 +87,13 @@ def test_metadata_names_the_extras_and_the_command(dist):
         assert f"Provides-Extra: {extra}\n" in metadata
     assert "Requires-Python: >=3.11" in metadata and "License-Expression: Apache-2.0" in metadata
     assert "lading = lading.cli:main" in entries
+
+
+def test_the_audio_extra_brings_torch():
+    """Audio datasets return tensors: whoever installs the extra can use them at once."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+
+    assert {re.split(r"[^\w-]", need)[0] for need in extras["audio"]} == {"torch", "soundfile", "soxr"}
 
 
 def test_sdist_can_build_and_test_itself(dist):

@@ -112,6 +112,15 @@ def test_no_documents_no_rows():
     assert pack([], 4).inputs.shape == pack([[], []], 4).inputs.shape == (0, 4)
 
 
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_empty_documents_are_left_out_and_counted(algorithm):
+    """They have no tokens, not even an E; the documents after them keep their numbers."""
+    rows = pack([[], [1, 2], [], [3], []], 6, E, algorithm)
+
+    assert sorted(rows.targets[rows.targets != 0].tolist()) == [1, 2, 3, E, E]
+    assert set(rows.document_idx.flatten().tolist()) == {0, 2, 4}
+
+
 @given(
     lengths=st.lists(st.integers(0, 13), max_size=12),
     row_length=st.integers(1, 6),

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh, PartitionSpec
 
-from lading.batch import LLMBatch, LLMIndexedBatch, to_jax
+from lading.batch import LLMBatch, LLMIndexedBatch, cu_seqlens, max_seqlen, pack, to_jax
 
 pytestmark = pytest.mark.jax
 
@@ -33,6 +33,16 @@ def test_leaves_come_in_field_order_and_an_unset_border_is_none():
     assert jax.tree.leaves(named)[0] is named.inputs and jax.tree.leaves(named)[7] is named.sequence_idx
     paths = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(named)]
     assert paths[:2] == [".inputs", ".targets"]
+
+
+def test_packed_rows_have_no_more_leaves():
+    """What kernels ask for is worked out by functions, so that a packed batch is the same pytree as any other."""
+    packed = to_jax(pack([[1, 2, 3], [4, 5]], 6))
+
+    cu_seqlens(packed), max_seqlen(packed)
+
+    assert len(jax.tree.leaves(packed)) == 8
+    assert jax.tree.structure(packed) == jax.tree.structure(batch())
 
 
 def test_jit_takes_and_gives_batches():

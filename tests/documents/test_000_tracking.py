@@ -4,10 +4,26 @@ from __future__ import annotations
 
 import json
 
+import pytest
 import torch
+from tests.documents.contract import check_arguments, promised
 from torch.utils.data import DataLoader
 
 from lading import BatchTracker, Loader, MixtureScheduler, RepeatingLoader, SteerToShares, WeightedConcatDataset
+
+NAMES = {
+    "BatchTracker": ("ledger", ""),
+    "RepeatingLoader": ("train", "loader, use_batch_tracker=False"),
+    "StatefulDistributedSampler": (
+        "loader",
+        "dataset, num_replicas=None, rank=None, shuffle=True, seed=42, drop_last=False, epoch=0, "
+        "total_consumed_samples=0",
+    ),
+    "WeightedConcatDataset": ("source", "datasets, weights"),
+    "SequentialWeightedConcatDataset": ("source", "datasets, weights"),
+    "WeightedConcatIterableDataset": ("source", "datasets, weights"),
+    "DsTrainingArguments": ("train", "output_dir"),
+}
 
 
 def numbers(size: int, offset: int = 0) -> list[dict]:
@@ -65,3 +81,11 @@ def test_a_curriculum_schedule_reads_the_mapping():
 
     assert scheduler.probabilities["a"] > 0.5
     assert any(probabilities is not None for probabilities in changed)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_and_arguments_are_those_of_the_contract(name):
+    """From ``lading`` and from the stage, arguments by place, with the defaults that are promised."""
+    stage, written = NAMES[name]
+
+    check_arguments(promised(name, stage), written)

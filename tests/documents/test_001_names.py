@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tests.documents.contract import check_arguments, promised
 from torch.utils.data import DataLoader, TensorDataset
 
 from lading import Loader, TaggedDataset, TaggedIterableDataset
@@ -11,6 +12,12 @@ from lading.errors import LadingError
 
 # A plain DataLoader forks whatever is loaded; a framework with threads, loaded by another test, warns of it.
 pytestmark = pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
+
+NAMES = {
+    "TaggedDataset": ("source", "dataset, dataset_idx=0, ids=None"),
+    "TaggedIterableDataset": ("source", "source, batch_size=None, items='samples'"),
+    "Loader": ("loader", "sources, batch_size=None"),
+}
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -67,3 +74,11 @@ def test_a_bare_generator_is_refused_with_the_reason():
     """It would be empty in the second epoch."""
     with pytest.raises(LadingError, match="epoch"):
         TaggedIterableDataset((i for i in range(3)), batch_size=2)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_and_arguments_are_those_of_the_contract(name):
+    """From ``lading`` and from the stage, arguments by place, with the defaults that are promised."""
+    stage, written = NAMES[name]
+
+    check_arguments(promised(name, stage), written)

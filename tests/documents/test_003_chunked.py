@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import shutil
@@ -13,12 +14,15 @@ import pytest
 import soundfile
 import torch
 import yaml
+from tests.documents.contract import check_arguments, promised
 from torch.utils.data import TensorDataset
 
+import lading
 from lading import ChunkedDataLoader, ChunkedSampler, ChunkedSequenceDataset, ChunkedTrainingMixin
 from lading.cli import main
 from lading.datamodule import read_config
 from lading.errors import ConfigError
+from lading.source import audio
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning"),
@@ -26,6 +30,30 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:You .*validation_step"),
 ]
 S4 = Path(__file__).parent / "s4"
+NAMES = {
+    "ChunkedSampler": ("order", "dataset_size, chunk_size, seed=42, shuffle=True"),
+    "ChunkedDataLoader": ("loader", "dataset, batch_size, chunk_size=None"),
+    "SequenceDataset": ("datamodule", ""),
+    "ChunkedSequenceDataset": ("datamodule", ""),
+    "ChunkedTrainingMixin": ("train", "config"),
+    "QuantizedAudioDataset": (
+        "source",
+        "path, bits=8, ratio_min=0, ratio_max=1, sample_len=None, quantization='linear', "
+        "return_type='autoregressive', drop_last=False, target_sr=None, context_len=None, pad_len=None",
+    ),
+    "ChunkedQuantizedAudioDataset": ("source", "path"),
+    "QuantizedAutoregressiveAudio": ("datamodule", "path"),
+    "ChunkedQuantizedAutoregressiveAudio": ("datamodule", "path"),
+}
+# Sizes are in samples here and in batches there; the first line of the docstring says which.
+UNITS = {
+    "ChunkedSampler": "samples",
+    "ChunkedDataLoader": "batches",
+    "ChunkedSequenceDataset": "batches",
+    "ChunkedTrainingMixin": "batches",
+    "ChunkedQuantizedAudioDataset": "samples",
+    "ChunkedQuantizedAutoregressiveAudio": "batches",
+}
 
 PARTS = """
 import torch
@@ -203,3 +231,27 @@ def test_the_sketches_of_the_document_work():
     assert (module.current_train_chunk, module.current_val_chunk) == (0, 0)
     mixin = ChunkedTrainingMixin({"train": {"val_chunk_size": 3}})
     assert mixin.chunked_training_enabled and mixin.explicit_val_chunk_size == 3
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_and_arguments_are_those_of_the_contract(name):
+    """From ``lading`` and from the stage, arguments by place, with the defaults that are promised."""
+    stage, written = NAMES[name]
+
+    check_arguments(promised(name, stage), written)
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_the_first_line_of_a_docstring_says_the_unit(name):
+    """ "Docstrings say so in their first line": what is counted, samples or batches."""
+    first = inspect.getdoc(getattr(lading, name)).splitlines()[0]
+
+    assert re.search(rf"counts? {UNITS[name]}", first), first
+
+
+def test_the_functions_of_audio_are_plain_functions():
+    """Encoders, decoders and what they are made of, all with the bits last."""
+    for name in ("quantize", "dequantize", "linear_encode", "linear_decode", "mu_law_encode", "mu_law_decode"):
+        assert list(inspect.signature(getattr(audio, name)).parameters)[1:] == ["bits"]
+    share = inspect.signature(promised("QuantizedAutoregressiveAudio", "datamodule")).parameters["train_percentage"]
+    assert share.default == 0.88

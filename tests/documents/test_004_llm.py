@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tests.documents.contract import check_arguments, promised
 
 from lading import Batch, LLMBatch, LLMIndexedBatch, dataclass_kwonly, pack, rolling_windows
 from lading.batch import segment_by_eod
@@ -13,6 +14,21 @@ from lading.batch import segment_by_eod
 pytestmark = pytest.mark.jax
 
 E = 9
+ADDED = "*, inputs_position, inputs_segmentation, targets_position, targets_segmentation, _document_borders=None"
+NAMES = {
+    "Batch": ("batch", "inputs, targets"),
+    "LLMBatch": ("batch", f"inputs, targets, {ADDED}"),
+    "LLMIndexedBatch": ("batch", f"inputs, targets, {ADDED}, document_idx, sequence_idx"),
+    "dataclass_kwonly": ("batch", ""),
+    "pack": (
+        "batch",
+        "documents, row_length, eod_token_id=0, algorithm='first_fit', overflow='error', reset_positions=True",
+    ),
+    "pad_rows": ("batch", "documents, row_length, eod_token_id=0"),
+    "rolling_windows": ("batch", "documents, row_length"),
+    "cu_seqlens": ("batch", "batch"),
+    "max_seqlen": ("batch", "batch"),
+}
 
 
 def test_the_example_of_the_page():
@@ -90,3 +106,22 @@ def test_rows_that_were_not_packed_and_long_documents():
     assert segment_by_eod(rows, eod_token_id=E).inputs_segmentation.tolist() == [[1, 1, 1, 2, 2]]
     assert segment_by_eod(rows, eod_token_id=E).inputs_position.tolist() == [[0, 1, 2, 0, 1]]
     assert sorted(windows.targets[windows.targets_segmentation == 1].tolist()) == list(range(1, 12))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_and_arguments_are_those_of_the_contract(name):
+    """From ``lading`` and from the stage, arguments by place, with the defaults that are promised."""
+    stage, written = NAMES[name]
+
+    check_arguments(promised(name, stage), written)
+
+
+def test_makers_of_batches_take_what_the_page_says():
+    """from_inputs of both classes; get_dtype_struct is static, get_sample knows its class."""
+    check_arguments(LLMBatch.from_inputs, "inputs, targets=None")
+    check_arguments(LLMIndexedBatch.from_inputs, "inputs, document_idx, sequence_idx, targets=None")
+    for cls in (LLMBatch, LLMIndexedBatch):
+        check_arguments(cls.get_dtype_struct, "batch_size, max_length")
+        check_arguments(cls.get_sample, "batch_size, max_length")
+        assert isinstance(cls.__dict__["get_dtype_struct"], staticmethod)
+        assert cls.get_sample.__self__ is cls

@@ -12,7 +12,7 @@ import pytest
 import torch
 from lightning.pytorch import LightningModule, Trainer
 from tests.loader.named_sources import NAMED, SOURCES, Rows, by_dataset, carried, concatenated, named, weighted
-from torch.utils.data import DataLoader, Subset, random_split
+from torch.utils.data import ConcatDataset, DataLoader, Subset, random_split
 
 from lading import (
     BatchTracker,
@@ -29,6 +29,11 @@ from lading import (
 from lading.errors import LoaderError, PlanError, SourceError
 from lading.loader.numpy import NumpyLoader
 from lading.train.lightning import LedgerCallback
+
+
+def concatenated_at(*numbers):
+    """Return torch's concatenation of datasets that say these numbers in their data, and nothing of names."""
+    return ConcatDataset([Rows(number, 3) for number in numbers])
 
 
 def recorded(path):
@@ -218,6 +223,20 @@ def test_two_concatenations_go_into_one_loader_under_numbers_of_their_own():
         assert carried(batch) == named(batch) == bill.samples
 
     assert loader.plan.names == ("a[0]", "a[1]", "", "", "", "b[1]", "", "b[0]")
+
+
+def test_parts_are_called_by_their_place_and_keep_their_numbers():
+    """A concatenation is ``data[0]``, ``data[1]``; a number given is kept, the others take the lowest free ones."""
+    assert Loader(concatenated(), batch_size=3).plan.names == ("data[0]", "data[1]")
+    assert Loader(TaggedDataset(Rows(3, 7), dataset_idx=3), batch_size=3).plan.names == ("", "", "", "data")
+    loader = Loader(
+        {"a": Rows(1, 4), "own": TaggedDataset(Rows(0, 4), dataset_idx=0), "both": concatenated_at(2, 3)}, 4
+    )
+
+    assert loader.plan.names == ("own", "a", "both[0]", "both[1]")
+    for batch, bill in loader.with_bills():
+        assert carried(batch) == named(batch) == bill.samples
+    assert Loader(weighted(), batch_size=3).plan.source_names == ("data",)  # one unit of order, weights and passes
 
 
 def test_a_split_of_a_tagged_dataset_keeps_its_names_under_track():

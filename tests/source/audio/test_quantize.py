@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import gc
 import math
+import subprocess
+import sys
 import weakref
 from itertools import chain
 from pathlib import Path
@@ -469,3 +471,13 @@ def test_open_files_are_closed_with_their_reader(tmp_path):
     del reader, finalizers
     gc.collect()
     assert handle.closed
+
+
+def test_leaving_the_interpreter_says_nothing(tmp_path):
+    """A script that read windows and ends has nothing on stderr: no traceback of a file closed too late."""
+    path = write(tmp_path / "a.wav", tone(0.1, 8000))
+    script = f"from lading import QuantizedAudioDataset; data = QuantizedAudioDataset({path!r}); print(len(data[0][0]))"
+
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=100)
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "800\n", "")

@@ -11,6 +11,7 @@ import torch
 from tests.source.jasper.jasper_directory import make_directory, put, table, write_config
 
 from lading.errors import LadingError, MissingFileError
+from lading.source.jasper import validate as checks
 from lading.source.jasper.dataset import JASPERSteeringDataset
 from lading.source.jasper.layout import TABLES
 
@@ -126,6 +127,21 @@ def test_what_the_original_misses_is_refused(directory, name, place, value, mess
     row = place[0] if isinstance(place, tuple) else place
     assert f"{name}.pt, row {row}" in text
     JASPERSteeringDataset(directory, "train", validate=False)
+
+
+def test_every_value_is_checked_below_1_gb_unless_said(directory, monkeypatch):
+    """The limit is set to the size of this directory instead of writing 1 GB."""
+    assert checks.FULL_SCAN_BYTES == 1 << 30
+    put(directory, "pair_relevance", 4, 1.5)
+    refused(directory, "pair_relevance is 1.5")
+    tables = JASPERSteeringDataset(directory, "train", validate=False)
+    size = sum(getattr(tables, table.name).nbytes for table in TABLES)
+
+    monkeypatch.setattr(checks, "FULL_SCAN_BYTES", size + 1)
+    refused(directory, "pair_relevance is 1.5")
+    monkeypatch.setattr(checks, "FULL_SCAN_BYTES", size)
+    assert len(JASPERSteeringDataset(directory, "train")) == 14
+    refused(directory, "pair_relevance is 1.5", validate=True)
 
 
 @pytest.mark.parametrize("name", ["pair_relevance", "centroid_distances", "pair_cluster_id", "negative_tiers"])

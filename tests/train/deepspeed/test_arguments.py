@@ -84,6 +84,13 @@ def test_impossible_arguments_are_refused(changes, words):
         DsTrainingArguments("runs/7", **changes)
 
 
+def test_what_is_not_said_is_as_in_the_document():
+    """Records go with the log, every 10 updates; nothing is tracked unless asked for."""
+    args = DsTrainingArguments("runs/7")
+
+    assert (args.batch_tracker, args.batch_tracker_save_steps, args.logging_steps) == (False, None, 10)
+
+
 def test_intervals_are_updates_or_shares_of_all_updates():
     """A share is rounded up, so that it is never nothing."""
     assert [updates_of(interval, 250) for interval in (None, 7, 0.1, 0.0001)] == [None, 7, 25, 1]

@@ -165,6 +165,27 @@ def test_the_arguments_and_callbacks_of_phyagi_work(alone):
     assert not (folder / "log.jsonl").exists()
 
 
+def test_records_are_written_when_the_arguments_say(alone):
+    """None: with the log; an integer or a share of the run; the rest at the end; nothing where nothing is tracked."""
+    found = alone[1]["written"]
+
+    assert found["as_logged"] == [0, 0, 2, 2, 4, 4, 6]
+    assert found["every_4"] == [0, 0, 0, 0, 4, 4, 6]
+    assert found["half"] == [0, 0, 0, 3, 3, 3, 6]
+    assert found["untracked"] == [0, 0, 0, 0, 0, 0, None]
+    assert open_run(alone[0] / "written" / "untracked").verify().holds  # the ledger is written either way
+
+
+def test_the_arguments_of_the_trainer_stand_in_their_places_and_act(alone):
+    """A collate function of one's own; training data in order on request; evaluation shuffled on request."""
+    found = alone[1]["written"]
+
+    assert found["arguments"][:6] == ["model", "args", "train_dataset", "eval_dataset", "collate_fn", "callbacks"]
+    assert found["seen"] == [list(range(8 * step, 8 * step + 8)) for step in range(6)]
+    assert found["evaluated, shuffle=False"] == list(range(8))
+    assert found["evaluated, shuffle=True"] != sorted(found["evaluated, shuffle=True"])
+
+
 def test_a_ramp_up_as_in_phyagi(alone):
     """Updates take more steps of the same size; the books have every step once, also when resumed in the middle."""
     folder, found = alone[0] / "ramp_up", alone[1]["ramp_up"]

@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch import Callback, LightningDataModule, LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint, OnExceptionCheckpoint, RichProgressBar, TQDMProgressBar
 from torch.utils.data import DataLoader, TensorDataset
 
-from lading import BatchTracker, open_run
+from lading import BatchTracker, datamodule, open_run
 from lading.errors import ConfigError, LoaderError
 from lading.loader.torch.chunked import ChunkedDataLoader
 from lading.loader.torch.loader import Loader
+from lading.train import lightning as in_lightning
 from lading.train.lightning import ChunkedSequenceDataset, ChunkedTraining, LedgerCallback, plain
 
 # Lightning's own: its use of torch's pytrees, and a folder of checkpoints that changed since
@@ -492,3 +493,20 @@ def test_no_warning_on_an_ordinary_run(tmp_path):
         warnings.simplefilter("error")
         warnings.filterwarnings("ignore", ".*LeafSpec.*", FutureWarning)
         trainer(tmp_path, max_epochs=2).fit(Model(), datamodule=data())
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "SequenceDataset",
+        "ChunkedSequenceDataset",
+        "QuantizedAutoregressiveAudio",
+        "ChunkedQuantizedAutoregressiveAudio",
+    ],
+)
+def test_data_modules_are_lightnings_under_the_same_names(name):
+    """Real ``LightningDataModule``s, and those of ``lading.datamodule`` at the same time, which are none."""
+    ours, plain_one = getattr(in_lightning, name), getattr(datamodule, name)
+
+    assert issubclass(ours, LightningDataModule) and issubclass(ours, plain_one)
+    assert not issubclass(plain_one, LightningDataModule)

@@ -106,6 +106,21 @@ def test_full_tiers_are_labelled_as_promised(tmp_path):
     assert (of_negatives[:, 2:] != clusters).all()
 
 
+def test_an_empty_tier_is_filled_from_others_and_labelled_4():
+    """One cluster has nobody beside it or outside of it; a cluster of one has nobody else in it."""
+    index = np.column_stack([np.arange(6), np.arange(6)])
+    alone = Pools.make(np.zeros(12, dtype=np.int64), np.eye(1, 3, dtype=np.float32), 3)
+    nobody = np.full((6, 2), -1)
+    negatives, tiers = mine(index, np.zeros(6, dtype=np.int64), nobody, alone, (2, 2, 2, 2), 0)
+
+    assert tiers.tolist() == [[1, 1, 4, 4, 4, 4, 4, 4]] * 6
+    assert all(len({*row.tolist(), true}) == 9 for true, row in enumerate(negatives))
+
+    lonely = Pools.make(np.array([0] + [1] * 11), np.eye(2, 3, dtype=np.float32), 3)
+    negatives, tiers = mine(index[:1], np.zeros(1, dtype=np.int64), nobody[:1], lonely, (2, 2, 2, 2), 0)
+    assert sorted(tiers[0].tolist()) == [2, 2, 4, 4, 4, 4, 4, 4] and 0 not in negatives
+
+
 def test_random_tiers_are_random():
     """Tiers 1 and 4 use every source of their pool about equally often."""
     of_source, pairs = np.repeat([0, 1], 20), 4000
@@ -155,6 +170,18 @@ def test_steering_follows_its_formulas():
     assert np.allclose(made["steering_residual"], questions - centroids)
     assert np.allclose(made["centroid_distances"], [0, 1 - np.sqrt(0.5), 2, 1])
     assert {array.dtype for array in made.values()} == {np.dtype(np.float32)}
+
+
+def test_a_direction_shorter_than_1e_8_is_none():
+    """The question lies at its centroid; its keywords fall back to the same rule."""
+    questions = np.zeros((2, 2), dtype=np.float32)
+    centroids = np.array([[0, 9e-9], [0, 2e-8]], dtype=np.float32)
+    keywords = np.array([[9e-9, 0]], dtype=np.float32)
+
+    made = steering_tables(questions, centroids, keywords, (np.arange(2), np.arange(2)), [[0], [0]])
+
+    assert made["steering_centroid"].tolist() == made["steering_keyword_weighted"].tolist() == [[0, 0], [0, 1]]
+    assert np.array_equal(made["steering_residual"], -centroids)
 
 
 @given(

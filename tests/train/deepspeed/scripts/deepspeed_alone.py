@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import sys
 from dataclasses import replace
@@ -210,6 +211,58 @@ def as_in_phyagi(folder: Path) -> dict:
     }
 
 
+class Marked(nn.Module):
+    """Takes a column that only a collate function of one's own makes; remembers what it saw."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.seen = nn.Linear(4, 1), []
+
+    def forward(self, x, y, mark, idx):
+        assert mark.tolist() == [7] * len(x)
+        self.seen.append(idx.tolist())
+        return (self.layer(x)[:, 0] - y).square().mean()
+
+
+class Lines(DsCallback):
+    """Notes how many records are on disk when an update is done, before it is looked at what is due."""
+
+    def __init__(self):
+        self.lines = []
+
+    def on_step(self, engine, args, state, **kwargs):
+        path = Path(args.output_dir) / "batch_tracker_rank_00.jsonl"
+        self.lines.append(len(path.read_text().splitlines()) if path.exists() else 0)
+
+
+def marked(samples: list) -> dict:
+    """Collate as torch does, with a column more."""
+    return {**torch.utils.data.default_collate(samples), "mark": torch.full((len(samples),), 7)}
+
+
+def written(folder: Path) -> dict:
+    """When records are written; data in order; a collate function of one's own; arguments in their places."""
+    found = {"arguments": list(inspect.signature(DsTrainer).parameters)}
+    short = {"max_steps": 6, "logging_steps": 2, "save_steps": None, "gradient_accumulation_steps": 1}
+    for name, changes in {
+        "as_logged": {},
+        "every_4": {"batch_tracker_save_steps": 4},
+        "half": {"batch_tracker_save_steps": 0.5},
+        "untracked": {"batch_tracker": False},
+    }.items():
+        lines, model = Lines(), Marked()
+        args = arguments(folder / name, dataloader_shuffle=False, **short, **changes)
+        DsTrainer(model, args, Numbers(48, 1.0), None, marked, [lines]).train()
+        records = folder / name / "batch_tracker_rank_00.jsonl"
+        found[name] = [*lines.lines, len(records.read_text().splitlines()) if records.exists() else None]
+        found["seen"] = model.seen
+    for shuffle in (False, True):
+        args = arguments(folder / "never", eval_dataloader_shuffle=shuffle)
+        trainer = DsTrainer(Net(), args, data(), Numbers(11, 1.0))
+        found[f"evaluated, shuffle={shuffle}"] = trainer.eval_loader.plan.bill(0).idx.tolist()
+    return found
+
+
 class Sizes(DsCallback):
     """Notes the size that the state says, and the loss."""
 
@@ -287,6 +340,7 @@ def main() -> None:
         "refusals": refusals(folder / "refusals"),
         "names": names(folder / "names"),
         "ramp_up": ramp_up(folder / "ramp_up"),
+        "written": written(folder / "written"),
     }
     (folder / "results.json").write_text(json.dumps(results))
 
