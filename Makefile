@@ -23,14 +23,14 @@ $(VENV)/.demo: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(PIP) -U pip setuptools wheel
 	@$(PIP) torch numpy
-	@$(PIP) -e '.[torch,report,fast]'
+	@$(PIP) -e '.[torch,report,ui,fast]'
 	@touch $@
 
 # Everything, the optional frameworks included; in small groups, because one huge call can backtrack for minutes.
 $(VENV)/.full: $(VENV)/.demo
 	@echo "» installing the test tools and the optional frameworks"
 	@$(PIP) hypothesis pytest pytest-xdist pytest-timeout pytest-rerunfailures ruff mypy 'pyright[nodejs]' types-PyYAML pandas polars build hatchling
-	@$(PIP) -e '.[torch,lightning,accelerate,jax,audio,hdf5,jasper,report,fast]'
+	@$(PIP) -e '.[torch,lightning,accelerate,jax,audio,hdf5,jasper,report,ui,tokens,fast]'
 	@$(PIP) datasets tensorboard grain orbax-checkpoint playwright kaleido mkdocs-material mkdocstrings-python
 	@$(PIP) transformers trl 'ray[train,data]' wandb tokenizers zstandard
 	@$(PIP) starlette uvicorn httpx jinja2 jsonargparse obstore 'moto[s3,server]'

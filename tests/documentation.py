@@ -130,7 +130,10 @@ def _run_python(block: CodeBlock, page: Path, namespace: dict[str, Any]) -> None
 def _run_command(block: CodeBlock, command: str, output: str) -> None:
     words = shlex.split(command)
     environment, words = _assignments(words)
-    if words[0] in ELSEWHERE or words[:2] == ["lading", "ui"]:  # which serves until it is stopped; tests/report/ui has it
+    if words[0] in ELSEWHERE or words[:2] == [
+        "lading",
+        "ui",
+    ]:  # which serves until it is stopped; tests/report/ui has it
         return
     expected = int(found[1]) if (found := re.search(r"\(exit code (\d)\)", output)) else 0
     if words[0] == "lading" and not environment:

@@ -65,7 +65,7 @@ def test_json_is_for_programs(capsys):
     assert answer["loader"] == "audited_loaders:cut"
     (finding,) = answer["findings"]
     assert finding["fault"] == "dropped tail"
-    assert set(finding) == {"fault", "message", "evidence", "fix"}
+    assert set(finding) == {"fault", "message", "evidence", "fix", "level"}
 
 
 def test_loader_is_made_for_every_rank(capsys):

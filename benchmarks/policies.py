@@ -1,6 +1,6 @@
 """Training that adapts, each policy on a small real problem, with the record of what it decided and why.
 
-python examples/adaptive.py adaptive.html        (or adaptive.png, with kaleido and a Chromium)
+python benchmarks/policies.py adaptive.html        (or adaptive.png, with kaleido and a Chromium)
 
 Two texts of different difficulty (Python's help topics, Python's own code) and tones from pure to noisy.
 Everything on the CPU, in well under a minute.
