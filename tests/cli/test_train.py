@@ -301,8 +301,8 @@ def test_a_foreign_data_module_runs_as_it_is(train):
         ({"run": {"ledger": True}}, "run.yaml: run.dir: expected a run directory, since run.ledger is true"),
         (
             {"train": {"train_chunk_size": 0}},
-            "run.yaml: train.train_chunk_size: expected an integer from 1 up, or sizes that change (see lading.Chunks), "
-            "found 0",
+            "run.yaml: train.train_chunk_size: expected an integer from 1 up, or sizes that change "
+            "(see lading.Chunks), found 0",
         ),
     ],
 )
