@@ -106,6 +106,16 @@ def test_the_file_the_ledger_and_forward_name_the_same_samples(alone, source):
         assert record["train/dataset_names"] == {d: opened.datasets[int(d)] for d in counts}
 
 
+def test_chunks_adapt_and_easy_samples_come_first(alone):
+    """The words of Python as arguments: an evaluation at the end of each chunk, and what the policy made of it."""
+    found = alone[1]["adaptive"]
+
+    assert found["steps"] == 12 and found["stages"] > 1
+    assert found["reasons"] and all(reason.startswith("GrowWhileImproving: metric") for reason in found["reasons"])
+    decided = open_run(alone[0] / "adaptive").decisions()
+    assert set(decided["kind"]) == {"rebatch", "validated"} and open_run(alone[0] / "adaptive").verify().holds
+
+
 def test_policy_raises_the_share_of_the_dataset_with_the_highest_loss(alone):
     """Planned and delivered shares agree: to the sample with the plan, within rounding with the weights."""
     folder = alone[0] / "curriculum"

@@ -115,6 +115,22 @@ def curriculum(folder: Path) -> None:
     DsTrainer(Net(), args, sources, policy=policy).train()
 
 
+def adaptive(folder: Path) -> dict:
+    """Chunks that grow with the evaluation, and easy samples first."""
+    sizes = {"size": 2, "resize": {"policy": "grow_while_improving", "most": 8}}
+    graded = {"scores": lambda source: source.y.abs().numpy(), "until": 8}
+    short = {"max_steps": 12, "save_steps": None, "gradient_accumulation_steps": 1}
+    args = arguments(folder, **short, train_chunk_size=sizes, curriculum=graded)
+    trainer = DsTrainer(Net(), args, data(), {"code": Numbers(11, 1.0)})
+    trainer.train()
+    plan = trainer.loader.plan
+    return {
+        "reasons": [e.reason for e in plan.events],
+        "stages": len(plan.curriculum.stages),
+        "steps": trainer.loader.step,
+    }
+
+
 def lives(folder: Path) -> dict:
     """Checkpoints, callbacks, evaluation, and going back to an earlier checkpoint."""
     diary = Diary()
@@ -341,6 +357,7 @@ def main() -> None:
         "names": names(folder / "names"),
         "ramp_up": ramp_up(folder / "ramp_up"),
         "written": written(folder / "written"),
+        "adaptive": adaptive(folder / "adaptive"),
     }
     (folder / "results.json").write_text(json.dumps(results))
 
