@@ -79,7 +79,9 @@ def run_units(
             running[pool.submit(_run, unit, seed, number)] = number
             number += 1
         for done in wait(running, return_when=FIRST_COMPLETED).done:
-            which = running.pop(done)
+            which = running.pop(done, None)
+            if which is None:
+                continue  # the other one of a pool that broke
             try:
                 found.add(done.result())
             except BrokenProcessPool:
