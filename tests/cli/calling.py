@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from lading.cli import main
 
 
@@ -12,3 +14,10 @@ def lading(*arguments: object) -> int:
     except SystemExit as end:
         return int(end.code or 0)
     return 0
+
+
+def call(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
+    """Run the command; return its exit code, output and errors."""
+    code = lading(*words)
+    out, err = capsys.readouterr()
+    return code, out, err

@@ -9,9 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.cli.calling import call
 from tests.report.runs import PLAN, record
 
-from lading.cli import VERBS, main
+from lading.cli import VERBS
 
 
 @pytest.fixture(scope="module")
@@ -21,17 +22,6 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     record(path, range(80))
     record(path, range(60, 100), world_size=2)
     return path
-
-
-def call(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
-    """Run the command; return its exit code, output and errors."""
-    code = 0
-    try:
-        main([str(word) for word in words])
-    except SystemExit as end:
-        code = int(end.code or 0)
-    out, err = capsys.readouterr()
-    return code, out, err
 
 
 def call_json(capsys: pytest.CaptureFixture[str], *words: object):

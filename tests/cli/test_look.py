@@ -12,11 +12,12 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 import torch
+from tests.cli.calling import call
 from tests.report.runs import PLAN, record
 from torch.utils.data import DataLoader, TensorDataset
 
 import lading
-from lading.cli import VERBS, main
+from lading.cli import VERBS
 from lading.identity import Bill, Deviation
 from lading.ledger import Ledger
 from lading.order import Plan
@@ -56,17 +57,6 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
             else:
                 ledger.commit(bill, update=step, loss=2.0 + 0.01 * (step % 5) + (step == 70))
     return home
-
-
-def call(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
-    """Run the command; return its exit code, output and errors."""
-    code = 0
-    try:
-        main([str(word) for word in words])
-    except SystemExit as end:
-        code = int(end.code or 0)
-    out, err = capsys.readouterr()
-    return code, out, err
 
 
 def verbs(runs: Path, tmp_path: Path) -> dict[str, list[object]]:

@@ -513,3 +513,26 @@ def test_batches_done_counts_while_iterating_and_starts_again_after_a_break(face
     assert done == [1, 2, 3]
     assert len(list(loader)) == 5
     assert loader.batches_done == 0
+
+
+@pytest.mark.parametrize("options", [{}, {"drop_last": True}])
+def test_nothing_to_deliver_is_an_empty_iteration(face, options):
+    """No sample, or fewer than a batch that must be complete."""
+    loader = face({"a": Rows(3 if options else 0)}, 4, **options)
+
+    assert len(loader) == len(list(loader)) == loader.batches_done == 0
+
+
+@WORKERS
+def test_a_failed_iteration_says_that_it_ended(face, workers):
+    """With and without workers: neither silence nor the next batch; a new iteration starts the epoch anew."""
+    loader = face({"a": Rows(8, bad=[5])}, 2, shuffle=False, num_workers=workers)
+    batches = iter(loader)
+    next(batches), next(batches)
+    with pytest.raises(OSError, match="unexpected end of file at 5"):
+        next(batches)
+
+    for _ in range(2):
+        with pytest.raises(LoaderError, match="ended with an error: BadSampleError"):
+            next(batches)
+    assert next(iter(loader))["idx"].tolist() == [0, 1]

@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
+from torch.utils.data import TensorDataset
 
 from lading import Columns, Loader, NumpyLoader
-from lading.loader import rows as rows_module
 from lading.loader.numpy import NumpyArrays
 from lading.loader.rows import RowGather
 from lading.loader.torch.collate import TorchArrays
 from lading.runtime import compiled
+from lading.source import buffers
 from lading.source.reader import reader_of
 
 pytestmark = pytest.mark.skipif(not compiled.enabled(), reason="Numba is not installed")
@@ -65,9 +66,20 @@ def test_it_equals_a_gather_per_source(drawn, face):
             assert ours[name].tolist() == theirs[name].tolist()
 
 
+@pytest.mark.parametrize("face", [Loader, NumpyLoader])
+@pytest.mark.parametrize("source", [np.arange(6.0), torch.arange(6), TensorDataset(torch.arange(6), torch.ones(6, 2))])
+def test_containers_are_those_of_a_gather_per_source(source, face):
+    """A list for torch, a tuple for NumPy, or the column alone."""
+    loader, plain = (face(source, 4, shuffle=False) for _ in range(2))
+    plain.engine.fetcher.__dict__["_rows"] = None
+
+    assert loader.engine.fetcher._rows is not None
+    assert [repr(batch) for batch in loader] == [repr(batch) for batch in plain]
+
+
 def test_large_columns_lie_over_memory_that_is_used_again_only_when_it_is_unused(monkeypatch):
     """A batch that is held keeps its values."""
-    monkeypatch.setattr(rows_module, "MIN_BYTES", 1)
+    monkeypatch.setattr(buffers, "MIN_BYTES", 1)
     data = np.arange(400.0).reshape(100, 4)
     batches = list(Loader(data, 10, shuffle=False, prefetch=0))
     one_by_one = [batch.tolist() for batch in Loader(data, 10, shuffle=False, prefetch=0)]
@@ -91,10 +103,11 @@ def test_bfloat16_rows():
         np.array(["a", "b"]),
         torch.ones(4, 3).t(),
         torch.ones(4, requires_grad=True),
+        torch.ones(4, dtype=torch.complex64).conj(),
         [1, 2, 3],
         {"a": 1},
     ],
-    ids=["fortran", "strings", "transposed", "gradient", "list", "dict"],
+    ids=["fortran", "strings", "transposed", "gradient", "conjugated", "list", "dict"],
 )
 def test_what_is_not_rows_of_bytes_is_read_otherwise(source):
     """By the gather of each source."""

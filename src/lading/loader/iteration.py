@@ -40,7 +40,7 @@ class Streaming(Protocol):
         ...
 
     def carry(self, iteration: Iteration, stream: Stream, step: int) -> None:
-        """Take the stream of an iteration that has ended at a step, where another will go on with it."""
+        """Take the stream of an iteration that has ended at a step, where another continues it."""
         ...
 
 
@@ -48,7 +48,7 @@ class Iteration(Iterator[Any]):
     """The batches of one epoch or chunk, each with its bill.
 
     Args:
-        engine: The engine, which is told of every batch that reaches the training loop.
+        engine: The engine, which notes every batch that reaches the training loop.
         stream: The batches.
         steps: Steps of the whole epoch or chunk; the stream may run on behind them.
         first: The first of them to yield.
@@ -89,8 +89,6 @@ class Iteration(Iterator[Any]):
             request, delivery = self._next()
             if delivery.failure is not None:
                 raise bad_sample_error(request.bill, delivery.failure)
-        except StopIteration:
-            raise
         except Exception as error:
             self._error = type(error).__name__  # not the error itself, which keeps the frames of its traceback alive
             self._stream.close()  # ends workers and threads now, not when the traceback is forgotten
@@ -110,7 +108,12 @@ class Iteration(Iterator[Any]):
         found = next(self._stream, None)
         if found is None:
             self._stream = self._engine.stream_from(range(self._step, self._steps.stop), holds_one=self._holds_one)
-            found = next(self._stream)
+            found = next(self._stream, None)
+        if found is None:
+            raise LoaderError(
+                f"the batches ended before step {self._step}, the iteration covers steps up to {self._steps.stop - 1}: "
+                "a fault of Lading's own. Please report it; a loaded state resumes where it was taken."
+            )
         return found
 
     def _deliver(self) -> None:

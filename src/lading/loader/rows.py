@@ -10,7 +10,7 @@ Numba is not installed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,10 +18,10 @@ import numpy as np
 from lading.identity import Bill
 from lading.loader.gather import Arrays
 from lading.runtime import compiled
-from lading.source.buffers import Buffers
+from lading.source import buffers
 from lading.source.protocol import Reader
 
-MIN_BYTES = 1 << 18  # smaller arrays come cheaply from the allocator
+_Layout = tuple[Any, ...]
 
 
 class RowGather:
@@ -29,15 +29,15 @@ class RowGather:
 
     Args:
         sources: Of each source its columns; all have the same dtypes and row shapes.
-        rebuild: Makes a batch of its columns.
+        layout: The container they come in: ``one``, ``tuple``, or ``dict`` and its keys.
         arrays: The face's arrays.
     """
 
-    def __init__(self, sources: Sequence[Sequence[Any]], rebuild: Callable[[list[Any]], Any], arrays: Arrays) -> None:
+    def __init__(self, sources: Sequence[Sequence[Any]], layout: _Layout, arrays: Arrays) -> None:
         from lading.loader import kernels  # opened at first use: Numba is optional and slow to import
 
-        self._gather, self._rebuild, self._arrays = kernels.gather, rebuild, arrays
-        self._shelves = [Buffers() for _ in sources[0]]
+        self._gather, self._layout, self._arrays = kernels.gather, layout, arrays
+        self._shelves = [buffers.Buffers() for _ in sources[0]]
         self._columns = [column for columns in sources for column in columns]  # keeps the memory alive
         self._like = [arrays.columns(_first_row(column)) for column in sources[0]]
         self._moving = [column for column in self._columns if hasattr(column, "data_ptr")]  # a tensor may be resized
@@ -57,7 +57,7 @@ class RowGather:
         layout, columns = found[0]
         if len(kinds) != 1 or not columns or not all(_is_plain(c) for _, columns in found for c in columns):
             return None
-        return cls([columns for _, columns in found], _REBUILD[layout[0]](layout), arrays)
+        return cls([columns for _, columns in found], layout, arrays)
 
     def batch(self, bill: Bill) -> Any:
         """Return the batch of a bill."""
@@ -68,34 +68,26 @@ class RowGather:
         wrong = self._gather(self._addresses, self._lengths, self._sizes, bill.source_idx, rows, targets)
         if wrong >= 0:
             raise IndexError(f"row {rows[wrong]} of {self._lengths[bill.source_idx[wrong]]} rows")
-        return self._rebuild(out)
+        container, *keys = self._layout
+        if container == "one":
+            return out[0]
+        return dict(zip(keys, out, strict=True)) if container == "dict" else self._arrays.columns(tuple(out))
 
     def _allocated(self, count: int) -> tuple[list[Any], Any]:
         """Return empty columns for a batch, and their addresses; large ones are over memory that is used again."""
         arrays, out = self._arrays, []
         for like, size, shelf in zip(self._like, self._row_bytes, self._shelves, strict=True):
-            wanted = count * size
-            if wanted < MIN_BYTES:
+            if count * size < buffers.MIN_BYTES:
                 out.append(arrays.allocate(count, like))
             else:
-                memory = shelf.borrow(wanted, lambda wanted=wanted: {"": np.empty(wanted, np.uint8)})[""]  # type: ignore[misc]
-                out.append(arrays.over(memory, count, like))
+                out.append(arrays.over(shelf.memory(count * size), count, like))
         return out, np.array([_address(column) for column in out], dtype=np.int64)
-
-
-_Layout = tuple[Any, ...]
-_REBUILD: dict[str, Callable[[_Layout], Callable[[list[Any]], Any]]] = {
-    "one": lambda layout: lambda columns: columns[0],
-    "dict": lambda layout: lambda columns: dict(zip(layout[1:], columns, strict=True)),
-    "list": lambda layout: lambda columns: columns,
-    "tuple": lambda layout: tuple,
-}
 
 
 def _taken_apart(arrays: Any) -> tuple[_Layout, list[Any]]:
     if isinstance(arrays, Mapping):
         return ("dict", *arrays), list(arrays.values())
-    return (("list",), list(arrays)) if isinstance(arrays, list | tuple) else (("one",), [arrays])
+    return (("tuple",), list(arrays)) if isinstance(arrays, list | tuple) else (("one",), [arrays])
 
 
 def _kind(column: Any) -> tuple[str, str, tuple[int, ...]]:
@@ -105,7 +97,10 @@ def _kind(column: Any) -> tuple[str, str, tuple[int, ...]]:
 def _is_plain(column: Any) -> bool:
     """Say whether rows are bytes side by side in this process's memory."""
     if hasattr(column, "data_ptr"):
-        return column.device.type == "cpu" and not column.requires_grad and bool(column.is_contiguous())
+        # The bytes of a lazily conjugated or negated tensor are not its values.
+        odd = column.requires_grad or column.is_conj() or column.is_neg() or column.is_quantized
+        in_rows = column.device.type == "cpu" and str(column.layout) == "torch.strided"
+        return in_rows and not odd and bool(column.is_contiguous())
     return isinstance(column, np.ndarray) and column.dtype.kind in "biufc" and column.flags.c_contiguous
 
 

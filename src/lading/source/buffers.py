@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Columns = dict[str, NDArray[Any]]
+MIN_BYTES = 1 << 18  # smaller arrays come cheaply from the allocator
 
 
 class Buffers:
@@ -54,6 +55,10 @@ class Buffers:
         if len(shelf) < self.keep:
             shelf.append(dict(columns))
         return columns
+
+    def memory(self, size: int) -> NDArray[np.uint8]:
+        """Return unused memory of some bytes."""
+        return self.borrow(size, lambda: {"": np.empty(size, np.uint8)})[""]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Buffers, (self.keep,)  # another process starts with an empty shelf

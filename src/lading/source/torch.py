@@ -13,11 +13,9 @@ from torch.utils.data import ConcatDataset, IterableDataset, Subset, TensorDatas
 
 from lading.errors import SourceError
 from lading.order.dataset import Part
-from lading.source.buffers import Buffers
+from lading.source.buffers import MIN_BYTES, Buffers
 from lading.source.columns import Columns
 from lading.source.protocol import Reader
-
-MIN_BYTES = 1 << 18  # smaller ones come cheaply from the allocator
 
 
 class TensorColumn:
@@ -33,7 +31,7 @@ class TensorColumn:
         rows, size = torch.from_numpy(np.ascontiguousarray(indices)), len(indices) * self._row
         if self._is_plain or size < MIN_BYTES:
             return self._tensor.index_select(0, rows.to(self._tensor.device))
-        memory = self._buffers.borrow(size, lambda: {"": np.empty(size, np.uint8)})[""]
+        memory = self._buffers.memory(size)
         out = torch.from_numpy(memory).view(self._tensor.dtype).view(len(rows), *self._tensor.shape[1:])
         return torch.index_select(self._tensor, 0, rows, out=out)
 

@@ -40,7 +40,7 @@ class Chunks:
     def __post_init__(self) -> None:
         planned = sizes_of(self.size)
         if not is_whole(self.ahead, 0):
-            raise PlanError(f"ahead={self.ahead!r}: expected a whole number from 0 up.")
+            raise PlanError(f"ahead={self.ahead!r}: expected an integer from 0 up.")
         if len(planned) > 1 and (self.resize is not None or self.choose is not None):
             raise PlanError(
                 f"chunk sizes {planned[:3]} are planned and a policy was given, too: expected one of them. Pass the "
