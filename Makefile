@@ -34,13 +34,21 @@ $(VENV)/.full: $(VENV)/.demo
 	@$(PIP) datasets tensorboard grain orbax-checkpoint playwright kaleido mkdocs-material mkdocstrings-python
 	@$(PIP) transformers trl 'ray[train,data]' wandb tokenizers zstandard
 	@$(PIP) starlette uvicorn httpx jinja2 jsonargparse obstore 'moto[s3,server]'
-	@$(PIP) --no-deps torchdata==0.11.0
+	@$(PIP) --no-deps torchdata==0.11.0 megatron-core
 	@DS_BUILD_OPS=0 $(PIP) --no-build-isolation deepspeed
 	@echo "» compiling DeepSpeed's CPU extension and Lading's kernels once"
 	@$(BIN)/python benchmarks/warm_up.py
 	@touch $@
 
 setup: $(VENV)/.full
+
+# mosaicml-streaming wants torchvision and older packages: an environment of its own, for the tests of MDS alone.
+.venv-mds/.made: constraints.txt
+	@echo "» creating .venv-mds with mosaicml-streaming"
+	@test -x .venv-mds/bin/python || $(PYTHON) -m venv .venv-mds
+	@.venv-mds/bin/pip install -qq --disable-pip-version-check -c constraints.txt torch numpy tqdm brotli python-snappy zstd xxhash pillow catalogue
+	@.venv-mds/bin/pip install -qq --disable-pip-version-check -c constraints.txt --no-deps mosaicml-streaming
+	@touch $@
 
 demo: $(VENV)/.demo
 	@$(BIN)/lading demo
@@ -68,7 +76,7 @@ EXIT_ABORT := --reruns 2 --only-rerun "terminate called without an active except
 test-launch: setup
 	$(PYTEST) -m "launch and not slow" $(EXIT_ABORT) --durations=20 tests
 
-test-all: setup
+test-all: setup .venv-mds/.made
 	$(PYTEST) -n 2 --jax=without -m "not launch" $(UNIT)
 	$(PYTEST) -n 2 --jax=only -m "not launch" $(UNIT)
 	$(PYTEST) -m launch $(EXIT_ABORT) --durations=20 tests

@@ -1,12 +1,15 @@
-"""MDS shards; fixtures are written here by the format's description."""
+"""MDS shards: fixtures written by the format's description, and shards that mosaicml-streaming itself wrote."""
 
 from __future__ import annotations
 
 import json
 import pickle
+import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.documentation import ROOT, blocks
 
 from lading.errors import BadSampleError, SourceError
 from lading.loader import NumpyLoader
@@ -15,6 +18,8 @@ from lading.source.tokens.convert import store_tokens
 from lading.source.tokens.packed import PackedRows
 from lading.testing import SourceContract
 
+GUIDE = ROOT / "docs" / "guides" / "from-mds.md"
+STREAMING = ROOT / ".venv-mds" / "bin" / "python"
 COLUMNS = {"id": ("int", 8), "text": ("str", None), "tokens": ("ndarray:int32", None), "score": ("float32", 4)}
 
 
@@ -180,15 +185,76 @@ def test_tokens_packed_shuffled_resumed_and_stored(folder, tmp_path):
     assert all(map(np.array_equal, (np.asarray(batch["inputs"]) for batch in again), seen[2:]))
 
 
-def test_mosaicml_streaming_writes_what_we_read(tmp_path):
-    """The real MDSWriter, where it is installed (an environment of its own: it wants torchvision)."""
-    streaming = pytest.importorskip("streaming")
-    columns = {"id": "int", "text": "str", "tokens": "ndarray:int32", "score": "float32"}
-    with streaming.MDSWriter(out=str(tmp_path / "d"), columns=columns, size_limit=400) as writer:
-        for number in range(20):
-            writer.write(sample(number)[0])
+def same(one, other):
+    """Equal values of equal types."""
+    if isinstance(one, np.ndarray | np.generic):
+        return type(one) is type(other) and one.dtype == other.dtype and np.array_equal(one, other)
+    return type(one) is type(other) and one == other
 
-    dataset = MDSDataset(tmp_path / "d")
 
-    assert len(dataset) == 20 and [dataset[n]["text"] for n in range(20)] == [sample(n)[0]["text"] for n in range(20)]
-    assert all(dataset[n]["tokens"].tolist() == sample(n)[0]["tokens"].tolist() for n in range(20))
+@pytest.fixture(scope="module")
+def real(tmp_path_factory):
+    """Shards that mosaicml-streaming wrote in its own environment, and what its own reader makes of them."""
+    if not STREAMING.exists():
+        pytest.skip("no .venv-mds: `make test-all` makes it, or `make .venv-mds/.made`")
+    out = tmp_path_factory.mktemp("real")
+    subprocess.run([STREAMING, Path(__file__).with_name("mds_writer.py"), out], check=True, timeout=300)
+    return out, pickle.loads((out / "expected.pickle").read_bytes())
+
+
+@pytest.mark.slow
+def test_shards_of_the_real_writer_read_equal(real):
+    """Every encoding, several shards: as streaming's own reader gives them, types included."""
+    out, expected = real
+    dataset = MDSDataset(out / "plain")
+
+    assert len(list((out / "plain").glob("*.mds"))) > 2 and len(dataset) == len(expected) == 120
+    assert set(dataset.columns) == set(expected[0])
+    for number, theirs in enumerate(expected):
+        ours = dataset[number]
+        assert [name for name in theirs if not same(ours[name], theirs[name])] == []
+
+
+@pytest.mark.slow
+def test_packed_shards_of_the_real_writer_are_refused_until_unpacked(real, monkeypatch):
+    """By name of the packing; the guide's own lines unpack them."""
+    out, expected = real
+    for packing in ("zstd", "gz", "bz2", "br", "snappy"):
+        with pytest.raises(SourceError, match=rf"it is packed \({packing}\): unpack the shards first"):
+            MDSDataset(out / packing)
+    (out / "data").mkdir()
+    (out / "zstd").rename(out / "data" / "mds")
+    monkeypatch.chdir(out)
+    lines = next(block.text for block in blocks(GUIDE) if "zstandard" in block.text)
+    exec(compile(lines, "from-mds.md", "exec"), {})
+
+    unpacked = MDSDataset("data/mds")
+
+    assert all(same(unpacked[number]["text"], theirs["text"]) for number, theirs in enumerate(expected))
+
+
+@pytest.mark.slow
+def test_shards_of_the_real_writer_shuffled_resumed_and_found(real, tmp_path):
+    """Behind a loader: each sample once, the same rest after a resume, and `where` names the batch that held it."""
+    out, expected = real
+
+    def loader():
+        return NumpyLoader({"mds": MDSDataset(out / "plain", columns=["id", "text"])}, batch_size=8, seed=3)
+
+    seen = [batch["id"].tolist() for batch in loader()]
+    first = loader()
+    for number, _ in enumerate(first):
+        if number == 4:
+            break
+    resumed = loader()
+    resumed.load_state_dict(first.state_dict())
+    documents = MDSDocuments(out / "plain", "tokens", eod_token_id=99)
+    store = store_tokens(documents, tmp_path / "store", vocab_size=100, eod_token_id=99)
+
+    ids, flat = [theirs["id"] for theirs in expected], [number for batch in seen for number in batch]
+    assert sorted(flat) == ids and flat != ids
+    assert [batch["id"].tolist() for batch in resumed] == seen[5:]
+    for index in (0, 41, 119):
+        (place,) = first.plan.where("mds", index, 0, len(seen))
+        assert seen[place.step][place.slot] == ids[index]
+    assert all(store[d].tolist() == theirs["tokens"].tolist() for d, theirs in enumerate(expected))

@@ -197,7 +197,7 @@ class _Shard:
         if not self.path.is_file():
             packed = fields.maybe(Fields.text, "compression")
             hint = f"it is packed ({shown(packed)}): unpack the shards first" if packed else "fetch it again"
-            raise SourceError(f"{self.path} is missing; {hint}. Only shards on this machine are read.")
+            raise SourceError(f"{self.path} is missing; {hint}. Only unpacked shards on this machine are read.")
         found = self.path.stat().st_size
         if found != size or found < 4 * (self.samples + 2):
             raise SourceError(f"{self.path} has {found} bytes, its index says {size}. It was cut off; fetch it again.")
