@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 
 Columns = dict[str, NDArray[Any]]
 MIN_BYTES = 1 << 18  # smaller arrays come cheaply from the allocator
+_KEPT_BYTES = 1 << 28  # of memory in several sizes
+_KEPT_PIECES = 32  # of one size
 
 
 class Buffers:
@@ -60,8 +62,37 @@ class Buffers:
         """Return unused memory of some bytes."""
         return self.borrow(size, lambda: {"": np.empty(size, np.uint8)})[""]
 
+    def __len__(self) -> int:
+        """Return the sets on the shelf, used ones too."""
+        return len(self._shelf)
+
     def __reduce__(self) -> tuple[Any, ...]:
         return Buffers, (self.keep,)  # another process starts with an empty shelf
+
+
+class Memory:
+    """Unused memory in whatever sizes are asked for; the sizes asked for last are kept: 256 MB, or one piece."""
+
+    def __init__(self) -> None:
+        self._shelves: dict[int, Buffers] = {}
+
+    def of(self, size: int) -> NDArray[np.uint8]:
+        """Return unused memory of some bytes."""
+        shelf = self._shelves.pop(size, None) or Buffers(max(1, min(_KEPT_PIECES, _KEPT_BYTES // size)))
+        found = shelf.memory(size)
+        self._shelves[size] = shelf  # the newest comes last
+        if len(self._shelves) > 1:
+            self._drop_oldest()
+        return found
+
+    def _drop_oldest(self) -> None:
+        kept = sum(size * len(shelf) for size, shelf in list(self._shelves.items()))
+        while kept > _KEPT_BYTES and len(self._shelves) > 1:
+            oldest = next(iter(self._shelves))
+            kept -= oldest * len(self._shelves.pop(oldest))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Memory, ()  # another process starts with none
 
 
 def _references(columns: Columns) -> int:

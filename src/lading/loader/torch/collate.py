@@ -1,28 +1,68 @@
-"""Torch's part of a batch: from samples or columns to tensors, names beside the data."""
+"""Torch's part of a batch: from samples or columns to tensors, names beside the data.
+
+Samples are collated as torch does. Only tensors are stacked by code of our own: into memory that is used again, where
+torch takes fresh memory for each batch, and in a worker a new file of shared memory.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.utils.data import default_collate
+from torch.utils.data._utils.collate import collate as torch_collate, collate_tensor_fn, default_collate_fn_map
+
+from lading.source.buffers import MIN_BYTES, Memory
+
+_dtype = operator.attrgetter("dtype")
 
 
-def collate(samples: Sequence[Any]) -> Any:
+class Collate:
     """Collate as torch does; a dataclass keeps its type.
 
-    >>> collate([{"x": 1}, {"x": 2}])
+    >>> Collate()([{"x": 1}, {"x": 2}])
     {'x': tensor([1, 2])}
     """
-    first = samples[0]
-    if dataclasses.is_dataclass(first) and not isinstance(first, type):
-        fields = [f.name for f in dataclasses.fields(first)]
-        return dataclasses.replace(first, **{f: collate([getattr(s, f) for s in samples]) for f in fields})
-    return default_collate(list(samples))
+
+    def __init__(self) -> None:
+        self._memory = Memory()
+
+    def __call__(self, samples: Sequence[Any]) -> Any:
+        """Return the batch of some samples."""
+        first = samples[0]
+        if dataclasses.is_dataclass(first) and not isinstance(first, type):
+            fields = [f.name for f in dataclasses.fields(first)]
+            return dataclasses.replace(first, **{f: self([getattr(s, f) for s in samples]) for f in fields})
+        known = default_collate_fn_map
+        if known[torch.Tensor] is collate_tensor_fn:  # the user may have taught torch another way
+            known = {**known, torch.Tensor: self._stacked}
+        return torch_collate(list(samples), collate_fn_map=known)
+
+    def _stacked(self, batch: Sequence[torch.Tensor], *, collate_fn_map: Any) -> torch.Tensor:
+        first = batch[0]
+        if first.is_nested or first.layout is not torch.strided:
+            refused: torch.Tensor = collate_tensor_fn(batch)
+            return refused
+        size = first.nbytes * len(batch)
+        if size < MIN_BYTES or not _are_plain(batch):
+            return torch.stack(tuple(batch))
+        out = torch.from_numpy(self._memory.of(size)).view(first.dtype).view(len(batch), *first.shape)
+        try:
+            return torch.stack(tuple(batch), out=out)
+        except RuntimeError:  # a later one has a gradient; or shapes differ, which torch says in its own words
+            return torch.stack(tuple(batch))
+
+
+def _are_plain(batch: Sequence[torch.Tensor]) -> bool:
+    """Say whether the stack of some tensors has their bytes, in this process's memory."""
+    first = batch[0]
+    if first.device.type != "cpu" or first.requires_grad or first.is_quantized:
+        return False
+    return set(map(type, batch)) == {torch.Tensor} and set(map(_dtype, batch)) == {first.dtype}
 
 
 def as_tensors(columns: Any) -> Any:
@@ -39,6 +79,9 @@ def as_tensors(columns: Any) -> Any:
 class TorchArrays:
     """Tensors; a source that gives tensors is read on its device, and its rows stay there."""
 
+    def __init__(self) -> None:
+        self.collate = Collate()
+
     def columns(self, columns: Any) -> Any:
         """Return what a source gave as tensors."""
         return as_tensors(columns)
@@ -54,10 +97,6 @@ class TorchArrays:
     def scatter(self, out: torch.Tensor, rows: NDArray[np.int64], part: torch.Tensor) -> None:
         """Write the rows of one source to their places in a batch."""
         out.index_copy_(0, torch.from_numpy(np.ascontiguousarray(rows)).to(out.device), part)
-
-    def collate(self, samples: list[Any]) -> Any:
-        """Collate as torch does."""
-        return collate(samples)
 
     def finish(self, batch: dict[str, Any], names: Mapping[str, NDArray[Any]]) -> None:
         """Add the name columns."""

@@ -22,7 +22,7 @@ from lading.errors import LoaderError
 from lading.loader.bad_samples import bad_sample_error
 from lading.loader.fetch import Delivery, Fetcher
 from lading.loader.pulls import Pull, Pulls
-from lading.loader.torch.collate import collate
+from lading.loader.torch.collate import Collate
 from lading.loader.torch.samplers import PlanSampler
 
 _WAY_OUT = (
@@ -201,7 +201,7 @@ class PlannedCollate:
 
     def __call__(self, samples: Any) -> Any:
         if not isinstance(samples, Fetched):
-            return (self.given or collate)(samples)
+            return (self.given or Collate())(samples)
         pull, delivery = samples.pull, samples.delivery
         if delivery.failure is not None:
             raise bad_sample_error(pull.request.bill, delivery.failure)
