@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import traceback
 import warnings
 
 import numpy as np
 import pytest
 
-from lading.errors import BadSampleError
+from lading.errors import BadSampleError, SourceError
 from lading.identity import World
 from lading.loader.numpy import NumpyLoader
 from lading.order import Plan
@@ -137,7 +138,48 @@ def test_a_bad_sample_is_also_of_the_type_its_source_raised(options, bad, kind):
 
     error = caught.value
     assert isinstance(error, BadSampleError) and (error.dataset, error.index, error.step) == ("web", bad, bad)
-    assert "on_bad_sample='skip'" in str(error) and "in __getitem__" in error.__notes__[-1]
+    assert "on_bad_sample='skip'" in str(error) and "in __getitem__" in "".join(traceback.format_exception(error))
     assert isinstance(error.__cause__, (kind, StopIteration)) and not isinstance(error, StopIteration)
     if kind is FileNotFoundError:
         assert (error.errno, error.filename) == (2, "a.wav")
+
+
+class Whole:
+    """A source that can be read sample by sample, not batch by batch."""
+
+    def __len__(self):
+        return LENGTH
+
+    def __getitem__(self, index):
+        return index
+
+    def __getitems__(self, indices):
+        if len(indices) > 1:
+            raise LookupError("no two at once")
+        return indices
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_error_of_the_whole_batch_is_of_its_own_type(workers):
+    """A batch that cannot be read, although each sample can."""
+    with pytest.raises(LookupError, match="no two at once") as caught:
+        list(NumpyLoader(Whole(), BATCH, num_workers=workers))
+
+    assert isinstance(caught.value, SourceError)
+
+
+def test_an_error_of_a_local_type_is_caught_by_it():
+    """Without workers nothing is pickled: a type that only a function knows, and the traceback, stay as they were."""
+
+    class LocalError(Exception):
+        """Known here only."""
+
+    class Failing(Broken):
+        def __getitem__(self, index):
+            raise LocalError(index)
+
+    with pytest.raises(LocalError) as caught:
+        list(NumpyLoader(Failing(()), BATCH))
+
+    assert isinstance(caught.value, BadSampleError)
+    assert type(caught.value.__cause__) is LocalError and caught.value.__cause__.__traceback__ is not None

@@ -202,11 +202,16 @@ def special_tensors(_):
     imaginary = torch.tensor([1 + 2j, 3 - 1j]).conj()
     sparse = torch.tensor([[0.0, 2.0], [3.0, 0.0]]).to_sparse()
     parameter = torch.nn.Parameter(torch.ones(3))
-    return {"image": image, "conj": imaginary, "sparse": sparse, "parameter": parameter, "grad": parameter.detach()}
+    nested = torch.nested.nested_tensor([torch.arange(3.0), torch.arange(2.0)])
+    return {
+        "image": image, "conj": imaginary, "sparse": sparse, "parameter": parameter, "grad": parameter.detach(),
+        "nested": nested,
+    }  # fmt: skip
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 def test_special_tensors_travel():
-    """Channels last stay so; conjugates, sparse tensors and parameters keep what they are."""
+    """Channels last stay so; conjugates, sparse and nested tensors and parameters keep what they are."""
     torch.manual_seed(0)
 
     (found,) = results(Workers(special_tensors, num_workers=1, seed=0), [0])
@@ -215,6 +220,7 @@ def test_special_tensors_travel():
     assert found["conj"].tolist() == [1 - 2j, 3 + 1j]
     assert found["sparse"].is_sparse and found["sparse"].to_dense().tolist() == [[0.0, 2.0], [3.0, 0.0]]
     assert isinstance(found["parameter"], torch.nn.Parameter) and found["parameter"].requires_grad
+    assert [part.tolist() for part in found["nested"].unbind()] == [[0.0, 1.0, 2.0], [0.0, 1.0]]
 
 
 def array_zoo(_):

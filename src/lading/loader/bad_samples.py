@@ -15,7 +15,7 @@ from typing import Any
 
 from lading.errors import BadSampleError, LoaderError
 from lading.identity import Bill, Deviation
-from lading.loader.workers.failure import also, restored
+from lading.loader.workers.failure import also, pickled_chain, restored
 
 POLICIES = ("raise", "skip", "substitute")
 _KEPT_BILLS = 1024
@@ -54,7 +54,12 @@ class BadSamplePolicy:
 
 @dataclass(frozen=True)
 class Failure:
-    """A sample that could not be read, in words that cross process borders."""
+    """A sample that could not be read.
+
+    Attributes:
+        original: What its source raised; pickled as ``chain``, as far as it can be.
+        chain: The same where it came from another process.
+    """
 
     dataset: int
     index: int
@@ -62,7 +67,11 @@ class Failure:
     error: str
     trace: str
     source: int
+    original: BaseException | None = None
     chain: tuple[bytes, ...] = ()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "original": None, "chain": self.chain or pickled_chain(self.original)}
 
 
 def bad_sample_error(bill: Bill, failure: Failure) -> BadSampleError:
@@ -78,10 +87,11 @@ def bad_sample_error(bill: Bill, failure: Failure) -> BadSampleError:
         batch_id=bill.batch_id,
         file=failure.file,
     )
-    original = restored(failure.chain)
+    original = failure.original or restored(failure.chain)
     error = also(error, original)
     error.__cause__ = original
-    error.add_note(failure.trace)
+    if original is not failure.original:
+        error.add_note(failure.trace)
     return error
 
 

@@ -25,7 +25,7 @@ from lading.loader.bad_samples import Failure
 from lading.loader.gather import Arrays, gather_columns, gather_samples, sample_keys
 from lading.loader.names import missing_names
 from lading.loader.rows import RowGather
-from lading.loader.workers.failure import also, pickled_chain
+from lading.loader.workers.failure import also
 from lading.order.parts import Parts
 from lading.order.substitute import substitutes
 from lading.runtime.random_state import isolated_rng
@@ -209,11 +209,12 @@ class Fetcher:
                 except _ReadError as found:
                     error = found
         cause = error.__cause__
-        raise SourceError(
+        wrong = SourceError(
             f"batch {bill.batch_id} of step {bill.step} could not be read: {type(cause).__name__}: {cause}. Each of "
             "its samples can be read alone, so the error may not come again. Resume from the last state, or pass "
             "on_bad_sample='skip' or 'substitute', which read such a batch again."
-        ) from cause
+        )
+        raise also(wrong, cause) from cause
 
     def _attempt(self, bill: Bill, row: int) -> tuple[int, Failure] | None:
         """Read one row alone; return what went wrong."""
@@ -225,7 +226,7 @@ class Fetcher:
             text = f"{type(error).__name__}: {error}"
             file = self.readers[source].file_of(int(chosen.rows[0]))
             sample = int(chosen.dataset_idx[0]), int(chosen.idx[0])
-            return row, Failure(*sample, file, text, traceback.format_exc(), source, pickled_chain(error))
+            return row, Failure(*sample, file, text, traceback.format_exc(), source, error)
         return None
 
     def _amended(self, request: FetchRequest, bill: Bill, row: int, failure: Failure, bad_rows: set[int]) -> Bill:

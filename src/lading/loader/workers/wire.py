@@ -89,10 +89,9 @@ def _tensor_reducer(torch: Any) -> Callable[[Any], Any]:
     names = {d: str(d).removeprefix("torch.") for d in vars(torch).values() if isinstance(d, torch.dtype)}
 
     def reduce(tensor: Any) -> Any:
-        if tensor.requires_grad or tensor.layout is not torch.strided or tensor.device.type != "cpu" or tensor.__dict__:
-            return tensor.__reduce_ex__(PROTOCOL)
         name = names.get(tensor.dtype)
-        if name is None or tensor.is_quantized:
+        is_plain = tensor.layout is torch.strided and tensor.device.type == "cpu" and not tensor.is_nested
+        if not is_plain or name is None or tensor.is_quantized or tensor.requires_grad or tensor.__dict__:
             return tensor.__reduce_ex__(PROTOCOL)
         plain, axes = _in_row_order(tensor)
         bits = plain.numpy() if name in _NUMPY_HAS else plain.reshape(-1).view(torch.uint8).numpy()
