@@ -150,7 +150,8 @@ def test_a_policy_on_counts_reaches_its_shares():
     drawn = np.bincount([s.dataset for step in names(loader) for s in step])
 
     assert drawn[0] / drawn.sum() == pytest.approx(0.5, abs=0.01)
-    assert loader.plan.events and loader.plan.events[0].reason == "SteerToShares"
+    assert loader.plan.events[0].reason == "SteerToShares: code 0.7 of 0.5, prose 0.3 of 0.5"
+    assert len(loader.plan.events) < 15, "shares that are there are no event"
 
 
 def test_a_policy_on_losses_is_fed_by_the_loop_and_remembered():

@@ -11,15 +11,18 @@ import torch
 from hypothesis import given, strategies as st
 
 from lading.errors import MixtureError
+from lading.identity import World
 from lading.ledger import BatchTracker
-from lading.loader.reweighting import Mix, Policy
+from lading.loader.reweighting import Mix, Policy, mix_at, reweighted
 from lading.loader.torch.loader import Loader
 from lading.order.mixture.request import Mixture
 from lading.order.mixture.weights import integer_weights
+from lading.order.plan import Plan
 from lading.source.columns import Columns
 from lading.source.tagged import TaggedDataset
 from lading.source.weighted_concat import WeightedConcatDataset
-from lading.train.policy import FollowLosses, MixtureScheduler, SteerToShares, steered
+from lading.train.policy import FollowLosses, MixtureScheduler, SteerToShares
+from lading.train.steering import ROUNDING, fastest, steered
 
 NAMES = ("code", "prose", "web")
 
@@ -82,7 +85,7 @@ def test_steering_reaches_its_targets_within_the_horizon(counts, horizon):
     """Drawing by the returned shares over the horizon brings the counts to the targets, if they can be reached."""
     targets = {"code": 0.5, "prose": 0.3, "web": 0.2}
 
-    chosen = steered(mix(counts), targets, horizon)
+    chosen = steered(mix(counts), list(targets.values()), horizon)
 
     if sum(counts) == 0:
         assert chosen is None
@@ -90,15 +93,96 @@ def test_steering_reaches_its_targets_within_the_horizon(counts, horizon):
     assert sum(chosen.values()) == pytest.approx(1) and min(chosen.values()) >= 0
     after = np.array(counts) + np.array(list(chosen.values())) * sum(counts) * horizon
     wanted = np.array(list(targets.values())) * sum(counts) * (1 + horizon)
-    if (np.array(counts) <= wanted).all():
+    if (np.array(counts) <= wanted).all() and np.abs(np.array(counts) - wanted / (1 + horizon)).max() > ROUNDING:
         np.testing.assert_allclose(after, wanted, rtol=1e-6, atol=1e-3)
+
+
+@st.composite
+def mixtures(draw):
+    """Weights to begin with, and targets, of two to five sources."""
+    number = draw(st.integers(2, 5))
+    parts = st.lists(st.integers(1, 20), min_size=number, max_size=number)
+    return [np.array(values) / sum(values) for values in (draw(parts), draw(parts))]
+
+
+limits = st.sampled_from([0.02, 0.05, 0.1, 0.3, 1.0])
+
+
+@given(mixtures(), st.integers(1, 12), st.integers(0, 30), st.integers(1, 64), limits, st.floats(0.01, 1))
+def test_steering_does_not_go_beyond_its_targets(both, every, lookahead, batch, most, horizon):
+    """Law: what a source lacks never becomes what it has too many, but for whole samples; and shares get there."""
+    weights, targets = both
+    lengths, names = {f"s{d}": 1000 for d in range(len(weights))}, [f"s{d}" for d in range(len(weights))]
+    policy = SteerToShares(dict(zip(names, targets, strict=True)), every, horizon, most)
+    plan = Plan.make(lengths, batch, mixture=Mixture(weights.tolist()), lookahead_steps=lookahead)
+    missing, steps = [], range(every, every * 200, every)
+    for step in steps:
+        counts = np.array(plan.counts(step))
+        missing.append(counts.sum() * targets - counts)
+        chosen = policy(mix_at(plan, step))
+        event = reweighted(plan, step, chosen, World(), policy.reason)
+        plan = plan if event is None else plan.with_event(event)
+    lacks = np.array(missing)
+    side = np.where(np.abs(targets - weights) < 1e-9, 0, np.sign(targets - weights))
+
+    beyond = np.where(side == 0, np.abs(lacks), -side * lacks).max()
+    assert beyond <= ROUNDING + 2, "less than two samples from the weights, so much the plan promises"
+    worst = np.abs(lacks).max(axis=1) / (batch * np.array(steps))
+    assert worst[-1] <= max(0.02, worst[0] / 10, ROUNDING / plan.locate(steps[-1]).position)
+    assert policy.reason.startswith("SteerToShares: s0 0.") and f" of {targets[0]:.3g}, s1 " in policy.reason
+
+
+@given(mixtures(), mixtures(), st.integers(1, 10**6), limits, st.floats(0.01, 1))
+def test_steering_stops_what_it_finds_on_the_wrong_way(both, other, drawn, most, horizon):
+    """Law: whatever was drawn and is in force, no source goes further beyond than twice what it takes to stop it."""
+    shares, targets = both
+    counts = np.resize(other[0], len(shares)) / np.resize(other[0], len(shares)).sum() * drawn
+    every, batch, names = 10, 20, tuple(f"s{d}" for d in range(len(shares)))
+    policy = SteerToShares(dict(zip(names, targets, strict=True)), every, horizon, most)
+    blank, speed = Mix(0, names, (9,) * len(names), (None,) * len(names), (), ()), np.abs(shares - targets).max()
+    missing = [counts.sum() * targets - counts]
+    for _ in range(150):
+        chosen = policy(replace(blank, counts=tuple(counts), weights=tuple(shares), batch=batch))
+        shares = np.array(list(chosen.values()))
+        counts = counts + every * batch * shares
+        missing.append(counts.sum() * targets - counts)
+
+    lacks = np.array(missing)
+    assert (-np.sign(lacks[0]) * lacks).max() <= every * batch * speed**2 / most + ROUNDING + 1e-6 * drawn
+    assert np.abs(lacks[-1]).max() / counts.sum() <= max(0.02, np.abs(lacks[0]).max() / drawn)
+
+
+@given(st.floats(0, 100), st.floats(0.001, 1))
+def test_the_fastest_approach_ends_where_it_should(way, slowing):
+    """Slowed down at every choice, it stands still exactly when the way is behind it."""
+    speed, behind = fastest(way, slowing), 0.0
+    while speed > 0:
+        behind, speed = behind + speed, speed - slowing
+
+    assert behind == pytest.approx(way, abs=1e-6)
+
+
+@given(st.lists(st.floats(0, 20), min_size=3, max_size=3), st.floats(0.01, 1), st.floats(0, 3))
+def test_equal_losses_lead_straight_to_shares_that_stay(losses, most, strength):
+    """Law: while losses stay as they are no share turns round, and shares that are there are no event."""
+    policy = FollowLosses(every_steps=1, strength=strength, most_change=most)
+    policy.observe(dict(zip(NAMES, losses, strict=True)))
+    plan = Plan.make(dict.fromkeys(NAMES, 100), 8, mixture=Mixture([5, 3, 2]), lookahead_steps=3)
+    path = []
+    for step in range(1, int(1 / most) + 3):
+        event = reweighted(plan, step, policy(mix_at(plan, step)), World())
+        plan = plan if event is None else plan.with_event(event)
+        path.append(np.array(mix_at(plan, step).weights))
+    moves = np.diff(np.array([[0.5, 0.3, 0.2], *path]), axis=0)
+
+    assert ((moves >= -1e-8).all(axis=0) | (moves <= 1e-8).all(axis=0)).all() and event is None
 
 
 def test_steering_counts_tokens_where_the_mixture_does():
     """Long documents weigh more."""
     said = Mix(10, ("a", "b"), (9, 9), (100.0, 1000.0), (100, 10), (0.5, 0.5), "tokens")
 
-    assert steered(said, {"a": 1, "b": 1}, 1.0) == {"a": 0.5, "b": 0.5}
+    assert steered(said, [0.5, 0.5], 1.0) == {"a": 0.5, "b": 0.5}
 
 
 @given(
@@ -130,6 +214,9 @@ def test_a_choice_says_what_it_was_made_from():
     policy.observe({f"dataset number {n} of many": n for n in range(100)})
 
     assert policy.reason.startswith("FollowLosses: dataset number 0 of") and len(policy.reason) < 140
+    policy = SteerToShares(dict.fromkeys(NAMES, 1))
+    policy(mix((50, 20, 30)))
+    assert policy.reason == "SteerToShares: code 0.5 of 0.333, prose 0.2 of 0.333, web 0.3 of 0.333"
 
 
 def test_policies_refuse_settings_that_make_no_sense():
@@ -141,6 +228,9 @@ def test_policies_refuse_settings_that_make_no_sense():
         SteerToShares({"a": 1}, horizon=0)
     with pytest.raises(MixtureError, match=r"most_change=0: expected a share above 0"):
         FollowLosses(most_change=0)
+    for made in (lambda: SteerToShares({"a": -1}), lambda: FollowLosses(base={"a": float("nan")})):
+        with pytest.raises(MixtureError, match=r"a weight is .*: expected a finite number"):
+            made()
     with pytest.raises(MixtureError, match="weights name 'sea'"):
         SteerToShares({"sea": 1})(mix())
 

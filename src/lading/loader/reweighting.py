@@ -40,6 +40,8 @@ class Mix:
         weights: Shares, in ``unit``, that hold from where a change would act, if there is none.
         unit: What weights are shares of: ``samples`` or ``tokens``.
         datasets: The datasets of each source by name, with their share of its rows; empty: each source is one.
+        coming: Samples of each source in the steps up to where a change would act: decided already. Empty: none.
+        batch: Samples of a global batch where a change would act; 0: not known.
     """
 
     step: int
@@ -50,6 +52,8 @@ class Mix:
     weights: tuple[float, ...]
     unit: str = "samples"
     datasets: tuple[Mapping[str, float], ...] = ()
+    coming: tuple[int, ...] = ()
+    batch: int = 0
 
 
 @runtime_checkable
@@ -108,17 +112,20 @@ def mix_at(plan: Plan, step: int) -> Mix:
     """Return what a policy decides on before a step is yielded."""
     spec = _running_mixture(plan)
     assert isinstance(plan.order, Mixed)
-    weights = plan.order.weights_at(plan.locate(step + plan.lookahead_steps).position)
+    acts_at = step + plan.lookahead_steps
+    weights, counts = plan.order.weights_at(plan.locate(acts_at).position), plan.counts(step)
     means = tuple(d.mean_tokens for d in plan.datasets)
     return Mix(
         step=step,
         names=plan.source_names,
         lengths=plan.lengths,
         mean_tokens=means,
-        counts=tuple(plan.counts(step)),
+        counts=tuple(counts),
         weights=tuple(_in_unit(shares(weights), means, spec.unit)),
         unit=spec.unit,
         datasets=() if plan.parts.is_plain else tuple(_shares_of_rows(plan, s) for s in range(len(plan.datasets))),
+        coming=tuple(then - now for now, then in zip(counts, plan.counts(acts_at), strict=True)),
+        batch=plan.clock.batch_at(acts_at),
     )
 
 

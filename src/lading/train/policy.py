@@ -4,13 +4,9 @@
 
     FollowLosses    more of what is learnt badly: t_d = base_d · exp(strength · (loss_d - mean loss)), summing to 1
     SteerToShares   whatever was drawn so far, reach these shares of everything drawn:
-                    t_d = max((1 + horizon) · N · target_d - n_d, 0), summing to 1; n_d of N samples drawn so far
+                    t_d = target_d + rate · (N · target_d - n_d), where n_d of N samples are drawn when it acts
 
-No choice goes all the way at once: with s the shares in force, t those wanted and c = ``most_change``,
-
-    w = s + min(1, c / max_d |t_d - s_d|) · (t - s)
-
-so that no share moves by more than c at once; the next choice moves on.
+No choice goes further than ``most_change`` at once, see ``lading.train.steering``.
 
 A policy must give the same answer on every rank: counts are the plan's and
 equal everywhere; losses must be all-reduced (``per_dataset_mean`` does it).
@@ -38,8 +34,9 @@ import numpy as np
 from lading.errors import MixtureError
 from lading.identity.world import process_group
 from lading.loader.reweighting import Mix, Policy, mix_at, reason_of
-from lading.order.mixture.weights import named_weights
+from lading.order.mixture.weights import integer_weights, named_weights
 from lading.order.plan import Plan
+from lading.train.steering import aims, drawn_by, limited, steered
 
 _SHOWN, _SHOWN_NAME = 4, 20
 
@@ -71,6 +68,8 @@ class FollowLosses:
                 f"{self}: expected every_steps at least 1, smoothing and floor from 0 to below 1, strength at least 0."
             )
         _check_change(self.most_change)
+        if self.base is not None:
+            integer_weights(list(self.base.values()))  # refuses what is no share
 
     def observe(self, losses: Mapping[str, float]) -> None:
         """Note the losses of a step, as ``per_dataset_mean`` returns them: equal on all ranks."""
@@ -98,7 +97,8 @@ class FollowLosses:
     @property
     def reason(self) -> str:
         """What the last choice was made from."""
-        return f"FollowLosses: {_listed(self.losses)}" if self.losses else "FollowLosses"
+        listed = _listed({name: f"{loss:.4g}" for name, loss in self.losses.items()})
+        return f"FollowLosses: {listed}" if self.losses else "FollowLosses"
 
     def _by_source(self, mix: Mix) -> dict[str, float]:
         """Return the losses by source; of a source with several datasets the mean over its rows, as far as known."""
@@ -121,7 +121,16 @@ class FollowLosses:
 
 @dataclass
 class SteerToShares:
-    """Reach given shares of everything drawn, whatever was drawn so far.
+    """Reach given shares of everything drawn, whatever was drawn so far, and do not go beyond them.
+
+    A change acts ``lookahead_steps`` + 1 steps after the batch after which it is made. By then *n* of *N* samples are
+    drawn, as the plan knows already, and a source lacks *D = N · target - n*. Wanted are the shares
+
+        t  =  target + rate · D,   rate = min(1 / (horizon · N), u / max |D|)
+
+    where *u* is the fastest approach that ``most_change`` can still stop in time (see ``lading.train.steering``). What
+    would be below 0 is 0; sources that lack samples share the rest. Where no source is more than 5 samples from its
+    target, which is what whole samples make of shares, the targets themselves are wanted: no more events.
 
     Attributes:
         targets: Shares to reach, by name; of samples, or of tokens where the mixture counts tokens.
@@ -134,16 +143,24 @@ class SteerToShares:
     every_steps: int = 100
     horizon: float = 0.25
     most_change: float = 0.1
+    reason: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
         if not (self.every_steps >= 1 and self.horizon > 0):
             raise MixtureError(f"{self}: expected every_steps at least 1 and horizon above 0.")
+        integer_weights(list(self.targets.values()))  # refuses what is no share
         _check_change(self.most_change)
 
     def __call__(self, mix: Mix) -> dict[str, float] | None:
         """Return the shares that make up for what is missing."""
-        wanted = steered(mix, self.targets, self.horizon)
-        return None if wanted is None else limited(mix, wanted, self.most_change)
+        targets, drawn = aims(self.targets, mix.names), drawn_by(mix)
+        wanted = steered(mix, targets, self.horizon, self.every_steps, self.most_change)
+        if wanted is None:
+            return None
+        whole = math.fsum(drawn)
+        reached = {n: f"{d / whole:.3g} of {t:.3g}" for n, d, t in zip(mix.names, drawn, targets, strict=True)}
+        self.reason = f"SteerToShares: {_listed(reached)}"
+        return limited(mix, wanted, self.most_change)
 
     def state_dict(self) -> dict[str, Any]:
         """Return nothing: counts are the plan's."""
@@ -153,50 +170,14 @@ class SteerToShares:
         """Resume where a state was taken."""
 
 
-def steered(mix: Mix, targets: Mapping[str, float], horizon: float) -> dict[str, float] | None:
-    """Return the shares that bring the counts to the targets within the horizon; None before anything was drawn.
-
-    >>> mix = Mix(8, ("a", "b"), (9, 9), (None, None), counts=(300, 100), weights=(.75, .25))
-    >>> steered(mix, {"a": 1, "b": 1}, horizon=1.0)
-    {'a': 0.25, 'b': 0.75}
-    """
-    wanted = named_weights(targets, mix.names)
-    drawn: list[float] = list(mix.counts)
-    if mix.unit == "tokens":
-        drawn = [n * (tokens or 0.0) for n, tokens in zip(mix.counts, mix.mean_tokens, strict=True)]
-    whole, scale = math.fsum(drawn), math.fsum(wanted)
-    if whole == 0 or not scale > 0:
-        return None if whole == 0 else dict(zip(mix.names, wanted, strict=True))
-    reach = whole * (1 + horizon)
-    missing = [max(reach * w / scale - n, 0.0) for w, n in zip(wanted, drawn, strict=True)]
-    total = math.fsum(missing)
-    return {name: m / total for name, m in zip(mix.names, missing, strict=True)}
-
-
-def limited(mix: Mix, wanted: Mapping[str, float], most_change: float) -> dict[str, float]:
-    """Return shares on the way from those in force to those wanted, none moved by more than ``most_change``.
-
-    >>> mix = Mix(8, ("a", "b"), (9, 9), (None, None), counts=(300, 100), weights=(.5, .5))
-    >>> limited(mix, {"a": 0.01, "b": 0.99}, 0.1)
-    {'a': 0.4, 'b': 0.6}
-    """
-    whole = math.fsum(wanted.values())
-    targets = [wanted[name] / whole for name in mix.names]
-    furthest = max(abs(t - s) for t, s in zip(targets, mix.weights, strict=True))
-    if furthest <= most_change:
-        return dict(zip(mix.names, targets, strict=True))
-    part = most_change / furthest
-    return {name: s + part * (t - s) for name, s, t in zip(mix.names, mix.weights, targets, strict=True)}
-
-
 def _check_change(most_change: float) -> None:
     if not 0 < most_change <= 1:
         raise MixtureError(f"most_change={most_change!r}: expected a share above 0, up to 1 (no limit).")
 
 
-def _listed(values: Mapping[str, float]) -> str:
-    """Return a few numbers by name, for a reason: it is kept as long as its event has not acted."""
-    shown = ", ".join(f"{name[:_SHOWN_NAME]} {value:.4g}" for name, value in list(values.items())[:_SHOWN])
+def _listed(values: Mapping[str, str]) -> str:
+    """Return a few values by name, for a reason: it is kept as long as its event has not acted."""
+    shown = ", ".join(f"{name[:_SHOWN_NAME]} {value}" for name, value in list(values.items())[:_SHOWN])
     return f"{shown} ..." if len(values) > _SHOWN else shown
 
 
