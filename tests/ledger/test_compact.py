@@ -224,6 +224,26 @@ def test_one_compaction_at_a_time(run, tmp_path):
     os.close(handle)
 
 
+@pytest.mark.parametrize("work", ["compact", "open the next attempt"])
+def test_a_folder_of_all_ranks_is_not_listed_for_each_of_them(work, tmp_path, monkeypatch):
+    """As often with 6 ranks as with 2: at 10 000 ranks it would be 10^8 names."""
+    listed: list[Path] = []
+    scandir = os.scandir
+    monkeypatch.setattr(os, "scandir", lambda folder: (listed.append(Path(folder)), scandir(folder))[1])
+
+    def times(ranks: int) -> int:
+        path = tmp_path / str(ranks)
+        mark = record(path, range(5), close=False, world_size=ranks)
+        listed.clear()
+        if work == "compact":
+            compact(path)
+        else:
+            record(path, range(5, 6), loaded={**mark, "step": 5})
+        return listed.count(path / "ledger" / "attempt=0000" / "begun")
+
+    assert times(6) == times(2) > 0
+
+
 def documented(path: Path) -> dict[str, Any]:
     """Run the code of docs/ledger-format.md that reads history without Lading; return its names."""
     page = Path(__file__).parents[2] / "docs" / "ledger-format.md"

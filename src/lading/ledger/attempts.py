@@ -241,7 +241,6 @@ def tidy(run: RunFolder, attempt: int) -> None:
     for rank in run.ranks(attempt - 1) if attempt else ():
         begun = _read(rank.begun)
         if begun is not None and is_alive(begun.host, begun.process) is False:
-            clean_up(rank.begun.parent)
             clean_up(rank.path)
             remove_unclosed(rank)
 

@@ -19,7 +19,7 @@ import os
 import secrets
 import socket
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +82,7 @@ class Begun:
         return json_bytes({**self._fields(), "check": self._check()})
 
     def _fields(self) -> dict[str, Any]:
-        return {name: value for name, value in asdict(self).items() if name != "compacting" or value is not None}
+        return {name: value for name, value in vars(self).items() if name != "compacting" or value is not None}
 
     def _check(self) -> str:
         return sha256_of_bytes(json.dumps(self._fields(), sort_keys=True, separators=(",", ":")).encode())

@@ -109,7 +109,10 @@ class _Work:
 
     def done(self) -> Compaction:
         """Do it."""
-        folders = [folder for attempt in self._run.attempts() for folder in self._run.ranks(attempt)]
+        attempts = self._run.attempts()
+        for attempt in attempts:
+            clean_up(self._run.begun(attempt))  # once: a folder of all ranks, read for each of them, is ranks squared
+        folders = [folder for attempt in attempts for folder in self._run.ranks(attempt)]
         for number, folder in enumerate(folders):
             self._progress(number / len(folders), f"attempt {folder.attempt}, rank {folder.rank}")
             try:
@@ -141,7 +144,6 @@ class _Work:
 def _tidied(folder: RankFolder, begun: Begun) -> Begun:
     """Complete or undo a compaction that died; remove files that no manifest names."""
     clean_up(folder.path)
-    clean_up(folder.begun.parent, folder.begun.name)
     manifest = read_manifest(folder)
     if begun.compacting is not None:
         was_replaced = (len(manifest.lines), manifest.sha256(len(manifest.lines))) == begun.compacting
