@@ -7,6 +7,9 @@ lading tokens pack tokens/ --row-length 2048 --algorithm best_fit --overflow spl
 
 from __future__ import annotations
 
+import contextlib
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -55,21 +58,34 @@ def build(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the store.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Build a token store from text, JSONL or Parquet files, in blocks; run again, it resumes."""
+    """Build a token store from text, JSONL or Parquet files, in blocks; run again, it resumes.
+
+    Example: lading tokens build 'corpus/*.jsonl.zst' --out tokens --tokenizer tokenizer.json --workers 8
+    """
     ref = TokenizerRef(tokenizer, vocab_size=vocab_size, eod=eod)
     made: dict[str, Any] = {"field": field, "split": split}
-    if join:
-        _tell(_store_facts(join_tokens(token_job(inputs, out, ref, **made), overwrite=overwrite)), as_json)
-        return
-    with progress_bar(quiet=as_json, lines=True) as progress:
+    with _resumable(out), progress_bar(quiet=as_json, lines=True) as progress:
         how: dict[str, Any] = {"overwrite": overwrite, "progress": progress, "workers": workers or usable_cpus()}
-        if task is None:
-            store: TokenStore | None = build_tokens(inputs, out, ref, on=on, **made, **how)
+        store: TokenStore | None
+        if join:
+            store = join_tokens(token_job(inputs, out, ref, **made), overwrite=overwrite, progress=progress)
+        elif task is None:
+            store = build_tokens(inputs, out, ref, on=on, **made, **how)
         elif on == "local":
             store = build_task(token_job(inputs, out, ref, **made), Task.parse(task), **how)
         else:
             raise ConfigError(f"--task and --on {on} are two ways to share a job. Give one of them.")
     _tell({"waits_for": "the blocks of other tasks"} if store is None else _store_facts(store), as_json)
+
+
+@contextlib.contextmanager
+def _resumable(out: Path) -> Iterator[None]:
+    """Say, where a build is stopped by Ctrl-C, that it can be resumed."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        print(f"lading: stopped. Finished blocks are kept in {out}.parts: run the same again.", file=sys.stderr)
+        raise
 
 
 @app.command("import")

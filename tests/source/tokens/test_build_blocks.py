@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import hashlib
 import json
@@ -19,7 +20,7 @@ from lading.errors import SourceError
 from lading.runtime.blocks import local
 from lading.runtime.blocks.run import Task
 from lading.runtime.processes import is_running
-from lading.source.tokens import inputs as tokens_inputs
+from lading.source.tokens import block as tokens_block, inputs as tokens_inputs
 from lading.source.tokens.build import JoinedElsewhere, build_task, build_tokens, join_tokens, missing_blocks, token_job
 from lading.source.tokens.store import TokenStore
 from lading.source.tokens.tokenizer import ByteTokenizer
@@ -156,6 +157,42 @@ def test_joining_happens_once(corpus, tmp_path):
     with pytest.raises(JoinedElsewhere, match="another process joined the parts, or nothing was built"):
         join_tokens(job, overwrite=True)
     assert len(TokenStore(tmp_path / "out")) == 120
+
+
+def test_a_disk_that_refuses_is_named(corpus, tmp_path, monkeypatch):
+    """A place that cannot be made; a disk that is full in the middle, which costs no finished block."""
+    folder, _ = corpus
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SourceError, match=r"file/out cannot be made \(.*file/out\.parts: Not a directory\)"):
+        build_tokens(str(folder / "*"), tmp_path / "file" / "out")
+
+    refused = {3}
+
+    def full(job, number, write=tokens_block._write_part):
+        if number in refused:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(job, number)
+
+    monkeypatch.setattr(tokens_block, "_write_part", full)
+    with pytest.raises(SourceError, match=r"No space left on device.*blocks are kept"):
+        build_tokens(str(folder / "*"), tmp_path / "out")
+    refused.clear()
+    job = token_job(str(folder / "*"), tmp_path / "out")
+    assert missing_blocks(job)[0] == 3
+    assert len(build_tokens(str(folder / "*"), tmp_path / "out")) == 120
+
+
+def test_progress_says_what_is_done(corpus, tmp_path):
+    """From nothing to all blocks, then joining, which is long where the store is large."""
+    folder, _ = corpus
+    told: list[tuple[float, str]] = []
+
+    build_tokens(str(folder / "*"), tmp_path / "out", progress=lambda share, text: told.append((share, text)))
+
+    blocks = len(token_job(str(folder / "*"), tmp_path / "out").blocks)
+    assert told[0] == (0.0, f"0 of {blocks} blocks") and len(told) == 2 * blocks + 1
+    assert told[blocks][0] == told[-1][0] == 1.0
+    assert told[blocks + 1][1].startswith(f"joining 1 of {blocks} blocks, ")
 
 
 @pytest.mark.slow

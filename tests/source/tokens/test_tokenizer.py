@@ -75,6 +75,18 @@ def letters(text):
     return [ord(c) % 26 for c in text]
 
 
+def test_what_a_tokenizer_says_itself_cannot_be_asked_otherwise(trained, tmp_path):
+    """An end or a vocabulary that would be ignored is refused, and an end that is no id."""
+    (tmp_path / "a.txt").write_text("text")
+    with pytest.raises(ConfigError, match="eod=77 was asked for, and tokenizer byte has 256"):
+        TokenizerRef("byte", eod="77").get()
+    with pytest.raises(ConfigError, match="vocab_size=12 was asked for, and tokenizer Tokenizer has"):
+        TokenizerRef(trained, vocab_size=12)
+    assert TokenizerRef("byte", eod="256", vocab_size=257).get().eod_token_id == 256
+    with pytest.raises(SourceError, match=r"has the ids 0 to \d+, and 9999 is to end documents"):
+        build_tokens(tmp_path / "a.txt", tmp_path / "out", TokenizerRef(trained, eod=9999))
+
+
 def test_a_function_needs_a_vocabulary(tmp_path):
     """Given beside it, or as its attributes."""
     (tmp_path / "a.txt").write_text("abc")

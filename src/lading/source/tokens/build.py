@@ -25,7 +25,7 @@ from lading.source.tokens.block import Part, TokenJob, check_digest, finished_pa
 from lading.source.tokens.inputs import default_block_bytes, find_inputs
 from lading.source.tokens.read import check_split
 from lading.source.tokens.store import TokenStore
-from lading.source.tokens.tokenizer import TokenizerRef
+from lading.source.tokens.tokenizer import TokenizerRef, name_of
 from lading.source.tokens.write import TokenWriter, check_target, smallest_dtype
 
 
@@ -66,7 +66,7 @@ def build_tokens(
     check_target(job.out, overwrite=overwrite)
     with _parts(job):
         _run(job, range(len(job.blocks)), workers, on, progress)
-        store = join_tokens(job, overwrite=overwrite)
+        store = join_tokens(job, overwrite=overwrite, progress=progress)
     return store
 
 
@@ -91,7 +91,7 @@ def build_task(
         if missing_blocks(job):
             return None
         with contextlib.suppress(JoinedElsewhere):
-            return join_tokens(job, overwrite=overwrite)
+            return join_tokens(job, overwrite=overwrite, progress=progress)
     return None
 
 
@@ -107,8 +107,19 @@ def token_job(
     check_split(split)
     files = tuple(find_inputs([inputs] if isinstance(inputs, str | Path) else inputs))
     ref = tokenizer if isinstance(tokenizer, TokenizerRef) else TokenizerRef(tokenizer)
-    smallest_dtype(ref.get().vocab_size)
+    _check_ids(ref)
     return TokenJob(Path(out).absolute(), files, ref, field, split, default_block_bytes(files))
+
+
+def _check_ids(ref: TokenizerRef) -> None:
+    """Refuse ids that no store holds, before anything is made."""
+    tokenizer = ref.get()
+    smallest_dtype(tokenizer.vocab_size)
+    if tokenizer.eod_token_id >= tokenizer.vocab_size:
+        raise SourceError(
+            f"tokenizer {name_of(tokenizer)} has the ids 0 to {tokenizer.vocab_size - 1}, and {tokenizer.eod_token_id} "
+            "is to end documents. Choose one of its ids (--eod)."
+        )
 
 
 def missing_blocks(job: TokenJob) -> list[int]:
@@ -116,8 +127,13 @@ def missing_blocks(job: TokenJob) -> list[int]:
     return [number for number in range(len(job.blocks)) if finished_part(job, number) is None]
 
 
-def join_tokens(job: TokenJob, *, overwrite: bool = False) -> TokenStore:
+def join_tokens(job: TokenJob, *, overwrite: bool = False, progress: Progress = silent) -> TokenStore:
     """Make the store of all parts, once every block is there, and remove them.
+
+    Args:
+        job: What was built.
+        overwrite: Whether a token store is replaced.
+        progress: Called with the share that is done and a sentence.
 
     Raises:
         SourceError: Blocks are missing; they are named.
@@ -131,19 +147,30 @@ def join_tokens(job: TokenJob, *, overwrite: bool = False) -> TokenStore:
                 f"{job.folder} lacks {len(missing)} of {len(job.blocks)} blocks ({listed(missing, 8)}), or has them of "
                 "other inputs. Run the tasks that make them (block b belongs to task b mod N), then join."
             )
-        with TokenWriter(job.out, job.tokenizer.get(), overwrite=overwrite) as writer:
-            for number in range(len(job.blocks)):
-                part = finished_part(job, number)
-                if part is None:
-                    raise SourceError(f"{job.data(number)} is gone. Run the same again; the block is made anew.")
-                check_digest(job, part)
-                writer.add_many(*mapped_part(job, part), name=str(job.data(number)))
+        with _disk(job), TokenWriter(job.out, job.tokenizer.get(), overwrite=overwrite) as writer:
+            pace = Pace(len(job.blocks), sum(block.size for block in job.blocks))
+            for number, block in enumerate(job.blocks):
+                _add_part(job, number, writer)
+                pace.add(block.size)
+                progress(pace.share, f"joining {pace.text()}")
         shutil.rmtree(job.folder, ignore_errors=True)
     return TokenStore(job.out, validate=False)  # every id was checked on its way in
 
 
+def _add_part(job: TokenJob, number: int, writer: TokenWriter) -> None:
+    part = finished_part(job, number)
+    if part is None:
+        raise SourceError(
+            f"{job.data(number)} is gone, or was made of something else: does another build write to {job.out}? Run "
+            "the same again; the block is made anew."
+        )
+    check_digest(job, part)
+    writer.add_many(*mapped_part(job, part), name=str(job.data(number)))
+
+
 def _run(job: TokenJob, numbers: Any, workers: int, on: str, progress: Progress) -> None:
     pace = Pace(len(numbers), sum(job.blocks[number].size for number in numbers))
+    progress(0.0, pace.text())
     part: Part
     for number, part in run_blocks(job, numbers, workers=workers, on=on):
         pace.add(job.blocks[number].size, was_there=part.was_there)
@@ -153,13 +180,27 @@ def _run(job: TokenJob, numbers: Any, workers: int, on: str, progress: Progress)
 @contextlib.contextmanager
 def _parts(job: TokenJob) -> Iterator[None]:
     """Have the folder of the parts, and leave none behind that is empty."""
-    make_folder(job.folder)
+    with _disk(job):
+        make_folder(job.folder)
     clean_up(job.folder)
     try:
-        yield
+        with _disk(job):
+            yield
     finally:
         with contextlib.suppress(OSError):
             job.folder.rmdir()
+
+
+@contextlib.contextmanager
+def _disk(job: TokenJob) -> Iterator[None]:
+    """Say what a disk refused, and that nothing is lost."""
+    try:
+        yield
+    except OSError as error:
+        raise SourceError(
+            f"{job.out} cannot be made ({error.filename or job.folder}: {error.strerror or error}). Check permissions "
+            "and space on disk, or choose another place. Finished blocks are kept."
+        ) from error
 
 
 @contextlib.contextmanager

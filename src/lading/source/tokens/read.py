@@ -198,7 +198,9 @@ def _jsonl(piece: Piece, field: str) -> Iterator[TextDocument]:
                 raise SourceError(f"{name}, {place} is no JSON ({error}). Correct or remove the line.") from error
             if not isinstance(found, dict) or field not in found:
                 has = listed(found) if isinstance(found, dict) else type(found).__name__
-                raise SourceError(f"{name}, {place} has no {field!r}; it has {has}. Pass field= for another key.")
+                raise SourceError(
+                    f"{name}, {place} has no {field!r}; it has {has}. Pass field= (--field) for another key."
+                )
             yield TextDocument(_content(found[field], name, place), name, place)
 
 
@@ -211,7 +213,9 @@ def _parquet(piece: Piece, field: str) -> Iterator[TextDocument]:
     with file:
         if field not in file.schema_arrow.names:
             has = listed(file.schema_arrow.names)
-            raise SourceError(f"{name} has no column {field!r}; it has {has}. Pass field= for another column.")
+            raise SourceError(
+                f"{name} has no column {field!r}; it has {has}. Pass field= (--field) for another column."
+            )
         for row, value in _values(file, piece, field):
             content = value.as_py() if pyarrow.types.is_string(value.type) or not value.is_valid else _ids(value)
             yield TextDocument(_content(content, name, f"row {row}"), name, f"row {row}")

@@ -115,15 +115,15 @@ def load_tokenizer(name: str, *, vocab_size: int | None = None, eod: str | int |
         eod: Token or id that ends a document, where the tokenizer does not say it.
     """
     if name == "byte":
-        return ByteTokenizer()
+        return _as_asked(ByteTokenizer(), vocab_size, eod)
     if name.endswith(".json") and ":" not in name:
         from lading.source.tokens.tokenizers import read_tokenizer_json  # here: only those who name such a file need it
 
-        return read_tokenizer_json(Path(name), eod=eod)
+        return _as_asked(read_tokenizer_json(Path(name), eod=eod), vocab_size)
     if name.startswith("transformers:") or Path(name).is_dir():
         from lading.source.tokens.transformers import load_fast_tokenizer  # here, for the same reason
 
-        return load_fast_tokenizer(name.removeprefix("transformers:"), eod=eod)
+        return _as_asked(load_fast_tokenizer(name.removeprefix("transformers:"), eod=eod), vocab_size)
     if ":" not in name:
         raise ConfigError(
             f"tokenizer {name!r} is unknown: expected 'byte', a tokenizer.json, 'transformers:NAME', or "
@@ -136,6 +136,18 @@ def load_tokenizer(name: str, *, vocab_size: int | None = None, eod: str | int |
 _loaded = functools.lru_cache(maxsize=4)(
     lambda name, vocab_size, eod: load_tokenizer(name, vocab_size=vocab_size, eod=eod)
 )
+
+
+def _as_asked(tokenizer: Tokenizer, vocab_size: int | None, eod: str | int | None = None) -> Tokenizer:
+    """Return a tokenizer that says all of this itself; refuse to be asked for something else."""
+    both = (("vocab_size", vocab_size, tokenizer.vocab_size), ("eod", eod, tokenizer.eod_token_id))
+    for name, asked, has in both:
+        if asked is not None and str(asked) != str(has):
+            raise ConfigError(
+                f"{name}={asked} was asked for, and tokenizer {name_of(tokenizer)} has {has}. Leave it out: it is for "
+                "tokenizers that do not say it."
+            )
+    return tokenizer
 
 
 def _made(found: Any) -> Any:
@@ -163,9 +175,9 @@ def _adapted(given: Any, vocab_size: int | None, eod: str | int | None, what: st
         from lading.source.tokens.tokenizers import FastTokenizer, adapted_fast  # here: those who have one have it
 
         fast: FastTokenizer = adapted_fast(given, eod=eod)
-        return fast
+        return _as_asked(fast, vocab_size)
     if isinstance(given, Tokenizer):
-        return given
+        return _as_asked(given, vocab_size, eod)
     if callable(given) and not isinstance(given, type):
         size = vocab_size if vocab_size is not None else getattr(given, "vocab_size", None)
         end = eod if eod is not None else getattr(given, "eod_token_id", None)

@@ -66,7 +66,7 @@ def checked_ids(ids: Any, vocab_size: int, name: Callable[[], str]) -> NDArray[A
 def check_target(out: Path, *, overwrite: bool) -> None:
     """Refuse to make a store where something is that may not be replaced."""
     if out.exists() and not overwrite:
-        raise SourceError(f"{out} exists already. Choose another directory, or pass overwrite=True.")
+        raise SourceError(f"{out} exists already. Choose another directory, or pass overwrite=True (--overwrite).")
     if out.exists() and not (out / "tokens.json").is_file():
         raise SourceError(f"{out} exists already and is no token store: it is not replaced. Choose another.")
 
