@@ -221,7 +221,7 @@ def test_a_choice_says_what_it_was_made_from():
 
 def test_policies_refuse_settings_that_make_no_sense():
     """Named with what was expected."""
-    for bad in ({"every_steps": 0}, {"smoothing": 1.0}, {"floor": -0.1}, {"strength": -1}):
+    for bad in ({"every_steps": 0}, {"every_steps": 2.5}, {"smoothing": "1"}, {"floor": -0.1}, {"strength": -1}):
         with pytest.raises(MixtureError, match="expected every_steps at least 1, smoothing"):
             FollowLosses(**bad)
     with pytest.raises(MixtureError, match="horizon above 0"):
@@ -231,6 +231,9 @@ def test_policies_refuse_settings_that_make_no_sense():
     for made in (lambda: SteerToShares({"a": -1}), lambda: FollowLosses(base={"a": float("nan")})):
         with pytest.raises(MixtureError, match=r"a weight is .*: expected a finite number"):
             made()
+    for policy in (SteerToShares({"sea": 1}), FollowLosses(base={"sea": 1})):
+        with pytest.raises(MixtureError, match="weights name 'sea'"):  # before anything is trained on
+            Loader({"code": Columns(x=np.arange(9))}, 3, mixture=Mixture([1], policy=policy))
     with pytest.raises(MixtureError, match="weights name 'sea'"):
         SteerToShares({"sea": 1})(mix())
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import math
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -28,7 +27,7 @@ from lading.identity import Bill, World, fingerprint
 from lading.identity.agreement import agree
 from lading.identity.hashing import key64
 from lading.loader import planning, reweighting
-from lading.loader.adaptive.runner import ChunkRunner, rescored
+from lading.loader.adaptive.runner import ChunkRunner, announcing, measured, rescored
 from lading.loader.bad_samples import BadSamples
 from lading.loader.cursor import Cursor
 from lading.loader.face import Face
@@ -265,7 +264,8 @@ class Engine:
             self.bad_samples.note(bill)
         self._trackers.update(bill, batch)
         if moves and self._policy.wants(self.step):
-            chosen = self._policy.choose(self.plan, self.step)
+            with announcing(self, "a reweighting", self.request.policy):
+                chosen = self._policy.choose(self.plan, self.step)
             if chosen is not None:
                 self.reweight(chosen, reweighting.reason_of(self.request.policy))
 
@@ -356,9 +356,13 @@ class Engine:
 
     def validated(self, metric: Any = None, loss: Any = None, on: Mapping[str, Any] | None = None) -> tuple[Event, ...]:
         """Record a validation and tell the policies of chunks of it; return what they changed."""
-        metric, loss = (None if v is None or not math.isfinite(float(v)) else float(v) for v in (metric, loss))
+        metric, loss = measured("metric", metric), measured("loss", loss)
+        if not (on is None or isinstance(on, Mapping)):
+            raise LoaderError(f"on={on!r}: expected a mapping, such as last_chunk() of the validation loader, or None.")
         if self.request.chunks is None or self.step <= self._chunks.last_step:
             return ()
+        if self._chunks.adapts:
+            self._chunks.trained(self.plan, self.step, metric, loss)  # refuses a call inside a chunk
         self._trackers.validated(self.step, {"metric": metric, "loss": loss, "on": dict(on or {})})
         before = len(self._requested)
         self._chunks.report(self, metric, loss)

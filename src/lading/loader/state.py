@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lading.errors import LadingError, ResumeError
+from lading.errors import LadingError, LoaderError, ResumeError
 from lading.order import Plan, Rebatch
 from lading.order.curriculum.levels import Levels
 from lading.order.event import Event, Rescore, ResumeBase, event_to_dict, pair, read_event
@@ -97,9 +97,19 @@ def make_state(
         "plan": plan.fingerprint,
         "summary": json.dumps(summary(plan), separators=(",", ":")),
         "events": json.dumps([event_to_dict(e) for e in plan.events_from(step)], separators=(",", ":")),
-        "policy": json.dumps(policy or {}, separators=(",", ":")),
+        "policy": _as_json(policy or {}),
         **marked(mark),
     }
+
+
+def _as_json(policy: Mapping[str, Any]) -> str:
+    try:
+        return json.dumps(policy, separators=(",", ":"))
+    except (TypeError, ValueError) as error:
+        raise LoaderError(
+            f"the state of a policy is no JSON ({error}): expected numbers, texts, lists and dicts with texts as keys. "
+            "Change what its state_dict() returns."
+        ) from error
 
 
 def marked(mark: Mapping[str, Any] | None) -> dict[str, Any]:

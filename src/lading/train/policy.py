@@ -25,7 +25,7 @@ be reset right after a step of the scheduler, as often as one likes.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -36,6 +36,7 @@ from lading.identity.world import process_group
 from lading.loader.reweighting import Mix, Policy, mix_at, reason_of
 from lading.order.mixture.weights import integer_weights, named_weights
 from lading.order.plan import Plan
+from lading.runtime.numbers import is_number, is_whole
 from lading.train.steering import aims, drawn_by, limited, steered
 
 _SHOWN, _SHOWN_NAME = 4, 20
@@ -63,7 +64,8 @@ class FollowLosses:
     losses: dict[str, float] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        if not (self.every_steps >= 1 and 0 <= self.smoothing < 1 and 0 <= self.floor < 1 and self.strength >= 0):
+        numbers = all(map(is_number, (self.smoothing, self.floor, self.strength))) and is_whole(self.every_steps, 1)
+        if not (numbers and 0 <= self.smoothing < 1 and 0 <= self.floor < 1 and self.strength >= 0):
             raise MixtureError(
                 f"{self}: expected every_steps at least 1, smoothing and floor from 0 to below 1, strength at least 0."
             )
@@ -78,6 +80,11 @@ class FollowLosses:
                 continue  # a step that overflowed says nothing about its data
             kept = self.losses.get(name)
             self.losses[name] = loss if kept is None else self.smoothing * kept + (1 - self.smoothing) * loss
+
+    def check_names(self, names: Sequence[str]) -> None:
+        """Refuse shares that do not belong to these sources."""
+        if self.base is not None:
+            named_weights(self.base, names)
 
     def __call__(self, mix: Mix) -> dict[str, float] | None:
         """Return shares that follow the losses; None before any loss was seen."""
@@ -146,10 +153,14 @@ class SteerToShares:
     reason: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
-        if not (self.every_steps >= 1 and self.horizon > 0):
+        if not (is_whole(self.every_steps, 1) and is_number(self.horizon) and self.horizon > 0):
             raise MixtureError(f"{self}: expected every_steps at least 1 and horizon above 0.")
         integer_weights(list(self.targets.values()))  # refuses what is no share
         _check_change(self.most_change)
+
+    def check_names(self, names: Sequence[str]) -> None:
+        """Refuse targets that do not belong to these sources."""
+        named_weights(self.targets, names)
 
     def __call__(self, mix: Mix) -> dict[str, float] | None:
         """Return the shares that make up for what is missing."""
@@ -171,7 +182,7 @@ class SteerToShares:
 
 
 def _check_change(most_change: float) -> None:
-    if not 0 < most_change <= 1:
+    if not (is_number(most_change) and 0 < most_change <= 1):
         raise MixtureError(f"most_change={most_change!r}: expected a share above 0, up to 1 (no limit).")
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from tests.cli.calling import lading
 
-from lading import Chunks, Columns, Curriculum, Ledger, NumpyLoader, Plan, Resume, World, open_run
-from lading.errors import ConfigError, LadingError, LoaderError, PlanError, ResumeError
+from lading import Chunks, Columns, Curriculum, Ledger, Mixture, NumpyLoader, Plan, Resume, World, open_run
+from lading.errors import ConfigError, LadingError, LoaderError, MixtureError, PlanError, ResumeError
 from lading.loader.adaptive.policies import GrowWhileImproving, LearningValue, PaceValidation, Trained
 from lading.report.render.page import page
 
@@ -90,6 +90,11 @@ def test_a_killed_adaptive_run_verifies_and_tells_its_decisions(mode, tmp_path, 
     assert Plan.from_json(run.plan.to_json()).bill(65).digest == resumed.plan.bill(65).digest
 
 
+def _trained_on(loader: NumpyLoader) -> None:
+    list(loader)
+    loader.validated(1.0)
+
+
 def _loaded(loader: NumpyLoader, state: dict) -> NumpyLoader:
     loader.load_state_dict(state)
     return loader
@@ -166,6 +171,14 @@ def test_policies_and_sizes_that_make_no_sense_are_refused():
         lambda: GrowWhileImproving(mode="up"),
         lambda: PaceValidation(slow=1, fast=0.5),
         lambda: LearningValue("luck"),
+        lambda: LearningValue(age_weight="1"),
+        lambda: GrowWhileImproving(factor="2"),
+        lambda: GrowWhileImproving(least=1.5),
+        lambda: GrowWhileImproving(least_gain=float("nan")),
+        lambda: Chunks(3, resize=lambda trained: 3),
+        lambda: Chunks(3, choose=GrowWhileImproving()),
+        lambda: Chunks(3, resize=GrowWhileImproving),
+        lambda: Curriculum([1], start="0.2"),
     ):
         with pytest.raises(PlanError, match="expected"):
             made()
@@ -173,6 +186,94 @@ def test_policies_and_sizes_that_make_no_sense_are_refused():
     next(iter(loader))
     with pytest.raises(LoaderError, match=r"validated\(\) belongs to the end of a chunk"):
         loader.validated(1.0)
+
+
+class Answers:
+    """A policy that answers what it is made with, or raises it."""
+
+    every_steps = 1
+
+    def __init__(self, answer):
+        self.answer = answer
+
+    def __call__(self, *seen):
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+    def observe(self, *seen):
+        pass
+
+    def state_dict(self):
+        return {}
+
+    def load_state_dict(self, state):
+        pass
+
+
+@pytest.mark.parametrize("answer", [float("nan"), float("inf"), -1, 0, 2.5, "3", True, [2]])
+def test_an_answer_that_makes_no_sense_changes_nothing(answer):
+    """Sizes, chunks and weights: named with what was expected; the next answer counts as if nothing had been said."""
+    loader = NumpyLoader(np.arange(40), 4, chunk_batches=Chunks(3, resize=Answers(answer)))
+    list(loader)
+    with pytest.raises(LoaderError, match=r"Answers chose chunks of .* batches: expected an integer of at least 1"):
+        loader.validated(1.0)
+    loader.engine.request.chunks.resize.answer = np.int64(5)
+    assert loader.validated(1.0)[0].chunk_batches == 5 and len(list(loader)) == 5
+    with pytest.raises(LoaderError, match=r"Answers chose chunk .*: expected one of"):
+        list(NumpyLoader(np.arange(40), 4, chunk_batches=Chunks(3, choose=Answers("x" if answer == 0 else answer))))
+    weights = NumpyLoader({"a": np.arange(9), "b": np.arange(9)}, 2, mixture=Mixture([1, 1], policy=Answers(answer)))
+    with pytest.raises(MixtureError, match="expected"):
+        list(weights)
+
+
+def test_what_a_policy_raises_is_raised_and_names_it():
+    """As it is, with a note; what it saw is forgotten, so that the call can be made again."""
+    for chunks in (Chunks(3, resize=Answers(KeyError("mine"))), Chunks(3, choose=Answers(KeyError("mine")))):
+        loader = NumpyLoader(np.arange(40), 4, chunk_batches=chunks)
+        with pytest.raises(KeyError) as caught:
+            _trained_on(loader)
+        assert caught.value.__notes__ == [f"raised by the policy Answers, asked before step {loader.step}"]
+    loader = NumpyLoader(np.arange(40), 4, chunk_batches=Chunks(3, resize=Answers(KeyError("mine"))))
+    list(loader)
+    for _ in range(2):
+        with pytest.raises(KeyError):
+            loader.validated(1.0)
+    assert loader.engine._chunks.last_step == -1
+
+
+def test_measurements_that_make_no_sense_are_refused():
+    """By name; NaN and infinity say nothing; arrays of one number are numbers. A refused call is not recorded."""
+    loader = NumpyLoader(np.arange(40), 4, chunk_batches=Chunks(3, resize=GrowWhileImproving()))
+    recorded = []
+
+    class Notes:
+        update = flush = lambda *seen: None
+        validated = staticmethod(lambda step, fields: recorded.append((step, fields["metric"])))
+
+    loader.tracker = Notes()
+    next(iter(loader))
+    with pytest.raises(LoaderError, match="belongs to the end of a chunk"):
+        loader.validated(1.0)
+    list(loader)
+    for bad in ({"metric": "3"}, {"metric": [1, 2]}, {"loss": 1j}, {"on": "here"}, {"on": [1]}):
+        with pytest.raises(LoaderError, match=f"{next(iter(bad))}=.*: expected a (number|mapping)"):
+            loader.validated(**bad)
+    assert recorded == []
+    loader.validated(np.array(2.0), loss=float("nan"))
+    assert recorded == [(3, 2.0)]
+
+
+def test_a_state_that_is_no_json_is_refused_by_name():
+    """Where it is taken, not where it is loaded."""
+
+    class Forgetful(GrowWhileImproving):
+        def state_dict(self):
+            return {"best": object()}
+
+    loader = NumpyLoader(np.arange(40), 4, chunk_batches=Chunks(3, resize=Forgetful()))
+    with pytest.raises(LoaderError, match="the state of a policy is no JSON"):
+        loader.state_dict()
 
 
 def test_policies_say_what_their_formula_says():

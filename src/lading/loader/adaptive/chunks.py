@@ -27,7 +27,8 @@ class Chunks:
 
     Attributes:
         size: Batches of a chunk; pairs (first chunk, batches); or ``{"first": ..., "double_every": ..., "most": ...}``.
-        resize: Chooses the size after each validation, such as ``GrowWhileImproving``; None: as planned.
+        resize: Chooses the size after each validation, such as ``GrowWhileImproving``; None: as planned. Each loader
+            needs a policy of its own.
         choose: Chooses the next chunk of a pass, such as ``LearningValue``; None: in order.
         ahead: Chunks that are chosen before the running one has ended, so that the next can be read meanwhile.
     """
@@ -39,6 +40,8 @@ class Chunks:
 
     def __post_init__(self) -> None:
         planned = sizes_of(self.size)
+        object.__setattr__(self, "resize", _checked("resize", resize_of(self.resize), ResizePolicy))
+        object.__setattr__(self, "choose", _checked("choose", choice_of(self.choose), ChoicePolicy))
         if not is_whole(self.ahead, 0):
             raise PlanError(f"ahead={self.ahead!r}: expected an integer from 0 up.")
         if len(planned) > 1 and (self.resize is not None or self.choose is not None):
@@ -67,7 +70,7 @@ class Chunks:
             if unknown:
                 raise PlanError(f"chunks have {', '.join(unknown)}: expected size, resize, choose and ahead.")
             ahead = {} if given.get("ahead") is None else {"ahead": given["ahead"]}
-            return cls(given["size"], resize_of(given.get("resize")), choice_of(given.get("choose")), **ahead)
+            return cls(given["size"], given.get("resize"), given.get("choose"), **ahead)
         return cls(given)
 
 
@@ -95,6 +98,17 @@ def sizes_of(size: Any) -> tuple[tuple[int, int], ...]:
             f"chunk sizes are {size!r}: expected at most {MAX_SIZES}, in order, from chunk 0 on. {_WAY_OUT}"
         )
     return tuple(pair for i, pair in enumerate(found) if i == 0 or pair[1] != found[i - 1][1])
+
+
+def _checked(name: str, policy: Any, kind: type) -> Any:
+    """Return a policy of chunks, or None; refuse what is no policy."""
+    if policy is None or (isinstance(policy, kind) and not isinstance(policy, type)):
+        return policy
+    parts = [part for part in ("__call__", "observe", "state_dict", "load_state_dict") if hasattr(kind, part)]
+    raise PlanError(
+        f"{name}={policy!r}: expected an object with {', '.join(parts)}, such as lading.LearningValue() or "
+        "lading.GrowWhileImproving(), or its name."
+    )
 
 
 def _doubled(size: Mapping[str, Any]) -> tuple[tuple[int, int], ...]:

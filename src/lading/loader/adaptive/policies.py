@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from lading.errors import ConfigError, PlanError
+from lading.runtime.numbers import is_number, is_whole
 
 GROUPS = 32  # neighbouring chunks whose signals are remembered together: a state does not grow with the data
 SIGNALS = ("loss", "improvement", "age")
@@ -97,7 +98,7 @@ class GrowWhileImproving:
 
     def __post_init__(self) -> None:
         _check_sizes(self.factor, self.least, self.most)
-        if self.mode not in ("min", "max") or self.least_gain < 0:
+        if self.mode not in ("min", "max") or not (is_number(self.least_gain) and self.least_gain >= 0):
             raise PlanError(f"{self}: expected mode 'min' or 'max' and least_gain at least 0.")
 
     def __call__(self, trained: Trained) -> int | None:
@@ -158,7 +159,8 @@ class PaceValidation:
 
     def __post_init__(self) -> None:
         _check_sizes(self.factor, self.least, self.most)
-        if not (0 <= self.slow < self.fast and 0 <= self.smoothing < 1):
+        numbers = all(map(is_number, (self.slow, self.fast, self.smoothing)))
+        if not (numbers and 0 <= self.slow < self.fast and 0 <= self.smoothing < 1):
             raise PlanError(f"{self}: expected slow from 0 up, fast above it, and smoothing from 0 to below 1.")
 
     def __call__(self, trained: Trained) -> int | None:
@@ -211,7 +213,7 @@ class LearningValue:
     reason: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
-        if self.signal not in SIGNALS or not 0 <= self.age_weight < math.inf:
+        if self.signal not in SIGNALS or not (is_number(self.age_weight) and self.age_weight >= 0):
             raise PlanError(
                 f"signal={self.signal!r}, age_weight={self.age_weight!r}: expected one of {', '.join(SIGNALS)}, and a "
                 "weight from 0 up."
@@ -283,9 +285,10 @@ def _made(given: Any, kinds: Mapping[str, type], key: str) -> Any:
 
 
 def _check_sizes(factor: float, least: int, most: int) -> None:
-    if not (1 < factor < math.inf and 1 <= least <= most):
+    if not (is_number(factor) and factor > 1 and is_whole(least, 1) and is_whole(most, least)):
         raise PlanError(
-            f"factor={factor!r}, least={least!r}, most={most!r}: expected factor above 1, 1 <= least <= most."
+            f"factor={factor!r}, least={least!r}, most={most!r}: expected factor above 1, and integers 1 <= least <= "
+            "most."
         )
 
 

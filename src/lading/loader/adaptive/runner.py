@@ -8,7 +8,9 @@ Apart from ``engine``: the policies, what they remember, and when they are asked
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import math
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 from lading.errors import LoaderError, ResumeError, WorldError
@@ -21,6 +23,7 @@ from lading.order.chosen import Chosen
 from lading.order.curriculum.levels import Levels
 from lading.order.event import Choose, Event, Rebatch, Rescore
 from lading.order.plan import Plan
+from lading.runtime.numbers import is_whole
 
 
 class Adaptable(Protocol):
@@ -61,13 +64,14 @@ class ChunkRunner:
         trained, before = self.trained(engine.plan, engine.step, metric, loss), self.state()
         try:
             self._decide(engine, trained)
-        except WorldError:
+        except Exception:
             self.load(before)  # what was refused is not remembered either
             raise
 
     def _decide(self, engine: Adaptable, trained: Trained) -> None:
         self.last_step = engine.step
-        resized = self.resized(engine.plan, trained)
+        with announcing(engine, "a chunk size", self.chunks and self.chunks.resize):
+            resized = self.resized(engine.plan, trained)
         decided = {} if resized is None else {"acts at": resized.step, "batches": resized.chunk_batches}
         _agree(engine, "a chunk size", decided)
         if resized is not None:
@@ -77,9 +81,13 @@ class ChunkRunner:
 
     def choose(self, engine: Adaptable, step: int) -> None:
         """Choose the chunks that are due before a step is yielded."""
-        while (choice := self.choice(engine.plan, step)) is not None:
+        while (choice := self._chosen(engine, step)) is not None:
             _agree(engine, "the next chunk", {"acts at": choice.step, "chunk": choice.chosen})
             engine.add_event(choice)
+
+    def _chosen(self, engine: Adaptable, step: int) -> Choose | None:
+        with announcing(engine, "the next chunk", self.chunks and self.chunks.choose):
+            return self.choice(engine.plan, step)
 
     def trained(self, plan: Plan, step: int, metric: float | None, loss: float | None) -> Trained:
         """Return what policies learn when the loader is at a step, the first of a chunk."""
@@ -100,7 +108,12 @@ class ChunkRunner:
         size = self.chunks.resize(trained)
         if size is None:
             return None
-        step = trained.step
+        if not is_whole(size, 1):
+            raise LoaderError(
+                f"{type(self.chunks.resize).__name__} chose chunks of {size!r} batches: expected an integer of at "
+                "least 1, or None to leave them as they are."
+            )
+        size, step = int(size), trained.step
         if plan.chosen_chunks:
             undecided = plan.undecided_from(step)
             undecided = step if undecided is None else undecided
@@ -171,6 +184,17 @@ class ChunkRunner:
                 ) from error
 
 
+def measured(name: str, value: Any) -> float | None:
+    """Return what was measured as a number; None where nothing was, or nothing sensible (NaN, infinity)."""
+    try:
+        found = None if value is None or isinstance(value, str | bytes) else float(value)
+    except (TypeError, ValueError):
+        found = None
+    if found is None and value is not None:
+        raise LoaderError(f"{name}={value!r}: expected a number, or None where nothing was measured.")
+    return found if found is not None and math.isfinite(found) else None
+
+
 def rescored(engine: Adaptable, levels: Levels, reason: str) -> Rescore | None:
     """Give samples other difficulties from the next epoch on that cannot have been prefetched."""
     plan = engine.plan
@@ -180,6 +204,18 @@ def rescored(engine: Adaptable, levels: Levels, reason: str) -> Rescore | None:
     if event is not None:
         engine.add_event(event)
     return event
+
+
+@contextlib.contextmanager
+def announcing(engine: Adaptable, what: str, policy: Any) -> Iterator[None]:
+    """Let the other ranks know when a policy raises inside the block: they have an answer, and wait to compare it."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"raised by the policy {type(policy).__name__}, asked before step {engine.step}")
+        with contextlib.suppress(WorldError):
+            _agree(engine, what, {"refused": f"{type(error).__name__}: {error}"})
+        raise
 
 
 def _agree(engine: Adaptable, what: str, decided: Mapping[str, Any]) -> None:

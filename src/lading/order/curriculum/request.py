@@ -25,6 +25,7 @@ from lading.order.curriculum.levels import MAX_LEVELS, MAX_SAMPLES, Levels
 from lading.order.curriculum.spec import CurriculumSpec
 from lading.order.duration import Duration
 from lading.order.mixture.weights import MAX_POSITION
+from lading.runtime.numbers import is_number
 
 PACES = ("linear", "root")
 
@@ -56,7 +57,8 @@ class Curriculum:
 
     def __post_init__(self) -> None:
         known = self.pacing in PACES if isinstance(self.pacing, str) else isinstance(self.pacing, Sequence)
-        if not (0 < self.start <= 1 and self.power > 0 and known):
+        numbers = is_number(self.start) and is_number(self.power)
+        if not (numbers and 0 < self.start <= 1 and self.power > 0 and known):
             raise PlanError(
                 f"curriculum with start={self.start!r}, power={self.power!r}, pacing={self.pacing!r}: expected start "
                 "above 0 up to 1, power above 0, and pacing 'linear', 'root' or a list such as [(0, 0.3), ('1ep', 1)]."

@@ -69,9 +69,12 @@ class Mixture:
         return (self.unit, self.stopping, self.epoch_samples) != ("samples", "restart", None)
 
     def check_names(self, names: Sequence[str]) -> None:
-        """Refuse weights that do not belong to these datasets."""
+        """Refuse weights, and a policy of weights, that do not belong to these datasets."""
         if self.weights is not None:
             named_weights(self.weights, list(names))
+        check = getattr(self.policy, "check_names", None)
+        if check is not None:
+            check(list(names))
 
     def epoch(self, datasets: Sequence[PlannedDataset]) -> int:
         """Return the samples of an epoch."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -51,6 +51,8 @@ def named_weights(weights: Weights, names: Sequence[str]) -> list[float]:
     [0.7, 0.3]
     """
     if not isinstance(weights, Mapping):
+        if isinstance(weights, str) or not isinstance(weights, Iterable):
+            raise MixtureError(f"weights are {weights!r}: expected a number for each of {_some(names)}, or a mapping.")
         values = list(weights)
         if len(values) != len(names):
             raise MixtureError(
@@ -119,7 +121,8 @@ def _exact(weights: Sequence[float]) -> list[int]:
         raise MixtureError(f"{len(weights)} weights were given: expected 1 to 2**20. Join small datasets into one.")
     for weight in weights:
         _check(weight)
-    ratios = [weight.as_integer_ratio() for weight in weights]
+    # NumPy's integers and tensors have no ratio of their own
+    ratios = [(w if hasattr(w, "as_integer_ratio") else float(w)).as_integer_ratio() for w in weights]
     if not any(numerator for numerator, _ in ratios):
         raise MixtureError(
             "all weights are zero: nothing would ever be drawn. Give at least one dataset a weight above 0."
