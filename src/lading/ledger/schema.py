@@ -85,9 +85,21 @@ def write_table(table: pa.Table, name: str, where: Any) -> None:
     )
 
 
-def typed(table: pa.Table, name: str) -> pa.Table:
-    """Return a table with the types of a ledger's table; a cast, where none is needed, would open all of Arrow."""
-    return table if table.schema.equals(SCHEMAS[name]) else table.cast(SCHEMAS[name])
+def typed(table: pa.Table, name: str, columns: list[str] | None = None) -> pa.Table:
+    """Return a table with the types of a ledger's table; a cast, where none is needed, would open all of Arrow.
+
+    Args:
+        table: The rows.
+        name: Whose types.
+        columns: The columns that were read, ``fate`` as the codes of a dictionary; None: all, as they are.
+    """
+    wanted = SCHEMAS[name] if columns is None else _coded(name, columns)
+    return table if table.schema.equals(wanted) else table.cast(wanted)
+
+
+def _coded(name: str, columns: list[str]) -> pa.Schema:
+    codes = pa.dictionary(pa.int32(), pa.string())
+    return pa.schema([(c, codes if c == "fate" else SCHEMAS[name].field(c).type) for c in columns])
 
 
 def latest_rows(table: pa.Table) -> pa.Table:

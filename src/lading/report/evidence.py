@@ -33,6 +33,7 @@ from lading.runtime.fields import Fields, Items, Origin
 from lading.runtime.shown import listed
 
 _FEW = 64
+_THREADED_ROWS = 1 << 16  # below, threads and buffers cost more than they save: there may be 10 000 small parts
 
 
 @dataclass(frozen=True)
@@ -261,6 +262,12 @@ class Evidence:
             if file.table == table and rank.folder.path / file.file not in broken
         ]
 
+    def batches_of(self, rank: RankEvidence) -> list[PartFile]:
+        """Return the closed files of ``batches`` of a rank that are there and are what was written."""
+        broken = {damage.file for damage in self.damage}
+        mine = (f for f in rank.files if f.table == "batches" and rank.folder.path / f.file not in broken)
+        return [file for file in mine if self.is_intact(rank, file)]
+
     def ranks(self) -> Iterator[RankEvidence]:
         """Yield what each rank of each attempt left."""
         return (rank for attempt in self.attempts.values() for rank in attempt.ranks)
@@ -341,13 +348,24 @@ def _between(wanted: np.ndarray, file: PartFile) -> np.ndarray:
     return wanted[low:high]
 
 
-def read_part(rank: RankEvidence, file: PartFile, steps: np.ndarray | None = None) -> pa.Table:
-    """Read a closed part, or the rows of some steps of it; page checksums are checked."""
+def read_part(
+    rank: RankEvidence, file: PartFile, steps: np.ndarray | None = None, columns: list[str] | None = None
+) -> pa.Table:
+    """Read a closed part, the rows of some steps of it, or some columns; page checksums are checked.
+
+    Args:
+        rank: Whose it is.
+        file: Which.
+        steps: The steps to read; None: all.
+        columns: The columns to read, ``fate`` as codes of a dictionary; None: all.
+    """
     path = rank.folder.path / file.file
     try:
-        reader = pq.ParquetFile(path, page_checksum_verification=True)
+        coded = ["fate"] if columns is not None and "fate" in columns else None
+        reader = pq.ParquetFile(path, page_checksum_verification=True, read_dictionary=coded, pre_buffer=False)
         groups = _groups(reader, steps)
-        table = typed(reader.read_row_groups(groups), file.table)
+        threads = file.rows > _THREADED_ROWS
+        table = typed(reader.read_row_groups(groups, columns, use_threads=threads), file.table, columns)
     except (OSError, ValueError, TypeError, AttributeError, pa.ArrowException) as error:
         raise CorruptLedgerError(
             f"{path} cannot be read ({error}). Run `lading verify` to see what is damaged; the other files "
@@ -364,7 +382,8 @@ def _groups(reader: pq.ParquetFile, steps: np.ndarray | None) -> list[int]:
     groups = range(reader.num_row_groups)
     if steps is None:
         return list(groups)
-    return [g for g in groups if np.isin(reader.read_row_group(g, columns=["step"])["step"].to_numpy(), steps).any()]
+    columns = (reader.read_row_group(g, columns=["step"], use_threads=False)["step"] for g in groups)
+    return [g for g, column in zip(groups, columns, strict=True) if np.isin(column.to_numpy(), steps).any()]
 
 
 def _of_steps(table: pa.Table, steps: np.ndarray) -> pa.Table:

@@ -10,11 +10,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.ledger.schema import LEFT_BEHIND, ROLLED_BACK
 from lading.report.evidence import Evidence
+from lading.report.history import NOTHING, History, taken
 from lading.report.planned import counts_of_steps
 from lading.report.table import Table
 from lading.report.views import Views
+from lading.runtime.arrow import column
 
 F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
@@ -27,6 +28,16 @@ SPIKES = pa.schema(
         ("update", pa.int64()),
     ]
 )
+LOSSES = pa.schema(
+    [
+        ("step", pa.int64()),
+        ("update", pa.int64()),
+        ("epoch", pa.int32()),
+        ("attempt", pa.int32()),
+        ("loss", pa.float32()),
+    ]
+)
+UNDONE = pa.schema([("attempt", pa.int32()), ("step", pa.int64()), ("loss", pa.float32())])
 BY_DATASET = pa.schema(
     [
         ("dataset", pa.string()),
@@ -43,14 +54,11 @@ _BLOCK = 1 << 13
 _LEAST_SPREAD = 1e-3  # of the median: a loss that does not move has no spread, and every breath would be a spike
 
 
-def losses(views: Views) -> Table:
+def losses(history: History) -> Table:
     """Return step, update, epoch and loss of every applied step that has one."""
-    return Table(
-        views.query(
-            "SELECT step, update, epoch, attempt, loss FROM history WHERE fate = 'applied' AND loss IS NOT NULL "
-            "ORDER BY attempt, step"
-        )
-    )
+    rows = taken(history.applied, history.applied["losses"] > 0)
+    known = {"update": rows["update"] != NOTHING}
+    return Table(pa.table([column(rows[f.name], f.type, known.get(f.name)) for f in LOSSES], schema=LOSSES))
 
 
 def spikes(losses: Table, window: int, threshold: float) -> Table:
@@ -115,15 +123,12 @@ def _robust_scores(loss: F64, before: F64) -> tuple[F64, F64]:
     return (loss - usual) / np.maximum(spread, floor), usual
 
 
-def undone_losses(views: Views) -> Table:
+def undone_losses(history: History) -> Table:
     """Return attempt, step and loss of every step that was trained on and undone, or left behind."""
-    return Table(
-        views.query(
-            "SELECT attempt, step, avg(loss)::FLOAT AS loss FROM batches "
-            f"WHERE fate IN ('{ROLLED_BACK}', '{LEFT_BEHIND}') AND loss IS NOT NULL "
-            "GROUP BY attempt, step ORDER BY attempt, step"
-        )
-    )
+    steps = history.steps
+    undone = ~steps["owned"] & (steps["unused"] < steps["ranks"]) & (steps["losses"] > 0)
+    rows = taken(steps, undone)
+    return Table(pa.table([column(rows[f.name], f.type) for f in UNDONE], schema=UNDONE))
 
 
 def losses_by_dataset(evidence: Evidence, views: Views, bins: int, steps_per_bin: int = 40) -> Table:

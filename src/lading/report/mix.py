@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from lading.errors import ConfigError
 from lading.report.evidence import Evidence
+from lading.report.history import History
 from lading.report.planned import counts_of_steps, mark_seen, planned_counts
 from lading.report.seen import SeenSamples
 from lading.report.table import Table
@@ -50,9 +51,9 @@ PASSES = pa.schema(
 _GROUPS = ("run", "epoch", "chunk", "attempt")
 
 
-def mix(evidence: Evidence, views: Views, by: str | int) -> Table:
+def mix(evidence: Evidence, history: History, views: Views, by: str | int) -> Table:
     """Return the samples of each dataset by group: ``run``, ``epoch``, ``chunk``, ``attempt`` or so many steps."""
-    applied = views.applied
+    applied = history.applied
     labels, prefix = _labels(applied, by), by if isinstance(by, str) else "steps"
     groups = _places(labels)
     counts = _counts(evidence, views, applied, labels, groups)
@@ -76,9 +77,9 @@ def mix(evidence: Evidence, views: Views, by: str | int) -> Table:
     return Table.of(rows, MIX)
 
 
-def passes(evidence: Evidence, views: Views) -> Table:
+def passes(evidence: Evidence, history: History, views: Views) -> Table:
     """Return samples used, passes and coverage of each dataset."""
-    applied = views.applied
+    applied = history.applied
     whole = np.zeros(len(applied["step"]), dtype=np.int64)
     counts = _counts(evidence, views, applied, whole, _places(whole)).get(
         0, np.zeros(len(evidence.datasets), dtype=np.int64)
@@ -107,7 +108,7 @@ def _labels(applied: dict[str, I64], by: str | int) -> I64:
     if by == "run":
         return np.zeros(len(applied["step"]), dtype=np.int64)
     if by in _GROUPS:
-        return applied[str(by)]
+        return np.maximum(applied[str(by)], 0) if by == "chunk" else applied[str(by)]  # none: all is chunk 0
     raise ConfigError(f"by is {by!r}: expected {', '.join(_GROUPS)} or a number of steps.")
 
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from lading.identity import SampleId
@@ -23,6 +24,7 @@ from lading.report.block import block
 from lading.report.compare import Comparison, compare
 from lading.report.evidence import Evidence
 from lading.report.explain import DECISIONS, Explanation, decisions, explain
+from lading.report.history import History, taken
 from lading.report.losses import SPIKE_WINDOW, has_own_losses, losses, losses_by_dataset, spikes, undone_losses
 from lading.report.mix import mix, passes
 from lading.report.planned import planned_samples
@@ -50,6 +52,7 @@ class Run:
     def __init__(self, path: str | os.PathLike[str], attempt: int | None = None) -> None:
         self.path = Path(path)
         self.evidence: Evidence = read_evidence(self.path, attempt)
+        self.steps = History(self.evidence)
         self._views = Views(self.evidence)
         self._mixed: dict[str | int, Table] = {}  # answers that others are made of
 
@@ -124,7 +127,7 @@ class Run:
             by: ``run``, ``epoch``, ``chunk``, ``attempt``, or a number of steps.
         """
         if by not in self._mixed:
-            self._mixed[by] = mix(self.evidence, self._views, by)
+            self._mixed[by] = mix(self.evidence, self.steps, self._views, by)
         return self._mixed[by]
 
     def decisions(self) -> Table:
@@ -133,7 +136,7 @@ class Run:
 
     def passes(self) -> Table:
         """Return how often each dataset was gone through, and how much of it was ever used."""
-        return passes(self.evidence, self._views)
+        return passes(self.evidence, self.steps, self._views)
 
     coverage = passes
 
@@ -143,11 +146,11 @@ class Run:
 
     @functools.cached_property
     def _losses(self) -> Table:
-        return losses(self._views)
+        return losses(self.steps)
 
     def undone_losses(self) -> Table:
         """Return attempt, step and loss of what was trained on and then undone by a resume, or left behind."""
-        return undone_losses(self._views)
+        return undone_losses(self.steps)
 
     @property
     def has_dataset_losses(self) -> bool:
@@ -202,7 +205,7 @@ class Run:
             self._views.create_samples()
             yield from self._views.stream("FROM samples ORDER BY attempt, step, slot")
         else:
-            applied = self._views.applied
+            applied = self.steps.applied
             pairs = list(zip(applied["attempt"].tolist(), applied["step"].tolist(), strict=True))
             for first in range(0, max(len(pairs), 1), _STEPS_AT_ONCE):
                 yield from planned_samples(self.evidence, pairs[first : first + _STEPS_AT_ONCE]).to_batches()
@@ -212,13 +215,9 @@ class Run:
             self._views.create_samples()
             return
         first, stop = steps or (0, self.num_steps)
-        applied = self._views.query(
-            "SELECT attempt, step FROM history WHERE fate = 'applied' AND step >= ? AND step < ? "
-            "ORDER BY attempt, step",
-            first,
-            stop,
-        )
-        pairs = list(zip(applied["attempt"].to_pylist(), applied["step"].to_pylist(), strict=True))
+        applied = self.steps.applied
+        inside = taken(applied, (applied["step"] >= first) & (applied["step"] < stop))
+        pairs = list(zip(inside["attempt"].tolist(), inside["step"].tolist(), strict=True))
         self._views.register("samples", planned_samples(self.evidence, pairs))
 
     def content_of(self, step: int) -> dict[int, int]:
@@ -249,12 +248,9 @@ class Run:
 
     def uses_of(self, steps: set[int]) -> dict[int, int]:
         """Return how often history applied each of some steps: once, or as often as it was replayed."""
-        self._views.register("asked_steps", pa.table({"step": pa.array(sorted(steps), pa.int64())}))
-        table = self._views.query(
-            "SELECT step, count(*) AS uses FROM history SEMI JOIN asked_steps USING (step) WHERE fate = 'applied' "
-            "GROUP BY step"
-        )
-        return dict(zip(table["step"].to_pylist(), table["uses"].to_pylist(), strict=True))
+        applied = self.steps.applied["step"]
+        found, uses = np.unique(applied[np.isin(applied, list(steps))], return_counts=True)
+        return dict(zip(found.tolist(), uses.tolist(), strict=True))
 
     def _planned_before(self, step: int, dataset: int, index: int) -> list[int]:
         """Return the steps of history before a step whose plan holds a sample: each span by the plan it followed."""

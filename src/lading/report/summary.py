@@ -6,10 +6,14 @@ import datetime
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from lading.ledger.begun import INTERRUPTED, SEALED, lives
 from lading.ledger.launch import Launch
 from lading.report.evidence import AttemptEvidence, Evidence
-from lading.report.where import newest_plan
+from lading.report.history import Columns, largest, repeated
+from lading.report.where import fates_of, newest_plan
 
 if TYPE_CHECKING:
     from lading.report.run import Run
@@ -45,14 +49,8 @@ class Summary:
 def summarise(run: Run) -> Summary:
     """Return what a run is and how far it got."""
     evidence = run.evidence
-    # Steps come again only where an attempt went back without undoing anything.
-    again = "count(*) FILTER (fate = 'applied') - count(DISTINCT step) FILTER (fate = 'applied')"
-    replayed = any(launch.kind == "replay" for launch in evidence.launches.values())
-    counts = run.sql(
-        "SELECT count(*) FILTER (fate = 'applied') AS applied, count(*) FILTER (fate = 'skipped') AS skipped, "
-        f"{again if replayed else '0'} AS again, max(epoch) AS epoch, max(update) AS update FROM history"
-    ).dicts()[0]
-    newest = run.sql("SELECT loss FROM history WHERE loss IS NOT NULL ORDER BY attempt DESC, step DESC LIMIT 1")
+    kept, applied = run.steps.kept, run.steps.applied["step"]
+    skipped = np.flatnonzero(~kept["applied"])
     plan, bad = newest_plan(evidence), run.bad().dicts()
     facts = {
         "run": str(run.path),
@@ -60,19 +58,19 @@ def summarise(run: Run) -> Summary:
         "order": f"planned, seed {plan.seed}, global batch {plan.clock.batch}" if plan else "observed: names are kept",
         "record": evidence.description.record,
         "history_of_attempt": None if evidence.leaf == max(evidence.attempts, default=None) else evidence.leaf,
-        "steps_applied": counts["applied"],
-        "steps_used_again": counts["again"] or None,
-        "steps_skipped": counts["skipped"] or None,
-        "epoch": counts["epoch"],
-        "update": counts["update"],
-        "last_loss": newest["loss"][0] if len(newest) else None,
+        "steps_applied": len(applied),
+        "steps_used_again": repeated(applied) or None,
+        "steps_skipped": len(skipped) or None,
+        "epoch": largest(kept["epoch"]),
+        "update": largest(kept["update"]),
+        "last_loss": last_loss(kept),
         "bad_samples": len(bad) or None,
     }
     mixed = {row["dataset"]: {"share": row["share"], "planned": row["planned"]} for row in run.mix()}
     datasets = [{**row, **mixed.get(row["dataset"], {"share": 0.0, "planned": None})} for row in run.passes()]
     attempts = [describe_attempt(evidence, a) for a in evidence.attempts.values() if not a.is_void]
-    skipped = _skipped(run) if counts["skipped"] else []
-    return Summary(facts, datasets, attempts, bad, skipped, [f"{d.file} {d.problem}" for d in evidence.damage])
+    listed = _skipped(run, skipped[:_MOST_SKIPPED])
+    return Summary(facts, datasets, attempts, bad, listed, [f"{d.file} {d.problem}" for d in evidence.damage])
 
 
 def run_state(evidence: Evidence) -> str:
@@ -84,11 +82,17 @@ def run_state(evidence: Evidence) -> str:
     return _state(recorded[-1] if not newest.is_void or _state(newest) == "running" else recorded[-2])
 
 
-def _skipped(run: Run) -> list[dict[str, Any]]:
-    """Return the steps of history that no update used."""
-    return run.sql(
-        f"SELECT step, attempt, reason FROM history WHERE fate = 'skipped' ORDER BY attempt, step LIMIT {_MOST_SKIPPED}"
-    ).dicts()
+def last_loss(kept: Columns) -> float | None:
+    """Return the newest loss of history that is known."""
+    known = np.flatnonzero(kept["losses"] > 0)
+    return float(kept["loss"][known[-1]]) if len(known) else None
+
+
+def _skipped(run: Run, rows: NDArray[np.int64]) -> list[dict[str, Any]]:
+    """Return some steps of history that no update used, and why."""
+    pairs = [(int(run.steps.kept["attempt"][row]), int(run.steps.kept["step"][row])) for row in rows]
+    known = fates_of(run.evidence, [step for _, step in pairs]) if pairs else {}
+    return [{"step": pair[1], "attempt": pair[0], "reason": known[pair]["reason"]} for pair in pairs]
 
 
 def describe_attempt(evidence: Evidence, attempt: AttemptEvidence) -> dict[str, Any]:

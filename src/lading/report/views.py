@@ -24,9 +24,7 @@ import tempfile
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from lading.errors import ConfigError, CorruptLedgerError, LadingError
 from lading.ledger.schema import PENDING_REASON, SCHEMAS
@@ -168,15 +166,6 @@ class Views:
         except _duckdb().Error as error:
             raise _refused(error) from error
         return connection
-
-    @functools.cached_property
-    def applied(self) -> dict[str, NDArray[np.int64]]:
-        """Step, epoch, chunk and attempt of every applied step, in order."""
-        table = self.query(
-            "SELECT step, epoch, coalesce(chunk, 0) AS chunk, attempt FROM history WHERE fate = 'applied' "
-            "ORDER BY attempt, step"
-        )
-        return {name: table[name].to_numpy().astype(np.int64) for name in table.column_names}
 
     def create_samples(self) -> None:
         """Make ``samples`` from the names that were kept."""

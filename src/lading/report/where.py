@@ -62,7 +62,8 @@ def _merged(evidence: Evidence, rows: list[dict[str, Any]]) -> dict[str, Any]:
     losses = [row["loss"] for row in rows if row["loss"] is not None]
     first = min(rows, key=lambda row: row["rank"])
     return {
-        **{name: first[name] for name in ("epoch", "chunk", "update", "reason", "position")},
+        **{name: first[name] for name in ("epoch", "chunk", "update", "position")},
+        "reason": next((row["reason"] for row in rows if row["reason"]), None),
         "metrics": first["metrics"] or {},
         "time": max(row["time"] for row in rows).isoformat(timespec="milliseconds"),
         "loss": sum(losses) / len(losses) if losses else None,

@@ -8,11 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lading.ledger.schema import APPLIED, SKIPPED
 from lading.order.event import Reweight
+from lading.report.history import NOTHING, time_of
 from lading.report.pages.looks import Looks, described
 from lading.report.run import Run
 from lading.report.summary import Summary, run_state, summarise
 from lading.report.verify.verdict import Progress, silent
+from lading.report.where import fates_of
 
 MOST_POINTS = 2000
 MOST_DRAWN = 10  # datasets that a chart can tell apart
@@ -186,9 +189,17 @@ def last_steps(run: Run, count: int, before: int | None = None) -> list[dict[str
         before: Only steps below it.
     """
     bound = run.num_steps if before is None else before
-    table = run.sql(
-        "SELECT step, update, epoch, fate, loss, samples, attempt, time, reason FROM history "
-        f"WHERE step < {int(bound)} AND step >= {int(bound) - 2 * count - 1000} ORDER BY step DESC, attempt DESC "
-        f"LIMIT {int(count)}"
-    )
-    return table.dicts()
+    kept = run.steps.kept
+    below = np.flatnonzero(kept["step"] < bound)
+    newest = below[np.lexsort([kept["attempt"][below], kept["step"][below]])[::-1][:count]].tolist()
+    unused = {int(kept["step"][row]) for row in newest if not kept["applied"][row]}
+    known = fates_of(run.evidence, unused) if unused else {}
+    rows = []
+    for row in newest:
+        found: dict[str, Any] = {n: int(kept[n][row]) for n in ("step", "epoch", "samples", "attempt")}
+        key = (found["attempt"], found["step"])
+        update, applied = int(kept["update"][row]), bool(kept["applied"][row])
+        found |= {"update": None if update == NOTHING else update, "time": time_of(int(kept["time"][row]))}
+        found |= {"fate": APPLIED if applied else SKIPPED, "reason": None if applied else known[key]["reason"]}
+        rows.append({**found, "loss": float(kept["loss"][row]) if kept["losses"][row] else None})
+    return rows

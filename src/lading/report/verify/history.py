@@ -19,24 +19,18 @@ from lading.identity.hashing import fold
 from lading.ledger.events import JUMP
 from lading.ledger.lineage import Span
 from lading.report.evidence import Evidence, RankEvidence, read_part
+from lading.report.history import History, taken
 from lading.report.planned import expected_digests
 from lading.report.verify.files import rank_rows
 from lading.report.verify.verdict import Progress, Verdict
-from lading.report.views import Views
 from lading.report.where import expected_bill
-
-_STEPS = """
-SELECT attempt, step, count(*)::INT AS ranks, bool_and(fate <> 'delivered') AS settled, sum(samples)::BIGINT AS samples,
-       ((sum(digest::HUGEINT) % 18446744073709551616 + 18446744073709551616) % 18446744073709551616)::UBIGINT AS digest
-FROM batches WHERE owned GROUP BY attempt, step ORDER BY step
-"""
 
 
 def check_history(evidence: Evidence, verdict: Verdict, progress: Progress) -> None:
     """Compare every step of history with the plan, and look for missing ones."""
     _check_ancestry(evidence, verdict)
-    table = Views(evidence).query(_STEPS)
-    columns = {name: table[name].to_numpy(zero_copy_only=False) for name in table.column_names}
+    steps = History(evidence).steps
+    columns = taken({**steps, "settled": (steps["open"] == 0) | steps["waits"]}, steps["owned"])
     exceptions = evidence.exceptions()
     for done, span in enumerate(evidence.spans):
         progress(0.5 + 0.4 * done / len(evidence.spans), f"history of attempt {span.attempt}")
