@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip install -qq --disable-pip-version-check -c constraints.txt
 PYTEST := $(BIN)/python -m pytest -p no:cacheprovider
 
-.PHONY: help setup demo quick test test-unit test-launch test-all check format lint types bench bench-table bench-check docs package clean
+.PHONY: help setup demo quick test test-unit test-launch test-all check format lint types bench bench-scale bench-table bench-check docs package clean
 
 help:
 	@echo "make demo       train on real text, crash, resume, and answer what was in it (about two minutes)"
@@ -14,6 +14,7 @@ help:
 	@echo "make test       install everything and run the whole suite"
 	@echo "make check      format, lint, types, then the tests"
 	@echo "make bench      measure beside the peers, one JSON line a case; make bench-table renders it, make bench-check compares with the goals"
+	@echo "make bench-scale   a ledger of 10 000 simulated ranks (about five minutes, 3 GB)"
 	@echo "make docs       build the documentation"
 	@echo "make test-all   everything, the long tests included"
 
@@ -96,6 +97,9 @@ types: setup
 
 bench: setup
 	$(BIN)/python -m benchmarks.run
+
+bench-scale: setup
+	$(BIN)/python -m benchmarks.bench_scale 1000 10000
 
 bench-table: setup
 	$(BIN)/python -m benchmarks.table

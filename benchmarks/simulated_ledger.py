@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import os
 import socket
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -24,15 +26,28 @@ from lading.ledger.tail import TailWriter
 from lading.order import Plan
 
 
+def unsynced() -> AbstractContextManager[Any]:
+    """Leave out the syncing: what a disk costs is not what is asked here."""
+    return mock.patch("os.fsync", new=_no_sync)
+
+
+def _no_sync(handle: int) -> None:
+    """Do nothing; a Mock would keep every call."""
+
+
 def simulated_plan(ranks: int, steps: int) -> Plan:
     """Return a plan of two datasets and one sample a rank and step."""
     return Plan.make({"code": 2 * ranks * steps, "prose": ranks * steps}, batch_size=ranks, seed=7)
 
 
-def simulate(path: Path, ranks: int, steps: int) -> None:
-    """Write the ledger of one attempt whose ranks were all killed after ``steps`` steps: every row is in a tail."""
+def simulate(path: Path, ranks: int, steps: int) -> dict[str, Any]:
+    """Write the ledger of one attempt whose ranks were all killed after ``steps`` steps: every row is in a tail.
+
+    Returns:
+        What a checkpoint of that attempt has, for the next one.
+    """
     plan = simulated_plan(ranks, steps)
-    with mock.patch("os.fsync"):
+    with unsynced():
         begun = _opened(path, plan, ranks)
         digests, positions, epochs = _evidence(plan, ranks, steps)
         run = RunFolder(path)
@@ -41,6 +56,7 @@ def simulate(path: Path, ranks: int, steps: int) -> None:
             folder.path.mkdir(exist_ok=True)
             write_begun(folder, replace(begun, rank=rank))
             _write_tail(folder, begun.launch, _table(digests[:, rank], positions, epochs))
+    return {"run": begun.run, "attempt": 0, "launch": begun.launch}
 
 
 def _opened(path: Path, plan: Plan, ranks: int) -> Begun:
