@@ -380,7 +380,7 @@ def _groups(reader: pq.ParquetFile, steps: np.ndarray | None) -> list[int]:
     Asked of the column itself: what pyarrow tells of a column's metadata ends the process where the bytes are hostile.
     """
     groups = range(reader.num_row_groups)
-    if steps is None:
+    if steps is None or len(groups) == 1:
         return list(groups)
     columns = (reader.read_row_group(g, columns=["step"], use_threads=False)["step"] for g in groups)
     return [g for g, column in zip(groups, columns, strict=True) if np.isin(column.to_numpy(), steps).any()]
