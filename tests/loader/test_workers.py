@@ -223,6 +223,17 @@ def test_special_tensors_travel():
     assert [part.tolist() for part in found["nested"].unbind()] == [[0.0, 1.0, 2.0], [0.0, 1.0]]
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_list_of_nested_tensors_is_read(workers):
+    """They have no shape to ask for, and are samples all the same."""
+    samples = [torch.nested.nested_tensor([torch.arange(3.0) + k, torch.arange(2.0)]) for k in range(4)]
+
+    batches = list(Loader(samples, 2, shuffle=False, num_workers=workers, collate_fn=list))
+
+    assert [[float(sample.unbind()[0][0]) for sample in batch] for batch in batches] == [[0.0, 1.0], [2.0, 3.0]]
+
+
 def array_zoo(_):
     """Return arrays of every kind."""
     plain = np.arange(24.0).reshape(4, 6)

@@ -193,7 +193,7 @@ def named_sources(sources: Any) -> dict[str, Any]:
 
 def _is_dataset(item: Any) -> bool:
     """Say whether an item of a list is a dataset, not a sample: samples are arrays, containers and texts."""
-    if isinstance(item, Mapping | list | tuple | str | bytes | range) or hasattr(item, "shape"):
+    if isinstance(item, Mapping | list | tuple | str | bytes | range) or hasattr(type(item), "shape"):
         return False
     return hasattr(item, "__len__") and hasattr(item, "__getitem__")
 
