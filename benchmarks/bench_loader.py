@@ -1,8 +1,7 @@
-"""Assembling batches and resuming, beside torch's DataLoader and torchdata's StatefulDataLoader."""
+"""Assembling batches beside torch's DataLoader, and beside nothing but the gather."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from itertools import islice
 from typing import Any
@@ -58,17 +57,20 @@ def as_it_is(batch: Any) -> Any:
 
 
 def cases() -> Iterable[dict[str, Any]]:
-    """Measure throughput at three batch sizes, then resume."""
+    """Measure throughput at three batch sizes."""
     data = columns()
     for size in (64, 256, 1024):
         batches = SAMPLES // size
         rows = torch.randint(0, ROWS, (batches, size))
         out = {name: torch.empty((size, *c.shape[1:])) for name, c in data.items()}
 
-        def limit(rows: Any = rows, out: Any = out, batches: int = batches) -> None:
+        def limit(threads: int, rows: Any = rows, out: Any = out, batches: int = batches) -> None:
+            before = torch.get_num_threads()
+            torch.set_num_threads(threads)
             for k in range(batches):
                 for name, column in data.items():
                     torch.index_select(column, 0, rows[k], out=out[name])
+            torch.set_num_threads(before)
 
         ways = {
             "lading": lambda n=batches, s=size: consume(Loader(Columns(**data), s), n),
@@ -76,71 +78,15 @@ def cases() -> Iterable[dict[str, Any]]:
             "__getitems__": lambda n=batches, s=size: consume(
                 DataLoader(Batched(data), s, shuffle=True, collate_fn=as_it_is), n
             ),
-            "limit": limit,
+            "limit": lambda: limit(1),
+            "limit, 2 threads": lambda: limit(2),
         }
         rates = {name: batches * size / seconds for name, seconds in interleaved(ways, rounds=5).items()}
         floors = {"per sample": 6 if size == 256 else None}
-        for peer in ("per sample", "__getitems__", "limit"):
-            label = {"limit": "bare index_select"}.get(peer, f"DataLoader {peer}")
+        for peer in ("per sample", "__getitems__", "limit", "limit, 2 threads"):
+            is_limit = peer.startswith("limit")
+            label = peer.replace("limit", "bare index_select") if is_limit else f"DataLoader {peer}"
             yield case(
                 f"columns, batch {size}, beside {label}", rates["lading"], rates[peer], "samples/s",
                 higher_is_better=True, floor=floors.get(peer),
             )  # fmt: skip
-    yield from resume_cases()
-
-
-class Numbers(Dataset):
-    """A cheap map-style dataset, long enough for 100 000 batches."""
-
-    def __len__(self) -> int:
-        return 6_400_000
-
-    def __getitem__(self, index: int) -> int:
-        return index
-
-
-def first_batch(loader: Any, state: Any) -> float:
-    """Return the milliseconds from a fresh loader to its first batch after loading a state."""
-    start = time.perf_counter()
-    loader.load_state_dict(state)
-    next(iter(loader))
-    return (time.perf_counter() - start) * 1e3
-
-
-def resume_cases() -> Iterable[dict[str, Any]]:
-    """Measure the first batch at batch 0 and after batch 100 000."""
-    states = []
-    for step in (0, 100_000):
-        loader = Loader(Numbers(), 64)
-        loader.plan  # noqa: B018
-        loader.move_to(step)
-        states.append(loader.state_dict())
-    times: list[list[float]] = [[], []]
-    for _ in range(15):
-        for k, state in enumerate(states):
-            times[k].append(first_batch(Loader(Numbers(), 64), state))
-    start, later = (sorted(t)[len(t) // 2] for t in times)
-    peer = stateful_later()
-    yield case(
-        "first batch resumed at batch 100 000", later, peer, "ms", higher_is_better=False, at_0=start,
-        holds=later - start < 2,
-    )  # fmt: skip
-
-
-def stateful_later() -> float | None:
-    """Return the same for torchdata's StatefulDataLoader, where it is installed."""
-    try:
-        from torchdata.stateful_dataloader import StatefulDataLoader
-    except ImportError:
-        return None
-    steps = 2_000  # its cost grows with the step: measured at 2 000 and scaled
-    loader = StatefulDataLoader(Numbers(), batch_size=64, shuffle=True)
-    for _ in islice(loader, steps):
-        pass
-    state = loader.state_dict()
-    at_0 = first_batch(
-        StatefulDataLoader(Numbers(), batch_size=64, shuffle=True),
-        StatefulDataLoader(Numbers(), batch_size=64, shuffle=True).state_dict(),
-    )
-    at_steps = first_batch(StatefulDataLoader(Numbers(), batch_size=64, shuffle=True), state)
-    return at_0 + (at_steps - at_0) * 100_000 / steps

@@ -93,6 +93,30 @@ def grain_first_fit(documents: list[np.ndarray], row_length: int, bins: int) -> 
         pass
 
 
+def python_first_fit(documents: list[np.ndarray], row_length: int) -> None:
+    """The same documents in plain Python: the first of the last rows with room; tokens, segments and positions."""
+    rows: list[list[np.ndarray]] = []
+    rooms: list[int] = []
+    for document in documents:
+        document = document[:row_length]
+        size, low = len(document), max(0, len(rooms) - PEER_BINS[-1])
+        place = next((k for k in range(low, len(rooms)) if rooms[k] >= size), None)
+        if place is None:
+            place = len(rooms)
+            rows.append([])
+            rooms.append(row_length)
+        rows[place].append(document)
+        rooms[place] -= size
+    for row in rows:
+        tokens, segments, positions = (np.zeros(row_length, np.int32) for _ in range(3))
+        start = 0
+        for number, document in enumerate(row, 1):
+            stop = start + len(document)
+            tokens[start:stop], segments[start:stop] = document, number
+            positions[start:stop] = np.arange(stop - start)
+            start = stop
+
+
 def end_to_end(tokens: np.ndarray, offsets: np.ndarray, row_length: int) -> Iterator[dict[str, Any]]:
     """Ours on the whole corpus and Grain on its head, in turns; tokens per second."""
     head = [tokens[offsets[d] : offsets[d + 1]] for d in range(PEER_DOCUMENTS)]
@@ -102,7 +126,8 @@ def end_to_end(tokens: np.ndarray, offsets: np.ndarray, row_length: int) -> Iter
         for name, rules in ALGORITHMS.items()
     }
     peers = {f"grain {n}": lambda n=n: grain_first_fit(head, row_length, n) for n in PEER_BINS}
-    times = medians({**works, **peers}, rounds=3)
+    plain = {"plain Python": lambda: python_first_fit(head, row_length)}
+    times = medians({**works, **peers, **plain}, rounds=3)
     fastest = min(peers, key=lambda name: times[name])
     peer = head_tokens / times[fastest] / 1e6
     for name, rules in ALGORITHMS.items():
@@ -118,6 +143,9 @@ def end_to_end(tokens: np.ndarray, offsets: np.ndarray, row_length: int) -> Iter
             "floor": 30.0,
             "density": round(density, 5),
         }
+        python = head_tokens / times["plain Python"] / 1e6
+        label = f"pack end to end, {name}, rows of {row_length}, beside plain Python"
+        yield {"case": label, "ours": ours, "peer": python, "unit": "million tokens/s", "ratio": ours / python}
 
 
 def densities(offsets: np.ndarray, row_length: int) -> Iterator[dict[str, Any]]:

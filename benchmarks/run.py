@@ -1,18 +1,24 @@
 """``make bench``: every case as one JSON line, ours and the peer measured in the same run.
 
-Give names of rooms to run only those: ``python -m benchmarks.run loader order``.
+Give names of rooms to run only those: ``python -m benchmarks.run loader order``. Rooms that take minutes are run only
+when they are named.
 """
 
 from __future__ import annotations
 
 import importlib
 import json
+import os
+import platform
 import subprocess
 import sys
 import time
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
+ONLY_BY_NAME = {"scale"}
 
 
 def main(rooms: list[str]) -> None:
@@ -22,7 +28,9 @@ def main(rooms: list[str]) -> None:
     if unknown:
         sys.exit(f"no benchmark named {', '.join(unknown)}: there are {', '.join(found)}")
     if len(rooms) != 1:
-        for room in rooms or found:  # each in a process of its own: memory and caches of one must not count for another
+        for room in rooms or sorted(
+            {*found} - ONLY_BY_NAME
+        ):  # each in a process of its own: memory and caches of one must not count for another
             subprocess.run([sys.executable, "-m", "benchmarks.run", room], check=True)
         return
     RESULTS.mkdir(exist_ok=True)
@@ -31,7 +39,22 @@ def main(rooms: list[str]) -> None:
         lines.append(json.dumps({"room": rooms[0], **case}))
         print(lines[-1], flush=True)
     (RESULTS / f"{rooms[0]}.jsonl").write_text("\n".join(lines) + "\n")
+    (RESULTS / "machine.json").write_text(json.dumps(machine()))
     print(f"# {rooms[0]}: {time.perf_counter() - start:.0f} s", file=sys.stderr)
+
+
+def machine() -> dict[str, Any]:
+    """Return when and where the last room was measured."""
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    return {
+        "date": time.strftime("%-d %B %Y"),
+        "cpus": os.cpu_count(),
+        "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9,
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "versions": ", ".join(f"{name} {version(name)}" for name in ("torch", "numpy", "numba", "grain")),
+        "commit": commit.stdout.strip() or "unknown",
+    }
 
 
 if __name__ == "__main__":

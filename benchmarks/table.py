@@ -1,4 +1,4 @@
-"""``make bench-table``: the results of the last ``make bench`` as a table and a plot for the docs."""
+"""``make bench-table``: the results of the last ``make bench`` as a page of the docs, with plots."""
 
 from __future__ import annotations
 
@@ -6,8 +6,52 @@ import json
 from pathlib import Path
 from typing import Any
 
+from benchmarks.plots import draw
+
 RESULTS = Path(__file__).parent / "results"
 DOCS = Path(__file__).parent.parent / "docs"
+ROOMS = {
+    "batches": "What a batch costs, in one process",
+    "loader": "Assembling wide batches",
+    "workers": "Worker processes",
+    "waiting": "Waiting for data",
+    "grain": "Beside Grain",
+    "order": "Order",
+    "mixture": "Mixtures",
+    "resume": "Resume",
+    "packing": "Packing",
+    "tracker": "Tracker",
+    "ledger": "Ledger",
+    "cli": "Command line",
+    "corpora": "Tokenising",
+    "jasper": "JASPER",
+    "chunked": "Chunks and audio",
+}
+HEAD = """# Benchmarks
+
+<!-- Written by `make bench-table` from the results of `make bench`. -->
+
+Measured on {date}: {cpus} cores, {memory:.0f} GB, {system}, Python {python}, {versions}; commit {commit}.
+Ours and the peer run in turns, in the same run; figures are medians of interleaved rounds, with the lowest and highest
+of ours where they were kept. A ratio above 1 means that ours is better, whatever the unit; on a machine like this one
+differences under 1.2 mean little. `make bench-check` compares with the goals in `benchmarks/goals.toml`.
+
+![How many times the peer](pictures/benchmark-ratios.png)
+
+## What must not grow
+
+The time of one bill (which samples a step has), against the size of everything. It is the whole price of an order and
+of a resume. Bills of large batches, and of very many datasets, name more.
+
+![Time of a bill against sizes](pictures/benchmark-scaling.png)
+"""
+WAITING = """
+A training step of 2, 10 and 50 ms that waits for its batch, in percent of all time. The step is a sleep: it stands for
+an accelerator, and leaves the cores to the loader. Every library has its best of several settings: 0, 1 and 2 workers,
+two prefetch factors, Grain's threads and processes.
+
+![Share of time spent waiting](pictures/benchmark-waiting.png)
+"""
 
 
 def rows() -> list[dict[str, Any]]:
@@ -17,37 +61,41 @@ def rows() -> list[dict[str, Any]]:
 
 def number(value: Any) -> str:
     """Return a figure with three significant digits, or a dash."""
-    return f"{value:,.3g}".replace(",", " ") if isinstance(value, int | float) else "–"
+    if not isinstance(value, int | float):
+        return "–"
+    return f"{value:,.0f}".replace(",", " ") if abs(value) >= 1000 else f"{value:.3g}"
 
 
 def table(results: list[dict[str, Any]]) -> str:
     """Return the results as Markdown."""
-    lines = ["| case | ours | peer | unit | ratio | floor |", "|---|---|---|---|---|---|"]
+    lines = ["| case | ours | peer | unit | ratio |", "|---|---|---|---|---|"]
     for r in results:
-        figures = [number(r.get(k)) for k in ("ours", "peer", "ratio", "floor")]
-        lines.append(f"| {r['case']} | {figures[0]} | {figures[1]} | {r['unit']} | {figures[2]} | {figures[3]} |")
+        ours = number(r.get("ours"))
+        if "low" in r:
+            ours += f" ({number(r['low'])} to {number(r['high'])})"
+        lines.append(f"| {r['case']} | {ours} | {number(r.get('peer'))} | {r['unit']} | {number(r.get('ratio'))} |")
     return "\n".join(lines) + "\n"
 
 
-def plot(results: list[dict[str, Any]], path: Path) -> None:
-    """Draw the ratios as an HTML page."""
-    import plotly.graph_objects as go  # only the plot needs it
-
-    shown = [r for r in results if isinstance(r.get("ratio"), int | float)]
-    figure = go.Figure(go.Bar(y=[r["case"] for r in shown], x=[r["ratio"] for r in shown], orientation="h"))
-    figure.update_xaxes(type="log", title="times the peer (log)")
-    figure.update_layout(height=120 + 24 * len(shown), margin={"l": 320}, yaxis={"autorange": "reversed"})
-    figure.write_html(path, include_plotlyjs=True)
+def page(results: list[dict[str, Any]], machine: dict[str, Any]) -> str:
+    """Return the page of the docs."""
+    parts = [HEAD.format(**machine)]
+    for room, title in ROOMS.items():
+        found = [r for r in results if r["room"] == room]
+        if found:
+            parts.append(f"\n## {title}\n{WAITING if room == 'waiting' else ''}\n{table(found)}")
+    return "".join(parts)
 
 
 def main() -> None:
-    """Print the table and write both."""
+    """Print the table; write the page and its plots."""
     results = rows()
     if not results:
         raise SystemExit("no results yet: run `make bench` first")
     print(table(results))
-    (RESULTS / "table.md").write_text(table(results))
-    plot(results, RESULTS / "ratios.html")
+    machine = json.loads((RESULTS / "machine.json").read_text())
+    (DOCS / "benchmarks.md").write_text(page(results, machine))
+    draw(results, DOCS / "pictures")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,107 @@
+"""Milliseconds to the first batch at batch 0 and at batch 100 000, beside others; checked to be the right batch."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Iterable
+from itertools import islice
+from statistics import median
+from typing import Any
+
+import torch
+from accelerate import skip_first_batches
+from benchmarks.measure import case
+from torch.utils.data import DataLoader, Dataset
+from torchdata.stateful_dataloader import StatefulDataLoader
+
+from lading import Loader
+
+BATCH, LATER = 64, 100_000
+SEEN = 2_000  # StatefulDataLoader draws the order again: measured here, and scaled
+ROUNDS, FEW = 9, 2
+
+
+class Numbers(Dataset[Any]):
+    """A cheap dataset, long enough for 100 000 batches."""
+
+    def __len__(self) -> int:
+        return BATCH * LATER + BATCH
+
+    def __getitem__(self, index: int) -> int:
+        return int(index)
+
+
+def ms(first_batch: Callable[[], Any], rounds: int) -> float:
+    """Return the milliseconds of a call, the median of some."""
+    times = []
+    for _ in range(rounds + 1):
+        start = time.perf_counter()
+        first_batch()
+        times.append((time.perf_counter() - start) * 1e3)
+    return median(times[1:])
+
+
+def ours(step: int, workers: int = 0) -> float:
+    """Return our time; the batch must be the plan's."""
+    known = Loader(Numbers(), BATCH)
+    known.plan  # noqa: B018  # made at first use
+    known.move_to(step)
+    state, expected = known.state_dict(), known.plan.bill(step).idx.tolist()
+
+    def first_batch() -> None:
+        loader = Loader(Numbers(), BATCH, num_workers=workers)
+        loader.load_state_dict(state)
+        assert next(iter(loader)).tolist() == expected
+
+    return ms(first_batch, FEW if workers else ROUNDS)
+
+
+def of_accelerate(step: int) -> float:
+    """Return the time of Accelerate, which draws the order again and skips."""
+    return ms(lambda: next(iter(skip_first_batches(DataLoader(Numbers(), BATCH, shuffle=True), step))), FEW)
+
+
+def of_torchdata(step: int, workers: int = 0) -> float:
+    """Return the time of StatefulDataLoader, scaled from a smaller step: its cost grows with it."""
+    start = _of_torchdata(1, workers)
+    return start if step == 0 else start + (_of_torchdata(SEEN, workers) - start) * step / SEEN
+
+
+@functools.cache
+def _of_torchdata(seen: int, workers: int) -> float:
+    def loader() -> Any:
+        return StatefulDataLoader(Numbers(), batch_size=BATCH, shuffle=True, num_workers=workers)
+
+    begun = loader()
+    iterator = iter(begun)
+    for _ in islice(iterator, seen):
+        pass
+    state = begun.state_dict()
+    del iterator
+
+    def first_batch() -> None:
+        resumed = loader()
+        resumed.load_state_dict(state)
+        next(iter(resumed))
+
+    return ms(first_batch, FEW)
+
+
+def cases() -> Iterable[dict[str, Any]]:
+    """Measure every library at both places."""
+    torch.set_num_threads(1)
+    peers: dict[str, Callable[[int], float]] = {
+        "Accelerate": of_accelerate, "StatefulDataLoader": of_torchdata,
+    }  # fmt: skip
+    for step in (0, LATER):
+        mine = ours(step)
+        for name, peer in peers.items():
+            yield case(named(step, f"beside {name}"), mine, peer(step), "ms", higher_is_better=False)
+        two = ours(step, 2), of_torchdata(step, 2)
+        yield case(named(step, "2 workers, beside StatefulDataLoader"), *two, "ms", higher_is_better=False)
+
+
+def named(step: int, how: str) -> str:
+    """Return the name of a case."""
+    return f"first batch at batch {step:_}, {how}".replace("_", " ")

@@ -1,0 +1,82 @@
+"""The plots of the benchmarks' page. Apart from ``table``: only they need plotly, kaleido and a Chromium."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+OURS, THEIRS, THIRD, WORSE = "#00897b", "#b0bec5", "#78909c", "#e57373"
+AXES = ("data size", "number of datasets", "world size", "resume point", "batch size")
+SHOWN = ("batches", "loader", "workers", "grain", "resume", "packing", "tracker", "corpora")
+
+
+def draw(results: list[dict[str, Any]], folder: Path) -> None:
+    """Write all plots."""
+    folder.mkdir(exist_ok=True)
+    for name, figure in (("ratios", ratios(results)), ("scaling", scaling(results)), ("waiting", waiting(results))):
+        figure.update_layout(template="simple_white", font={"size": 13, "family": "sans-serif"})
+        figure.write_image(folder / f"benchmark-{name}.png", scale=1.5)
+
+
+def ratios(results: list[dict[str, Any]]) -> go.Figure:
+    """Draw how many times the peer ours is, on a logarithmic axis around 1."""
+    shown = [r for r in results if r["room"] in SHOWN and r.get("ratio")]
+    colors = [OURS if r["ratio"] >= 1 else WORSE for r in shown]
+    bars = go.Bar(
+        y=[r["case"] for r in shown],
+        x=[r["ratio"] for r in shown],
+        orientation="h",
+        marker={"color": colors},
+        text=[f"{r['ratio']:.3g}" for r in shown],
+        textposition="outside",
+        cliponaxis=False,
+    )
+    figure = go.Figure(bars)
+    figure.update_xaxes(type="log", title="times the peer", tickvals=[0.5, 1, 2, 5, 10, 100, 1000], side="top")
+    figure.update_yaxes(autorange="reversed", ticks="", automargin=True)
+    figure.add_vline(x=1, line={"width": 1, "color": "black"})
+    figure.update_layout(width=1100, height=90 + 21 * len(shown), margin={"l": 10, "r": 60, "t": 60, "b": 20})
+    return figure
+
+
+def scaling(results: list[dict[str, Any]]) -> go.Figure:
+    """Draw the time of a bill against each size."""
+    figure = make_subplots(rows=1, cols=len(AXES), shared_yaxes=True, subplot_titles=AXES, horizontal_spacing=0.02)
+    most = 0.0
+    for column, axis in enumerate(AXES, 1):
+        points = [(max(r["value"], 1), r["ours"]) for r in results if r.get("axis") == axis]
+        x, y = zip(*points, strict=True) if points else ((), ())
+        most = max(most, *y)
+        line = go.Scatter(x=x, y=y, mode="lines+markers", line={"color": OURS}, showlegend=False)
+        figure.add_trace(line, row=1, col=column)
+        figure.update_xaxes(type="log", exponentformat="power", nticks=5, row=1, col=column)
+    figure.update_yaxes(range=[0, most * 1.1])
+    figure.update_yaxes(title="microseconds", row=1, col=1)
+    figure.update_layout(width=1200, height=330, margin={"l": 60, "r": 10, "t": 40, "b": 40})
+    return figure
+
+
+def waiting(results: list[dict[str, Any]]) -> go.Figure:
+    """Draw the share of time that steps wait, ours beside both peers."""
+    shares: dict[str, dict[str, dict[str, float]]] = {}
+    for r in results:
+        found = re.fullmatch(r"waiting for (.*), step of (\d+ ms), beside (\w+)", r["case"])
+        if found:
+            kind, step, peer = found.groups()
+            shares.setdefault(kind, {}).setdefault("Lading", {})[step] = r["ours"]
+            shares[kind].setdefault(peer, {})[step] = r["peer"]
+    figure = make_subplots(rows=1, cols=max(1, len(shares)), shared_yaxes=True, subplot_titles=tuple(shares))
+    for column, libraries in enumerate(shares.values(), 1):
+        for color, (library, steps) in zip((OURS, THEIRS, THIRD), libraries.items(), strict=True):
+            x, y = list(steps), list(steps.values())
+            text = [f"{share:.2g}" for share in y]
+            bar = go.Bar(x=x, y=y, name=library, text=text, marker={"color": color}, showlegend=column == 1)
+            figure.add_trace(bar, row=1, col=column)
+    figure.update_yaxes(title="% of the time", row=1, col=1)
+    figure.update_layout(width=1100, height=360, margin={"l": 60, "r": 10, "t": 40, "b": 40})
+    figure.update_traces(textposition="outside", cliponaxis=False)
+    return figure
