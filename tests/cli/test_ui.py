@@ -25,7 +25,7 @@ def test_wrong_use_is_one_line_and_nothing_is_served(capsys, monkeypatch, tmp_pa
     record(tmp_path / "run", range(3))
     (tmp_path / "empty").mkdir()
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("lading.cli.ui._serve", lambda *given: pytest.fail("it was served"))
+    monkeypatch.setattr("lading.cli.ui._server", lambda: lambda *given: pytest.fail("it was served"))
     with socket.socket() as busy:
         busy.bind(("127.0.0.1", 0))
         busy.listen()
@@ -40,7 +40,7 @@ def test_wrong_use_is_one_line_and_nothing_is_served(capsys, monkeypatch, tmp_pa
 def test_the_address_holds_a_token_unless_it_is_switched_off(capsys, monkeypatch, tmp_path):
     """And the port that was free."""
     record(tmp_path / "run", range(3))
-    monkeypatch.setattr("lading.cli.ui._serve", lambda application, listening: listening.close())
+    monkeypatch.setattr("lading.cli.ui._server", lambda: lambda application, listening: listening.close())
 
     assert lading("ui", tmp_path, "--port", 0) == 0
     with_token = capsys.readouterr().out

@@ -44,9 +44,9 @@ def show(
     Example: lading show runs/7 --watch
     """
     if watch:
-        watched(lambda: summarise(open_run(run, attempt)), every, as_json=as_json)
+        watched(lambda: summarise(open_run(run, attempt, visits=OpenedRun.visited_by_mix)), every, as_json=as_json)
         return
-    found = summarise(open_run(run, attempt))
+    found = summarise(open_run(run, attempt, visits=OpenedRun.visited_by_mix))
     answer(found.to_dict(), lambda: render.summary(found), as_json=as_json)
 
 
@@ -152,7 +152,7 @@ def mix(
 
     Example: lading mix runs/7 --by epoch
     """
-    opened = open_run(run, attempt)
+    opened = open_run(run, attempt, visits=OpenedRun.visited_by_mix)
     found = opened.mix(int(by) if by.isdigit() else by).dicts()
     columns = _MIX_COLUMNS if by != "run" else {k: v for k, v in _MIX_COLUMNS.items() if k != "group"}
     answer(
@@ -168,7 +168,7 @@ def verify(run: Run, attempt: Attempt = None, as_json: Json = False) -> None:
     Example: lading verify runs/7
     """
     with progress_bar(quiet=as_json) as progress:
-        verdict = open_run(run, attempt).verify(progress)
+        verdict = open_run(run, attempt, visits=OpenedRun.planned_size).verify(progress)
     answer(verdict.to_dict(), lambda: render.verdict(verdict), as_json=as_json, holds=verdict.holds)
 
 
@@ -206,7 +206,9 @@ def explain(
         return
     texts = contents(decode, found.record.samples.dicts())
     values["samples"] = [{**row, "content": text} for row, text in zip(values["samples"], texts, strict=True)]
-    answer(values, lambda: Group(render.explanation(found), decoded_table(values["samples"])), as_json=as_json)
+    answer(
+        values, lambda: render.sections(render.explanation(found), decoded_table(values["samples"])), as_json=as_json
+    )
 
 
 def block(
@@ -246,7 +248,7 @@ def sql(
 
     Example: lading sql runs/7 "SELECT epoch, avg(loss) FROM history GROUP BY epoch"
     """
-    found = open_run(run, attempt).sql(query, steps=_bounds(steps))
+    found = open_run(run, attempt, visits=OpenedRun.planned_size).sql(query, steps=_bounds(steps))
     answer(found.dicts(), lambda: render.table(found, {c: c for c in found.columns}), as_json=as_json)
 
 
@@ -274,5 +276,6 @@ def report(
 
     with progress_bar(quiet=as_json) as progress:
         looks = looks_of(decode) if decode is not None else None
-        size = write_page(open_run(run, attempt, decodes=decode is not None), Path(out), progress, looks)
+        opened = open_run(run, attempt, decodes=decode is not None, visits=OpenedRun.visited_by_mix)
+        size = write_page(opened, Path(out), progress, looks)
     answer({"file": out, "bytes": size}, lambda: Text(f"{out}: {size / 1e3:.0f} kB"), as_json=as_json)

@@ -34,7 +34,7 @@ def ls(
     Example: lading ls runs
     """
     without_pandas()
-    compiled.forgo()
+    compiled.expect(0)
     rows = [{"run": name, **glance_at(path)} for name, path in named_runs([folder]).items()]
     columns = {**_LS_COLUMNS, "digest": "digest"}
     if any(row["problem"] for row in rows):
@@ -85,7 +85,7 @@ def export(
 
     Example: lading export runs/7 --to steps.parquet
     """
-    opened = open_run(run, attempt)
+    opened = open_run(run, attempt, visits=OpenedRun.planned_size)
     rows = write_rows(_batches(opened, table, by), Path(to))
     found = {"file": to, "table": table, "rows": rows}
     answer(found, lambda: Text(f"{to}: {render.counted(rows, 'row')} of {table}"), as_json=as_json)

@@ -39,18 +39,21 @@ Attempt = Annotated[
 ]
 
 
-# Up to so many samples in a run the plain versions answer before Numba is imported.
-_FEW_SAMPLES = 500_000
+def open_run(
+    path: str, attempt: int | None = None, *, decodes: bool = False, visits: Callable[[OpenedRun], int] | None = None
+) -> OpenedRun:
+    """Open a run for one question, with no more imports than it needs.
 
-
-def open_run(path: str, attempt: int | None = None, *, decodes: bool = False) -> OpenedRun:
-    """Open a run for one question, with no more imports than it needs."""
-    if not decodes:  # what --decode opens may use pandas itself
+    Args:
+        path: Its folder.
+        attempt: The attempt whose history is asked for; None: the newest.
+        decodes: Whether the question opens sources of the user's, which may use pandas themselves.
+        visits: Says how many samples the question looks at one by one; None: those of a few batches.
+    """
+    if not decodes:
         without_pandas()
     opened = open_folder(path, attempt)
-    plan = opened.plan
-    if plan is None or opened.num_steps * plan.clock.batch <= _FEW_SAMPLES:
-        compiled.forgo()
+    compiled.expect(0 if visits is None else visits(opened))
     return opened
 
 

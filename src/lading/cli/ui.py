@@ -7,6 +7,7 @@ import secrets
 import socket
 import threading
 import webbrowser
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -14,6 +15,7 @@ import typer
 from lading.cli.output import Decode, Json, looks_of
 from lading.errors import ConfigError, missing_extra
 from lading.report.folder import named_runs
+from lading.runtime.arrow import without_pandas
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -40,10 +42,13 @@ def ui(
             f"--no-token with --host {host}: whoever reaches this machine could read the runs. Leave out --no-token, "
             "or listen at 127.0.0.1 and forward the port: ssh -L 8765:127.0.0.1:8765."
         )
+    if decode is None:  # what --decode opens may use pandas itself
+        without_pandas()
     runs = named_runs(targets)
     from lading.report.ui.site import Site  # jinja2, starlette and uvicorn are optional
     from lading.report.ui.starlette import LOOPBACK, application
 
+    serve = _server()
     site = Site(runs, looks_of(decode) if decode is not None else None)
     listening = _listening(host, port)
     port = listening.getsockname()[1]
@@ -59,7 +64,7 @@ def ui(
     threading.Thread(target=_warm_up, args=(site,), daemon=True).start()
     if open_browser:
         webbrowser.open(address)
-    _serve(served, listening)
+    serve(served, listening)
 
 
 def _listening(host: str, port: int) -> socket.socket:
@@ -84,10 +89,15 @@ def _warm_up(site: Any) -> None:
         site.answer(answer.location, {})
 
 
-def _serve(application: Any, listening: socket.socket) -> None:
+def _server() -> Callable[[Any, socket.socket], None]:
+    """Return what serves an application; where it is not installed, that is said before an address is."""
     try:
         import uvicorn
     except ImportError as error:
         raise missing_extra("uvicorn", "ui", "lading ui") from error
-    config = uvicorn.Config(application, log_level="warning", access_log=False, server_header=False, lifespan="off")
-    uvicorn.Server(config).run(sockets=[listening])
+
+    def serve(application: Any, listening: socket.socket) -> None:
+        config = uvicorn.Config(application, log_level="warning", access_log=False, server_header=False, lifespan="off")
+        uvicorn.Server(config).run(sockets=[listening])
+
+    return serve

@@ -51,11 +51,8 @@ class History:
         ``chunk``, ``time``; whether history owns it (``owned``) and whether it was pending at a checkpoint (``waits``).
         """
         found = [_of_attempt(self._evidence, a) for a in self._evidence.attempts.values()]
-        columns = {name: np.concatenate([part[name] for part in found]) for name in found[0]} if found else _nothing()
-        with np.errstate(invalid="ignore"):
-            columns["loss"] = np.where(
-                columns["losses"] > 0, columns["loss"] / np.maximum(columns["losses"], 1), np.nan
-            )
+        columns = _joined(found, ("attempt", "step", *_ADDED, *_LARGEST))
+        columns["loss"] = columns["loss"] / np.maximum(columns["losses"], 1)
         columns["owned"] = self._owned(columns)
         columns["waits"] = self._waits(columns)
         return columns
@@ -94,7 +91,7 @@ class History:
 
 def taken(columns: Columns, rows: NDArray[Any]) -> Columns:
     """Return some rows of columns."""
-    if rows.dtype == bool and rows.all():
+    if rows.dtype == bool and rows.all():  # as a rule: nothing is copied
         return dict(columns)
     return {name: values[rows] for name, values in columns.items()}
 
@@ -147,7 +144,7 @@ def _rows(evidence: Evidence, ranks: list[RankEvidence]) -> Columns:
     tails = [(rank.folder.rank, rank.tail_table("batches")) for rank in ranks if len(rank.tail_table("batches"))]
     found = [_columns([table for _, table in kind]) for kind in (closed, tails) if kind]
     both = [*closed, *tails]
-    columns = {name: np.concatenate([part[name] for part in found]) for name in found[0]} if found else _nothing()
+    columns = _joined(found, ("step", *_ADDED, *_LARGEST))
     columns["rank"] = np.repeat([rank for rank, _ in both], [len(table) for _, table in both]).astype(np.int64)
     return columns
 
@@ -157,23 +154,33 @@ def _columns(tables: list[pa.Table]) -> Columns:
     table = pa.concat_tables([table.select(_READ) for table in tables])
     columns: Columns = {}
     for name in ("step", "samples", "digest"):
-        columns[name] = numbers(table[name])[0].astype(np.int64)
+        columns[name] = numbers(table[name])[0].astype(np.int64, copy=False)
     for name in _LARGEST:
         values, known = numbers(table[name])
-        columns[name] = np.where(known, values.astype(np.int64), NOTHING)
+        columns[name] = _filled(values.astype(np.int64, copy=False), known, NOTHING)
     loss, known = numbers(table["loss"])
-    columns["loss"], columns["losses"] = np.where(known, loss.astype(np.float64), 0.0), known.astype(np.int64)
+    columns["loss"], columns["losses"] = _filled(loss.astype(np.float64), known, 0.0), known.astype(np.int32)
     delivered, applied = words_of(table["fate"], DELIVERED), words_of(table["fate"], APPLIED)
-    columns["open"], columns["unused"] = delivered.astype(np.int64), (~applied).astype(np.int64)
+    columns["open"], columns["unused"] = delivered.astype(np.int32), (~applied).astype(np.int32)
     columns["digest"] = columns["digest"].view(np.uint64)
-    columns["ranks"] = np.ones(len(table), dtype=np.int64)
+    columns["ranks"] = np.ones(len(table), dtype=np.int32)
     return columns
+
+
+def _filled(values: NDArray[Any], known: NDArray[np.bool_], missing: float) -> NDArray[Any]:
+    return values if known.all() else np.where(known, values, np.array(missing, values.dtype))
 
 
 def _nothing() -> Columns:
     """Return the columns of no step."""
     columns: Columns = {name: np.empty(0, dtype=np.int64) for name in ("attempt", "rank", "step", *_ADDED, *_LARGEST)}
     return {**columns, "digest": np.empty(0, dtype=np.uint64), "loss": np.empty(0)}
+
+
+def _joined(parts: list[Columns], names: tuple[str, ...]) -> Columns:
+    """Return the rows of all parts; of one part they are not copied."""
+    some = [part for part in parts if len(part["step"])] or [_nothing()]
+    return {n: some[0][n] if len(some) == 1 else np.concatenate([part[n] for part in some]) for n in names}
 
 
 def _latest(rows: Columns) -> Columns:
@@ -189,7 +196,7 @@ def _latest(rows: Columns) -> Columns:
 
 def _added(parts: list[Columns]) -> Columns:
     """Return the steps of some parts, each once and in order."""
-    rows = {name: np.concatenate([part[name] for part in parts]) for name in ("step", *_ADDED, *_LARGEST)}
+    rows = _joined(parts, ("step", *_ADDED, *_LARGEST))
     steps = rows["step"]
     if np.all(steps[1:] > steps[:-1]):
         return rows

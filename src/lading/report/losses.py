@@ -15,7 +15,7 @@ from lading.report.history import NOTHING, History, taken
 from lading.report.planned import counts_of_steps
 from lading.report.table import Table
 from lading.report.views import Views
-from lading.runtime.arrow import column
+from lading.runtime.arrow import column, numbers
 
 F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
@@ -65,12 +65,15 @@ def spikes(losses: Table, window: int, threshold: float) -> Table:
     """Return the steps whose loss stands far above those before them, the worst first."""
     table = losses.arrow
     loss = table["loss"].to_numpy().astype(np.float64)
+    steps, (updates, known) = numbers(table["step"])[0], numbers(table["update"])
     places = _candidates(loss, window, threshold)
     score, usual = _scores_at(loss, places, window)
     found = np.flatnonzero((score > threshold) | ~np.isfinite(loss[places]))
     found = found[np.argsort(-np.where(np.isfinite(score[found]), score[found], np.inf), kind="stable")]
-    chosen = table.take(pa.array(places[found]))
-    columns = [chosen["step"], loss[places[found]], usual[found], score[found], chosen["update"]]
+    rows = places[found]
+    values = [steps[rows], loss[rows], usual[found], score[found], updates[rows]]
+    masks = [None, None, None, None, known[rows]]
+    columns = [column(v, field.type, mask) for v, field, mask in zip(values, SPIKES, masks, strict=True)]
     return Table(pa.table(columns, schema=SPIKES))
 
 

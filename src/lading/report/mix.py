@@ -9,6 +9,8 @@ Apart from ``run``, which is the list of questions: this is one of them.
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,9 +18,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.errors import ConfigError
+from lading.order.plan import Plan
 from lading.report.evidence import Evidence
 from lading.report.history import History
-from lading.report.planned import counts_of_steps, mark_seen, planned_counts
+from lading.report.planned import counts_are_known, counts_of_steps, mark_seen, planned_counts
 from lading.report.seen import SeenSamples
 from lading.report.table import Table
 from lading.report.views import Views
@@ -26,6 +29,7 @@ from lading.runtime.numbers import is_whole
 
 I64 = NDArray[np.int64]
 Counts = list[int | None]
+Places = I64 | slice
 
 MIX = pa.schema(
     [
@@ -102,6 +106,14 @@ def passes(evidence: Evidence, history: History, views: Views) -> Table:
     return Table.of(rows, PASSES)
 
 
+def visits_samples(evidence: Evidence, history: History) -> bool:
+    """Say whether the samples must be looked at one by one to count them."""
+    plans = [plan for plan in (evidence.plan(span.attempt) for span in evidence.spans) if plan is not None]
+    return bool(plans) and not (
+        all(map(counts_are_known, plans)) and _is_simple(evidence, plans[-1], history.applied["step"])
+    )
+
+
 def _labels(applied: dict[str, I64], by: str | int) -> I64:
     if is_whole(by, 1):
         return applied["step"] // by
@@ -118,30 +130,38 @@ def _name(prefix: Any, label: int, by: str | int, ends: dict[str, int]) -> str:
     return f"{prefix} {label}" if isinstance(by, str) else f"steps {ends['first_step']}–{ends['last_step']}"
 
 
-def _places(labels: I64) -> dict[int, I64]:
-    """Return the places of each label, in order."""
+def _places(labels: I64) -> dict[int, Places]:
+    """Return the places of each label, in order; a slice where they lie side by side."""
     if not len(labels):
         return {}
     in_order = bool(np.all(labels[1:] >= labels[:-1]))
-    order = np.arange(len(labels)) if in_order else np.argsort(labels, kind="stable")
-    starts = np.flatnonzero(np.diff(labels[order], prepend=labels[order[0]] - 1))
-    return dict(zip(labels[order[starts]].tolist(), np.split(order, starts[1:]), strict=True))
+    order = None if in_order else np.argsort(labels, kind="stable")
+    ordered = labels if order is None else labels[order]
+    bounds = [0, *(np.flatnonzero(np.diff(ordered)) + 1).tolist(), len(labels)]
+    inside = [slice(first, last) for first, last in itertools.pairwise(bounds)]
+    return {int(ordered[part.start]): part if order is None else order[part] for part in inside}
+
+
+def _by_attempt(applied: dict[str, I64], places: Places) -> Iterator[tuple[int, I64]]:
+    """Yield the attempts that have steps at some places, each with its steps."""
+    attempts, steps = applied["attempt"][places], applied["step"][places]
+    bounds = [0, *(np.flatnonzero(np.diff(attempts)) + 1).tolist(), len(attempts)]
+    for first, last in itertools.pairwise(bounds):
+        yield int(attempts[first]), steps[first:last]
 
 
 def _counts(
-    evidence: Evidence, views: Views, applied: dict[str, I64], labels: I64, groups: dict[int, I64]
+    evidence: Evidence, views: Views, applied: dict[str, I64], labels: I64, groups: dict[int, Places]
 ) -> dict[int, I64]:
     if not evidence.is_planned:
         return _named_counts(evidence, views, applied, labels)
     counts: dict[int, I64] = {}
     for label, places in groups.items():
         total = np.zeros(len(evidence.datasets), dtype=np.int64)
-        attempts = applied["attempt"][places]
-        for span in evidence.spans:
-            plan = evidence.plan(span.attempt)
-            chosen = applied["step"][places[attempts == span.attempt]]
-            if plan is not None and len(chosen):
-                found = counts_of_steps(plan, chosen)
+        for attempt, steps in _by_attempt(applied, places):
+            plan = evidence.plan(attempt)
+            if plan is not None:
+                found = counts_of_steps(plan, steps)
                 total[: len(found)] += found
         counts[label] = total
     skipped = [e for e in evidence.exceptions() if e["kind"] == "skipped"]
@@ -171,15 +191,14 @@ def _named_counts(evidence: Evidence, views: Views, applied: dict[str, I64], lab
     return counts
 
 
-def _planned_shares(evidence: Evidence, applied: dict[str, I64], places: I64) -> NDArray[np.float64] | None:
+def _planned_shares(evidence: Evidence, applied: dict[str, I64], places: Places) -> NDArray[np.float64] | None:
     """Return the shares that the weights planned for each step of a group ask for; None where no plan says any."""
     total = np.zeros(len(evidence.description.datasets), dtype=np.float64)
-    attempts = applied["attempt"][places]
-    for attempt in np.unique(attempts).tolist():
+    for attempt, steps in _by_attempt(applied, places):
         plan = evidence.plan(attempt)
         if plan is None:
             return None
-        found = planned_counts(plan, applied["step"][places[attempts == attempt]])
+        found = planned_counts(plan, steps)
         total[: len(found)] += found
     return total / max(float(total.sum()), 1.0)
 
@@ -193,10 +212,8 @@ def _distinct(evidence: Evidence, views: Views, applied: dict[str, I64]) -> tupl
         known = [length or None for length in evidence.description.lengths]
         return _named_distinct(evidence, views), known + [None] * (len(evidence.datasets) - len(known))
     steps, exceptions = applied["step"], evidence.exceptions()
-    gapless = np.array_equal(steps, np.arange(len(steps)))
-    changed = bool(exceptions) or plan.blocked_from is not None or len(evidence.plans) > 1
     lengths: Counts = list(plan.parts.samples)
-    if gapless and not changed and plan.parts.is_plain and plan.first_step == 0:
+    if _is_simple(evidence, plan, steps):
         coverage = plan.simulate(len(steps)).coverage
         return [round(coverage[name] * n) for name, n in zip(plan.names, plan.lengths, strict=True)], lengths
     seen = SeenSamples(plan.parts.samples)
@@ -210,6 +227,13 @@ def _distinct(evidence: Evidence, views: Views, applied: dict[str, I64]) -> tupl
         if mine is not None and len(chosen):
             mark_seen(mine, chosen, seen, by_step)
     return [seen.count(d) for d in range(len(lengths))], lengths
+
+
+def _is_simple(evidence: Evidence, plan: Plan, steps: I64) -> bool:
+    """Say whether the steps are those of one plan from its first on, none left out or changed."""
+    gapless = np.array_equal(steps, np.arange(len(steps)))
+    changed = bool(evidence.exceptions()) or plan.blocked_from is not None or len(evidence.plans) > 1
+    return gapless and not changed and plan.parts.is_plain and plan.first_step == 0
 
 
 def _named_distinct(evidence: Evidence, views: Views) -> Counts:

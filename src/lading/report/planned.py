@@ -81,8 +81,8 @@ def _between(plan: Plan, start: int, stop: int) -> I64:
     ):
         return np.array(parts.rows, dtype=np.int64)
     total = np.zeros(len(plan.names), dtype=np.int64)
-    by_source = _between_by_source(plan, start, stop) if len(parts.numbers) == len(plan.datasets) else None
-    if by_source is not None:
+    if counts_are_known(plan):
+        by_source = _between_by_source(plan, start, stop)
         for number in parts.numbers:
             total[number] = by_source[parts.source(number)]
         return total
@@ -92,11 +92,16 @@ def _between(plan: Plan, start: int, stop: int) -> I64:
     return total
 
 
-def _between_by_source(plan: Plan, start: int, stop: int) -> I64 | None:
-    """Return the samples of each source between two positions where the order knows them without a look at each."""
+def counts_are_known(plan: Plan) -> bool:
+    """Say whether the order knows how many samples of each dataset it has, without a look at each."""
+    return (plan.mixture is not None or len(plan.datasets) == 1) and len(plan.parts.numbers) == len(plan.datasets)
+
+
+def _between_by_source(plan: Plan, start: int, stop: int) -> I64:
+    """Return the samples of each source between two positions, where the order knows them."""
     if plan.mixture is not None:
         return np.subtract(plan.order.counts(stop), plan.order.counts(start), dtype=np.int64)
-    return np.array([stop - start]) if len(plan.datasets) == 1 else None
+    return np.array([stop - start])
 
 
 def mark_seen(plan: Plan, steps: I64, seen: SeenSamples, skip: dict[int, list[dict[str, Any]]]) -> None:

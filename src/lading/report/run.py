@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from lading.report.evidence import Evidence
 from lading.report.explain import DECISIONS, Explanation, decisions, explain
 from lading.report.history import History, taken
 from lading.report.losses import SPIKE_WINDOW, has_own_losses, losses, losses_by_dataset, spikes, undone_losses
-from lading.report.mix import mix, passes
+from lading.report.mix import mix, passes, visits_samples
 from lading.report.planned import planned_samples
 from lading.report.snapshot import read_evidence
 from lading.report.step import StepRecord, step_record
@@ -92,6 +92,14 @@ class Run:
         """Steps from 0 to the last one recorded."""
         return next_step(self.evidence)
 
+    def planned_size(self) -> int:
+        """Return about how many samples the plan puts into the run."""
+        return 0 if self.plan is None else self.num_steps * self.plan.clock.batch
+
+    def visited_by_mix(self) -> int:
+        """Return how many samples ``mix`` and ``passes`` look at one by one; none where the order knows how many."""
+        return self.planned_size() if visits_samples(self.evidence, self.steps) else 0
+
     @functools.cached_property
     def history(self) -> Table:
         """What the model was trained on, in order: each step once, unless it was replayed."""
@@ -105,6 +113,17 @@ class Run:
     def step(self, step: int) -> StepRecord:
         """Return everything known of a step: its samples, fate, loss, exceptions, earlier attempts."""
         return step_record(self.evidence, self._views, step)
+
+    def samples_of(self, steps: Iterable[int]) -> dict[int, list[dict[str, Any]]]:
+        """Return the samples of some steps of history: slot, dataset, name, index; a plan is asked for all at once."""
+        if not self.evidence.is_planned:
+            return {step: self.step(step).samples.dicts() for step in steps}
+        owners = [(self.evidence.owner(step), step) for step in steps]
+        pairs = [(owner, step) for owner, step in owners if owner is not None]
+        found: dict[int, list[dict[str, Any]]] = {step: [] for _, step in owners}
+        for row in planned_samples(self.evidence, pairs).to_pylist():
+            found[row["step"]].append(row)
+        return found
 
     def where(self, dataset: str | int, index: int, *, until: int | None = None) -> Table:
         """Return every place a sample was used at: step, epoch, slot, rank, attempt, fate.

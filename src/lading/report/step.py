@@ -79,7 +79,7 @@ class StepRecord:
         names = ("fate", "loss", "update", "epoch", "attempt", "batch_id", "time", "reason", "digest")
         facts = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         agrees = {None: None, True: "as planned", False: "NOT as planned"}[self.matches]
-        facts |= {} if agrees is None else {"content": agrees}
+        facts |= {} if agrees is None else {"against plan": agrees}
         rows = [list(pair) for pair in {"step": self.step, **facts, **self.metrics}.items()]
         return html_table(["", ""], rows) + self.samples._repr_html_()
 

@@ -12,7 +12,9 @@ from __future__ import annotations
 import functools
 import importlib.util
 import os
+import sys
 
+_FEW = 150_000  # values that the plain versions have worked out before Numba is imported
 _forgone = False
 
 
@@ -21,10 +23,14 @@ def enabled() -> bool:
     return not _forgone and _available()
 
 
-def forgo() -> None:
-    """Use the plain versions from here on: for a few thousand values they are done before Numba is imported."""
+def expect(values: int) -> None:
+    """Choose for a process that works out so many values: few need no Numba, unless it is imported already.
+
+    Args:
+        values: How many, for instance samples that a question visits one by one.
+    """
     global _forgone
-    _forgone = True
+    _forgone = values <= _FEW and "numba" not in sys.modules
 
 
 @functools.cache

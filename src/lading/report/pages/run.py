@@ -46,13 +46,14 @@ def run_page(run: Run, progress: Progress = silent, looks: Looks | None = None) 
     mixed = run.mix(max(1, math.ceil(run.num_steps / _MIX_PARTS))).dicts()
     progress(0.9, "steps")
     usual = {row["dataset"]: row["planned"] for row in summary.datasets}
+    worst = run.samples_of([spike["step"] for spike in found[:_SPIKES_LISTED]])
     return {
         **summary.to_dict(),
         "state": run_state(run.evidence),
         "steps": run.num_steps,
         "loss": points(steps, values),
         "undone": _undone(run, summary),
-        "spikes": [{**spike, **_outstanding(run, spike["step"], usual, looks)} for spike in found[:_SPIKES_LISTED]],
+        "spikes": [{**spike, **_outstanding(worst[spike["step"]], usual, looks)} for spike in found[:_SPIKES_LISTED]],
         "spike_marks": [{"step": s["step"], "loss": s["loss"]} for s in found[:_SPIKES_MARKED]],
         "spike_count": len(found),
         "changes": weight_changes(run),
@@ -106,10 +107,9 @@ def _undone(run: Run, summary: Summary) -> list[dict[str, Any]]:
     return found
 
 
-def _outstanding(run: Run, step: int, usual: dict[str, float | None], looks: Looks | None) -> dict[str, Any]:
+def _outstanding(rows: list[dict[str, Any]], usual: dict[str, float | None], looks: Looks | None) -> dict[str, Any]:
     """Return which datasets a step has more of than usual, and its first samples."""
-    samples = run.step(step).samples
-    names, rows = samples["name"], samples.dicts()
+    names = [row["name"] for row in rows]
     shares = {name: names.count(name) / max(len(names), 1) for name in dict.fromkeys(names)}
     ranked = sorted(shares, key=lambda name: shares[name] - (usual.get(name) or 0), reverse=True)[:3]
     return {

@@ -245,4 +245,4 @@ def compare_chart(page: dict[str, Any]) -> Chart:
     shapes = [(f"line c{n}", line_path(x, y, side["step"], side["loss"])) for n, side in enumerate(losses)]
     first = page["first_difference"]
     marks = [] if first is None else [Mark(x.percent(first), None, f"first difference: step {first}")]
-    return Chart("compare", "loss of both runs", 260, shapes, x.ticks(8, whole=True), _mirrored(y.ticks(5)), marks)
+    return Chart("compare", "loss of both runs", 260, shapes, x.ticks(8, whole=True), _mirrored(y.ticks(6)), marks)

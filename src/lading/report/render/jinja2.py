@@ -52,7 +52,7 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(number=number, percent=percent, words=words, short=short)
+    environment.filters.update(number=number, percent=percent, words=words, short=short, moment=moment)
     environment.globals.update(style=lambda: markupsafe.Markup(asset("style.css")))
     return environment
 
@@ -82,6 +82,15 @@ def number(value: Any, digits: int = 5) -> str:
 def percent(value: float | None, digits: int = 2) -> str:
     """Return a share in per cent."""
     return "–" if value is None else f"{100 * value:.{digits}f}{_NARROW_SPACE}%"
+
+
+def moment(text: str | None) -> str | None:
+    """Return a time in ISO 8601 as people read it, to the second.
+
+    >>> moment("2026-11-16T09:25:37.536+00:00")
+    '2026-11-16 09:25:37'
+    """
+    return None if text is None else text[:19].replace("T", " ")
 
 
 def words(key: str) -> str:

@@ -47,19 +47,21 @@ def table(rows: Iterable[Mapping[str, Any]], columns: Mapping[str, str], title: 
         title: What the table shows.
     """
     listed = list(rows)
+    if title and not listed:  # it says that there are none
+        return Group(*_titled(title))
     cells = [{key: cell(row.get(key), key) for key in columns} for row in listed[:_MOST_ROWS]]
     widths = _widths(cells, columns, [key for key in columns if not _is_numeric(listed, key)])
     if widths is None:
         return Group(*_titled(title), *(fields({columns[k]: c for k, c in row.items()}, gap=True) for row in cells))
-    drawn = RichTable(box=box.SIMPLE_HEAD, title=line(title) if title else None, title_justify="left", pad_edge=False)
+    drawn = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for key, heading in columns.items():
         justify = "right" if _is_numeric(listed, key) else "left"
         drawn.add_column(line(heading), justify=justify, no_wrap=True, width=widths[key])  # type: ignore[arg-type]
     for row in cells:
         drawn.add_row(*(_fitted(text, widths[key]) for key, text in row.items()))
-    if len(listed) > _MOST_ROWS:
-        return Group(drawn, Text(f"… and {len(listed) - _MOST_ROWS} more (use --json for all)", style="dim"))
-    return drawn
+    left = len(listed) - _MOST_ROWS
+    more = [Text(f"… and {left} more (use --json for all)", style="dim")] if left > 0 else []
+    return Group(*_titled(title), drawn, *more)
 
 
 def line(text: str, style: str = "") -> Text:
@@ -92,7 +94,13 @@ def _fitted(text: Text, width: int) -> Text:
 
 
 def _titled(title: str) -> list[RenderableType]:
-    return [line(title, "italic")] if title else []
+    return [line(title, "bold")] if title else []
+
+
+def sections(*parts: RenderableType) -> RenderableType:
+    """Return parts with an empty line between two of them."""
+    spaced = [part for pair in zip(parts, [Text("")] * len(parts), strict=True) for part in pair]
+    return Group(*spaced[:-1])
 
 
 def cell(value: Any, key: str = "") -> Text:
@@ -103,6 +111,8 @@ def cell(value: Any, key: str = "") -> Text:
         return Text("yes" if value else "no")
     if key in ("share", "planned", "usual_share", "coverage"):
         return Text(f"{value:.2%}")
+    if key in ("passes", "ratio", "score"):
+        return Text(f"{value:.3g}" if abs(value) < 100 else f"{value:.0f}")
     if key in ("digest", "content") and isinstance(value, int):
         return Text(f"{value & (2**64 - 1):016x}")
     if isinstance(value, float):
@@ -150,7 +160,7 @@ def summary(found: Summary) -> RenderableType:
         parts.append(table(found.skipped[:_FEW], columns, f"{counted(total, 'skipped step')}{_first(found.skipped)}"))
     if found.damage:
         parts.append(Text(f"{counted(len(found.damage), 'damaged file')}; run `lading verify`", style="bold red"))
-    return Group(*parts)
+    return sections(*parts)
 
 
 def _attempt_columns() -> dict[str, str]:
@@ -203,7 +213,7 @@ def step(record: StepRecord, contents: Sequence[str] | None = None) -> Renderabl
                 **record.metrics,
                 "time": record.time,
                 "digest": record.digest,
-                "content": agrees,
+                "against plan": agrees,
             }
         ),
     ]
@@ -223,7 +233,7 @@ def step(record: StepRecord, contents: Sequence[str] | None = None) -> Renderabl
                 "In other attempts",
             )
         )
-    return Group(*parts)
+    return sections(*parts)
 
 
 def verdict(found: Verdict) -> RenderableType:
@@ -271,7 +281,7 @@ def comparison(found: Comparison) -> RenderableType:
         parts.append(
             table(found.samples, {"slot": "slot", "left": "left", "right": "right"}, f"Step {found.first_difference}")
         )
-    return Group(*parts)
+    return sections(Group(*parts[:2]), *parts[2:])
 
 
 def decision_tables(rows: list[dict[str, Any]]) -> list[RenderableType]:
@@ -299,12 +309,12 @@ def explanation(found: Explanation) -> RenderableType:
         "loss": record.loss,
         "usual loss": found.usual_loss,
         "z-score": found.score,
-        "content": {None: None, True: "as planned", False: "NOT as planned"}[record.matches],
+        "against plan": {None: None, True: "as planned", False: "NOT as planned"}[record.matches],
     }
     shares = [{**row, "usual_share": row["usual"]} for row in found.shares]
     seen = found.exposures.dicts()
     fresh = sum(row["earlier"] == 0 for row in seen)
-    return Group(
+    return sections(
         fields(facts),
         table(
             shares,

@@ -38,6 +38,7 @@ from lading.report.render import charts
 from lading.report.render.jinja2 import rendered
 from lading.report.render.page import lading_version, run_html
 from lading.report.run import Run
+from lading.runtime import compiled
 from lading.runtime.json import plain
 
 _KEPT_OPEN = 4
@@ -95,7 +96,7 @@ class Site:
         self._runs, self._looks = dict(runs), looks
         self._opened: OrderedDict[str, OpenedRun] = OrderedDict()
         self._glances: dict[str, tuple[str, dict[str, Any]]] = {}
-        self._lock = threading.Lock()
+        self._lock, self._glancing = threading.Lock(), threading.Lock()
 
     def answer(self, path: str, query: Mapping[str, str]) -> Answer:
         """Return the page at an address, or its JSON.
@@ -207,15 +208,15 @@ class Site:
         )
 
     def _rows(self) -> list[dict[str, Any]]:
-        rows = []
-        for name, path in self._runs.items():
-            version = _version(path)
-            known = self._glances.get(name)
-            if known is None or known[0] != version or known[1]["state"] == "running":
-                known = (version, glance_at(path))
-                self._glances[name] = known
-            rows.append({"run": name, **known[1]})
-        return rows
+        with self._glancing:  # who asks meanwhile waits, and nothing is read twice
+            return [{"run": name, **self._glance(name, path)} for name, path in self._runs.items()]
+
+    def _glance(self, name: str, path: Path) -> dict[str, Any]:
+        version = _version(path)
+        known = self._glances.get(name)
+        if known is None or known[0] != version or known[1]["state"] == "running":
+            known = self._glances[name] = (version, glance_at(path))
+        return known[1]
 
     def _compare(self, query: Mapping[str, str], as_json: bool) -> Answer:
         left, right = query.get("left", ""), query.get("right", "")
@@ -265,6 +266,7 @@ class Site:
                 self._opened.move_to_end(name)
                 return opened
             run = Run(path)
+            compiled.expect(run.visited_by_mix())
             fresh = OpenedRun(run, _with_life(version, run))
             self._opened[name] = fresh
             self._opened.move_to_end(name)

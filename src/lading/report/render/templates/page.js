@@ -28,6 +28,7 @@
     },
     mix(p) {
       const x = p.mix.first_step.map((first, i) => (first + p.mix.last_step[i]) / 2);
+      if (x.length > 1) { x[0] = p.mix.first_step[0]; x[x.length - 1] = p.mix.last_step[x.length - 1]; } // as wide as the loss
       const traces = p.mix.datasets.map((d) => ({ type: "scatter", mode: "lines", stackgroup: "one", x, y: d.share.map((v) => 100 * v), line: { width: 0.5, color: css("--c" + d.colour) }, hovertemplate: label(d.dataset) + ": %{y:.2f} %<extra></extra>" }));
       let sum = x.map(() => 0);
       for (const d of p.mix.datasets.slice(0, -1)) {
