@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import random
+import subprocess
 import sys
 
 import pytest
@@ -73,3 +74,32 @@ def test_patterns_are_expanded_in_order(tmp_path):
     (tmp_path / "x.parquet.gz").write_bytes(b"")
     with pytest.raises(SourceError, match="is a compressed Parquet file"):
         find_inputs([tmp_path / "x.parquet.gz"])
+
+
+FOOTERS = """
+import struct, sys
+from pathlib import Path
+import pyarrow as pa, pyarrow.parquet as pq
+from lading.errors import LadingError
+from lading.source.tokens.inputs import Piece, find_inputs
+from lading.source.tokens.read import read_documents
+
+path = Path(sys.argv[1])
+pq.write_table(pa.table({"text": ["one", "two", "", "x" * 30]}), path, row_group_size=2)
+good = path.read_bytes()
+size = struct.unpack("<i", good[-8:-4])[0]
+for place in range(len(good) - 8 - size, len(good)):
+    for bit in range(8):
+        bad = bytearray(good)
+        bad[place] ^= 1 << bit
+        path.write_bytes(bad)
+        try:
+            list(read_documents([Piece(file, 0, file.size) for file in find_inputs([path])]))
+        except LadingError:
+            pass
+"""
+
+
+def test_no_flipped_bit_of_a_parquet_footer_ends_the_process(tmp_path):
+    """pyarrow ends the process when it is asked where a column begins and the footer is hostile."""
+    subprocess.run([sys.executable, "-c", FOOTERS, str(tmp_path / "a.parquet")], check=True, timeout=120)
