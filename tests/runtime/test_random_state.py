@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, strategies as st
 from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler
 
-from lading.runtime import random_state
+from lading.runtime import random_state, splitmix
 from lading.runtime.random_state import as_captured, capture, isolated_rng, packed, restore, same, unpacked, untouched
 
 DRAWS = {
@@ -38,12 +38,14 @@ def kept():
     torch.set_rng_state(before[2])
 
 
-@pytest.fixture(params=["quick", "slow"])
+@pytest.fixture(params=["quick", "plain", "slow"])
 def way(request, monkeypatch):
-    """Both ways to a state."""
+    """Every way to a state: compiled, in NumPy, as documented."""
     if request.param == "slow":
-        monkeypatch.setattr(random_state, "_python_quick", None)
-        monkeypatch.setattr(random_state, "_numpy_quick", None)
+        monkeypatch.setattr(random_state, "_quick", None)
+    elif request.param == "plain":
+        monkeypatch.setattr(random_state, "_quick", random_state._both_memories())
+        monkeypatch.setattr(random_state.compiled, "enabled", lambda: False)
     return request.param
 
 
@@ -53,7 +55,7 @@ def drawn(names):
 
 
 def seeded(key):
-    """Seed everything as the first version did."""
+    """Seed everything."""
     random.seed(key)
     np.random.seed([key & 0xFFFFFFFF, key >> 32])  # noqa: NPY002
     torch.random.default_generator.manual_seed(key)
@@ -61,7 +63,7 @@ def seeded(key):
 
 def test_this_python_and_numpy_are_known():
     """The quick way is taken here; where it is not, everything works, ten times slower."""
-    assert random_state._QUICK and random_state._same_seeding
+    assert random_state._quick is not None
 
 
 @given(st.integers(0, 2**63 - 1) | st.integers(0, 2**32 - 1), draws, draws, draws)
@@ -69,7 +71,10 @@ def test_a_batch_gets_its_own_numbers_and_training_goes_undisturbed(way, key, be
     """Inside: the numbers of the key. After: what would have come without it, cached normals too."""
     seeded(7)
     expected = [drawn(before), drawn(after)]
-    seeded(key)
+    words = splitmix.words(key, 1248)
+    random.setstate((3, (*words[:624].tolist(), 624), None))
+    np.random.set_state(("MT19937", words[624:], 624, 0, 0.0))  # noqa: NPY002
+    torch.random.default_generator.manual_seed(key)
     expected_inside = drawn(inside)
 
     seeded(7)
@@ -102,6 +107,22 @@ def test_both_ways_see_the_same_state(before):
 
     assert random_state._python_state() == random_state._slow_python_state()
     assert random_state._numpy_state() == random_state._slow_numpy_state()
+
+
+def test_the_numbers_of_a_key_are_frozen():
+    """A resumed run draws what the run before would have drawn, on every machine."""
+    with isolated_rng(0x0123456789ABCDEF):
+        found = random.random(), float(np.random.random_sample()), torch.initial_seed()  # noqa: NPY002
+
+    assert found == (0.5913333211628423, 0.6617815226650714, 0x0123456789ABCDEF)
+
+
+def test_pythons_and_numpys_numbers_are_not_the_same():
+    """They were, once: both filled their words alike from the same seed."""
+    with isolated_rng(11):
+        python, numpy = [random.random() for _ in range(50)], np.random.random_sample(50)  # noqa: NPY002
+
+    assert not set(python) & set(numpy.tolist())
 
 
 def test_an_error_puts_the_numbers_back():

@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lading.identity.hashing import FOLD, GOLDEN, MASK, mix64
+from lading.identity.hashing import FOLD
 from lading.runtime import compiled
+from lading.runtime.splitmix import GOLDEN, MASK, mix64
 
 
 def sample_hashes(positions: NDArray[Any], datasets: NDArray[Any], indices: NDArray[Any]) -> NDArray[np.uint64]:

@@ -11,18 +11,13 @@ from __future__ import annotations
 import hashlib
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-MASK = (1 << 64) - 1
-GOLDEN = 0x9E3779B97F4A7C15
-MULTIPLY_1 = 0xBF58476D1CE4E5B9
-MULTIPLY_2 = 0x94D049BB133111EB
+from lading.runtime.splitmix import GOLDEN, MASK, U64, mix64, mix64_int
+
 FOLD = 0xD6E8FEB86659FD93
 
-U64 = NDArray[np.uint64]
-
-_30, _27, _31 = np.uint64(30), np.uint64(27), np.uint64(31)
-_M1, _M2, _GOLDEN, _FOLD = np.uint64(MULTIPLY_1), np.uint64(MULTIPLY_2), np.uint64(GOLDEN), np.uint64(FOLD)
+_GOLDEN, _FOLD = np.uint64(GOLDEN), np.uint64(FOLD)
 
 
 def as_u64(values: ArrayLike) -> U64:
@@ -31,23 +26,9 @@ def as_u64(values: ArrayLike) -> U64:
     return array.astype(np.uint64, copy=False)
 
 
-def mix64(x: U64) -> U64:
-    """Scramble 64-bit values; a bijection in which every input bit reaches every output bit."""
-    x = (x ^ (x >> _30)) * _M1
-    x = (x ^ (x >> _27)) * _M2
-    return x ^ (x >> _31)
-
-
 def fold(h: U64, x: U64) -> U64:
     """Add one more part to a hash; the order of parts matters."""
     return mix64(h * _FOLD + mix64(x + _GOLDEN))
-
-
-def mix64_int(x: int) -> int:
-    """``mix64`` on one Python integer."""
-    x = ((x ^ (x >> 30)) * MULTIPLY_1) & MASK
-    x = ((x ^ (x >> 27)) * MULTIPLY_2) & MASK
-    return x ^ (x >> 31)
 
 
 def fold_int(h: int, x: int) -> int:

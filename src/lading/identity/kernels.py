@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
-from lading.identity.hashing import FOLD, GOLDEN, MULTIPLY_1, MULTIPLY_2
+from lading.identity.hashing import FOLD
+from lading.runtime.kernels import kernel, mix64
+from lading.runtime.splitmix import GOLDEN
 
-kernel = numba.njit(cache=True, nogil=True)
+__all__ = ["digest", "fold", "kernel", "key_of_three", "mix64"]
 
-_ONE, _M1, _M2 = np.uint64(1), np.uint64(MULTIPLY_1), np.uint64(MULTIPLY_2)
-_GOLDEN, _FOLD = np.uint64(GOLDEN), np.uint64(FOLD)
-_S30, _S27, _S31 = np.uint64(30), np.uint64(27), np.uint64(31)
-
-
-@kernel
-def mix64(x):  # type: ignore[no-untyped-def]
-    """``hashing.mix64`` on one ``uint64``."""
-    x = (x ^ (x >> _S30)) * _M1
-    x = (x ^ (x >> _S27)) * _M2
-    return x ^ (x >> _S31)
+_ONE, _GOLDEN, _FOLD = np.uint64(1), np.uint64(GOLDEN), np.uint64(FOLD)
 
 
 @kernel
 def fold(h, x):  # type: ignore[no-untyped-def]
     """``hashing.fold`` on ``uint64`` scalars."""
     return mix64(h * _FOLD + mix64(x + _GOLDEN))
+
+
+@kernel
+def key_of_three(prefix, a, b, c):  # type: ignore[no-untyped-def]
+    """``hashing.key64(a, b, c, prefix=prefix)`` of integers that are not negative."""
+    return fold(fold(fold(np.uint64(prefix), np.uint64(a)), np.uint64(b)), np.uint64(c))
 
 
 @kernel

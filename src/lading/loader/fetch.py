@@ -28,6 +28,7 @@ from lading.loader.rows import RowGather
 from lading.loader.workers.failure import also
 from lading.order.parts import Parts
 from lading.order.substitute import substitutes
+from lading.runtime import compiled
 from lading.runtime.random_state import isolated_rng
 from lading.source.parts import provides_names
 from lading.source.reader import Reader, reader_of
@@ -146,11 +147,17 @@ class Fetcher:
 
     def _isolated(self, bill: Bill) -> Any:
         # 63 bits: torch gives a seed back as a signed number.
-        return isolated_rng(key64(bill.epoch, bill.step, int(bill.slots[0]), prefix=self._rng_key) >> 1)
+        return isolated_rng(self._rng_key(bill.epoch, bill.step, int(bill.slots[0])) >> 1)
 
     @functools.cached_property
-    def _rng_key(self) -> int:
-        return key64(self.seed, "rng")
+    def _rng_key(self) -> Callable[[int, int, int], int]:
+        """Returns the key of a batch: a hash of (seed, epoch, step, first slot)."""
+        prefix = key64(self.seed, "rng")
+        if not compiled.enabled():
+            return functools.partial(key64, prefix=prefix)
+        from lading.identity import kernels  # opened at first use: Numba is optional and slow to import
+
+        return functools.partial(kernels.key_of_three, np.uint64(prefix))
 
     def _assemble(self, request: FetchRequest, bill: Bill) -> Any:
         try:

@@ -86,7 +86,7 @@ class Iteration(Iterator[Any]):
                 "start its epoch or chunk anew, or load a state to resume where it was taken."
             )
         try:
-            request, delivery = self._next()
+            request, delivery = next(self._stream, None) or self._next()
             if delivery.failure is not None:
                 raise bad_sample_error(request.bill, delivery.failure)
         except Exception as error:
@@ -95,20 +95,19 @@ class Iteration(Iterator[Any]):
             raise
         bill = self._engine.renumbered(delivery.bill or request.bill)
         self._step = bill.step + 1
-        self._deliver()
-        self._held.append((bill, delivery))
-        if not self._holds_one:
+        if self._holds_one:
             self._deliver()
+            self._held.append((bill, delivery))
+        else:
+            self._engine.deliver(self, bill, delivery, self._steps.stop)
             if self._step == self._steps.stop:
                 self._engine.carry(self, self._stream, self._step)
         return (delivery.batch, bill) if self._with_bills else delivery.batch
 
     def _next(self) -> Delivered:
-        """Return the next delivery; a stream that ended where chunks were not chosen yet is begun anew."""
+        """Return the next delivery after the stream has ended, where chunks were not chosen yet: it is begun anew."""
+        self._stream = self._engine.stream_from(range(self._step, self._steps.stop), holds_one=self._holds_one)
         found = next(self._stream, None)
-        if found is None:
-            self._stream = self._engine.stream_from(range(self._step, self._steps.stop), holds_one=self._holds_one)
-            found = next(self._stream, None)
         if found is None:
             raise LoaderError(
                 f"the batches ended before step {self._step}, the iteration covers steps up to {self._steps.stop - 1}: "

@@ -14,6 +14,9 @@ from numba.extending import intrinsic
 
 from lading.identity.kernels import kernel
 
+# Rows lie anywhere: the beginning of a row to come is fetched while others are copied, the processor guesses the rest.
+_AHEAD, _BEGUN, _LINE = 3, 256, 64
+
 
 @intrinsic
 def _copy(typing_context: Any, target: Any, source: Any, size: Any) -> Any:
@@ -26,6 +29,21 @@ def _copy(typing_context: Any, target: Any, source: Any, size: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64, types.int64), generate
+
+
+@intrinsic
+def _read_ahead(typing_context: Any, address: Any) -> Any:
+    """Have the processor fetch a line of memory that will be read soon."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pointer, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [pointer, number, number, number])
+        prefetch = builder.module.declare_intrinsic("llvm.prefetch", [pointer], kind)
+        for_reading, keep, of_data = number(0), number(3), number(1)
+        builder.call(prefetch, [builder.inttoptr(arguments[0], pointer), for_reading, keep, of_data])
+        return context.get_dummy_value()
+
+    return types.void(types.int64), generate
 
 
 @kernel
@@ -48,6 +66,11 @@ def gather(addresses, lengths, sizes, sources, rows, targets):  # type: ignore[n
             return i
     for column in range(sizes.shape[0]):
         size = sizes[column]
+        begun = min(size, _BEGUN)
         for i in range(rows.shape[0]):
+            if i + _AHEAD < rows.shape[0]:
+                coming = addresses[sources[i + _AHEAD], column] + rows[i + _AHEAD] * size
+                for line in range(0, begun, _LINE):
+                    _read_ahead(coming + line)  # type: ignore[call-arg]
             _copy(targets[column] + i * size, addresses[sources[i], column] + rows[i] * size, size)  # type: ignore[call-arg]
     return -1

@@ -22,9 +22,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from lading.errors import PlanError
-from lading.identity.hashing import MULTIPLY_1, MULTIPLY_2, as_u64, key64
+from lading.identity.hashing import as_u64, key64
 from lading.order.feistel import ROUND_KEYS
 from lading.runtime import compiled
+from lading.runtime.splitmix import MULTIPLY_1, MULTIPLY_2
 
 ORDER_VERSION = 1
 MAX_SAMPLES = 1 << 63

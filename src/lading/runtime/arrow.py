@@ -51,16 +51,17 @@ def numbers(column: pa.ChunkedArray) -> tuple[NDArray[Any], NDArray[np.bool_]]:
     """
     kind = f"{'f' if str(column.type) in ('float', 'double') else 'i'}{column.type.bit_width // 8}"
     values, known = [np.empty(0, dtype=kind)], [np.empty(0, dtype=bool)]
-    for chunk in column.chunks:
+    for chunk in filter(len, column.chunks):
         bits, data = chunk.buffers()
-        inside = slice(chunk.offset, chunk.offset + len(chunk))
-        values.append(np.empty(0, dtype=kind) if data is None else np.frombuffer(data, dtype=kind)[inside])
-        known.append(np.ones(len(chunk), dtype=bool) if bits is None else _bits(bits, inside))
+        size = column.type.bit_width // 8
+        values.append(np.frombuffer(data, kind, count=len(chunk), offset=chunk.offset * size))
+        known.append(np.ones(len(chunk), dtype=bool) if bits is None else _bits(bits, chunk.offset, len(chunk)))
     return np.concatenate(values), np.concatenate(known)
 
 
-def _bits(bits: pa.Buffer, inside: slice) -> NDArray[np.bool_]:
-    return np.unpackbits(np.frombuffer(bits, dtype=np.uint8), bitorder="little")[inside].astype(bool)
+def _bits(bits: pa.Buffer, first: int, count: int) -> NDArray[np.bool_]:
+    every = np.unpackbits(np.frombuffer(bits, dtype=np.uint8), bitorder="little", count=first + count)
+    return every[first:].astype(bool)
 
 
 def column(values: NDArray[Any], kind: pa.DataType, known: NDArray[np.bool_] | None = None) -> pa.Array:

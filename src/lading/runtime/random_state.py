@@ -1,15 +1,18 @@
 """The one keeper of random numbers: Python's and NumPy's generators always, torch's where torch is loaded.
 
-    isolated_rng(key)    seeded inside the block, put back after it: random numbers belong to a batch, not to a process
+    isolated_rng(key)    the numbers of a key inside the block, put back after it: random numbers belong to a batch,
+                         not to a process
     untouched(loader)    put back after the block, as if nothing had been drawn
     capture, restore     a snapshot, and back to it; as strings (``packed``) it fits into a checkpoint of any kind
 
 Datasets that augment with the global generators get the same numbers for any number of workers and after every resume,
 and training's own generators never notice that data was read.
 
-Python's and NumPy's ways to get and set a state build tuples of 624 integers and cost ten times what is needed. Their
-words are copied in place instead, where a test at import shows that this gives and sets the very same state; elsewhere
-the slow way is taken. Nothing is imported: a framework that is not loaded has no generator.
+Both of Python's and NumPy's generators are Mersenne Twisters of 624 words. Their own ways to get, set and seed a state
+cost ten times what is needed: their words are exchanged in place instead, where a test at import shows that this gives
+and sets the very same state; elsewhere the slow way is taken, with the same numbers. A key gives Python's generator the
+first 624 words of its SplitMix64 stream, NumPy's the next 624, and is torch's seed. Nothing is imported: a framework
+that is not loaded has no generator.
 """
 
 from __future__ import annotations
@@ -27,6 +30,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from lading.runtime import compiled, splitmix
 
 _WORDS = 624  # of a Mersenne Twister
 _SIZE = 4 * _WORDS
@@ -76,10 +81,11 @@ def same(one: Snapshot, other: Snapshot) -> bool:
 
 
 class isolated_rng:  # used like a function
-    """Seed the global generators with a key of 64 bits inside the block; put them back after it.
+    """Give the global generators the numbers of a key of 64 bits inside the block; put them back after it.
 
     Args:
-        key: The seed. torch gives a seed back as a signed number: 63 bits where a dataset may ask for it.
+        key: Begins a stream of its own for each generator. torch is seeded with it, and gives it back as a signed
+            number: 63 bits where a dataset may ask for it.
     """
 
     __slots__ = ("_before", "_key")
@@ -88,20 +94,30 @@ class isolated_rng:  # used like a function
         self._key = key
 
     def __enter__(self) -> None:
-        self._before = capture()
-        seed(self._key)
+        quick = _quick
+        if quick is not None and quick.is_there():
+            self._before: Any = quick.exchange(self._key)
+        else:
+            self._before = capture()
+            _seed(self._key)
 
     def __exit__(self, *error: object) -> None:
-        restore(self._before)
+        if isinstance(self._before, tuple):
+            assert _quick is not None
+            _quick.put_back(self._before)
+        else:
+            restore(self._before)
 
 
-def seed(key: int) -> None:
-    """Seed the global generators with a key of 64 bits."""
-    random.seed(key)
-    if _same_seeding and key >> 32 and _numpy_quick is not None and _numpy_quick.bits is _numpy_bits():
-        _numpy_quick.set(_python_state())  # both fill their words from the same key in the same way
-    else:
-        _seed_numpy(key)
+def _seed(key: int) -> None:
+    """Give the global generators the numbers of a key, the slow way."""
+    words = splitmix.words(key, 2 * _WORDS)
+    _slow_set_python_state(Twister(words[:_WORDS].tobytes(), _WORDS, None))
+    bits = _numpy_bits()
+    if isinstance(bits, np.random.MT19937):
+        _slow_set_numpy_state(Twister(words[_WORDS:].tobytes(), _WORDS, None))
+    else:  # the user replaced NumPy's own
+        bits.state = type(bits)(key).state
     if (torch := sys.modules.get("torch")) is not None:
         torch.random.default_generator.manual_seed(key)
 
@@ -206,14 +222,6 @@ def _slow_set_numpy_state(state: Any) -> None:
     np.random.set_state(state)  # noqa: NPY002
 
 
-def _seed_numpy(key: int) -> None:
-    bits = _numpy_bits()
-    if isinstance(bits, np.random.MT19937):
-        np.random.seed([key & 0xFFFFFFFF, key >> 32])  # noqa: NPY002
-    else:
-        bits.state = type(bits)(key).state
-
-
 def _numpy_bits() -> Any:
     return np.random.mtrand._rand._bit_generator
 
@@ -222,50 +230,109 @@ def _numpy_bits() -> Any:
 
 
 class _Memory:
-    """Words that lie somewhere in memory, and the number that counts in them."""
+    """The words of a generator where they lie in memory, and the number that counts in them."""
 
     def __init__(self, words: int, place: int) -> None:
-        self._words = (ctypes.c_char * _SIZE).from_address(words)
-        self._place = ctypes.c_int.from_address(place)
+        self.words = np.ctypeslib.as_array((ctypes.c_uint32 * _WORDS).from_address(words))
+        self.place = ctypes.c_int.from_address(place)
 
     def get(self) -> tuple[bytes, int]:
-        return self._words.raw, self._place.value
+        return self.words.tobytes(), self.place.value
 
     def set(self, words: bytes, place: int) -> None:
-        self._words.raw, self._place.value = words, place
+        self.words[:] = np.frombuffer(words, np.uint32)
+        self.place.value = place
 
 
-class _PythonMemory:
+class _PythonMemory(_Memory):
     """An instance of ``random.Random``: after its head an int, the place, and 624 words."""
 
     def __init__(self, generator: random.Random) -> None:
         head = id(generator) + object.__basicsize__
-        self._generator, self._memory = generator, _Memory(head + 4, head)
+        super().__init__(head + 4, head)
+        self.generator: Any = generator
 
-    def get(self) -> Twister:
-        return Twister(*self._memory.get(), self._generator.gauss_next)  # type: ignore[attr-defined]
+    def state(self) -> Twister:
+        return Twister(*self.get(), self.generator.gauss_next)
 
-    def set(self, state: Twister) -> None:
-        self._memory.set(state.words, state.place)
-        self._generator.gauss_next = state.gauss  # type: ignore[attr-defined]
+    def set_state(self, state: Twister) -> None:
+        self.set(state.words, state.place)
+        self.generator.gauss_next = state.gauss
 
 
-class _NumpyMemory:
+class _NumpyMemory(_Memory):
     """A ``RandomState``: 624 words and the place at its bit generator's address; in itself the normal that waits."""
 
     def __init__(self, generator: Any, gauss: int) -> None:
         self.bits = generator._bit_generator
         address = self.bits.ctypes.state_address
-        self._memory = _Memory(address, address + _SIZE)
-        self._waits = ctypes.c_int.from_address(id(generator) + gauss - 8)
-        self._gauss = ctypes.c_double.from_address(id(generator) + gauss)
+        super().__init__(address, address + _SIZE)
+        self.waits = ctypes.c_int.from_address(id(generator) + gauss - 8)
+        self.gauss = ctypes.c_double.from_address(id(generator) + gauss)
 
-    def get(self) -> Twister:
-        return Twister(*self._memory.get(), self._gauss.value if self._waits.value else None)
+    def state(self) -> Twister:
+        return Twister(*self.get(), self.gauss.value if self.waits.value else None)
 
-    def set(self, state: Twister) -> None:
-        self._memory.set(state.words, state.place)
-        self._waits.value, self._gauss.value = state.gauss is not None, state.gauss or 0.0
+    def set_state(self, state: Twister) -> None:
+        self.set(state.words, state.place)
+        self.waits.value, self.gauss.value = state.gauss is not None, state.gauss or 0.0
+
+
+class _Quick:
+    """Both generators at once: what every batch of samples costs that may draw random numbers."""
+
+    def __init__(self, python: _PythonMemory, numpy: _NumpyMemory) -> None:
+        self.python, self.numpy = python, numpy
+
+    def is_there(self) -> bool:
+        """Say whether NumPy's generator is still its own."""
+        return self.numpy.bits is _numpy_bits()
+
+    @functools.cached_property
+    def _words(self) -> tuple[Callable[..., None], Callable[..., None]]:
+        if not compiled.enabled():
+            return _exchange, _put_back
+        from lading.runtime import kernels  # opened at first use: Numba is optional and slow to import
+
+        return kernels.exchange, kernels.put_back
+
+    def exchange(self, key: int) -> tuple[Any, ...]:
+        """Give the generators the numbers of a key; return what they were."""
+        python, numpy = self.python, self.numpy
+        saved = np.empty(2 * _WORDS, np.uint32)
+        self._words[0](key - (1 << 64) if key >> 63 else key, python.words, numpy.words, saved)
+        places = python.place.value, numpy.place.value
+        waiting = python.generator.gauss_next, numpy.waits.value, numpy.gauss.value
+        python.place.value = numpy.place.value = _WORDS
+        python.generator.gauss_next, numpy.waits.value = None, 0
+        state = None
+        if (torch := sys.modules.get("torch")) is not None:
+            generator = torch.random.default_generator
+            state = generator.get_state()
+            generator.manual_seed(key)
+        return saved, places, waiting, state
+
+    def put_back(self, before: tuple[Any, ...]) -> None:
+        """Undo ``exchange``."""
+        python, numpy = self.python, self.numpy
+        saved, places, waiting, state = before
+        self._words[1](python.words, numpy.words, saved)
+        python.place.value, numpy.place.value = places
+        python.generator.gauss_next, numpy.waits.value, numpy.gauss.value = waiting
+        if state is not None:
+            sys.modules["torch"].random.default_generator.set_state(state)
+
+
+def _exchange(key: Any, one: Any, other: Any, saved: Any) -> None:
+    """``kernels.exchange`` without Numba."""
+    saved[:_WORDS], saved[_WORDS:] = one, other
+    words = splitmix.words(int(key), 2 * _WORDS)
+    one[:], other[:] = words[:_WORDS], words[_WORDS:]
+
+
+def _put_back(one: Any, other: Any, saved: Any) -> None:
+    """``kernels.put_back`` without Numba."""
+    one[:], other[:] = saved[:_WORDS], saved[_WORDS:]
 
 
 def _gauss_offset() -> int:
@@ -286,7 +353,7 @@ def _python_memory() -> _PythonMemory | None:
         for number in range(3):
             one, other = random.Random(number), random.Random(99)
             one.random(), one.gauss(0, 1) if number else None
-            _PythonMemory(other).set(_PythonMemory(one).get())
+            _PythonMemory(other).set_state(_PythonMemory(one).state())
             if one.getstate() != other.getstate() or one.gauss(0, 1) != other.gauss(0, 1):
                 return None
         return _PythonMemory(random._inst)
@@ -301,7 +368,7 @@ def _numpy_memory() -> _NumpyMemory | None:
         for number in range(3):
             one, other = np.random.RandomState(number), np.random.RandomState(99)
             one.random_sample(), one.normal() if number else None
-            _NumpyMemory(other, gauss).set(_NumpyMemory(one, gauss).get())
+            _NumpyMemory(other, gauss).set_state(_NumpyMemory(one, gauss).state())
             draws = [g.normal(size=700).tobytes() + g.bytes(50) for g in (one, other)]
             if draws[0] != draws[1]:
                 return None
@@ -310,45 +377,31 @@ def _numpy_memory() -> _NumpyMemory | None:
         return None
 
 
-_python_quick, _numpy_quick = _python_memory(), _numpy_memory()
-_QUICK = _python_quick is not None and _numpy_quick is not None
+def _both_memories() -> _Quick | None:
+    python, numpy = _python_memory(), _numpy_memory()
+    return None if python is None or numpy is None else _Quick(python, numpy)
 
 
-def _seeds_alike() -> bool:
-    """Say whether Python's and NumPy's generators get the same words from a key of two words."""
-    if not _QUICK:
-        return False
-    for key in (1 << 32, 0x0123456789ABCDEF, (1 << 64) - 1):
-        numpy = np.random.RandomState([key & 0xFFFFFFFF, key >> 32])
-        found = numpy.get_state(legacy=False)
-        _, words, gauss = random.Random(key).getstate()
-        if (*found["state"]["key"].tolist(), found["state"]["pos"]) != words or gauss is not None or found["has_gauss"]:
-            return False
-    return True
-
-
-_same_seeding = _seeds_alike()
+_quick = _both_memories()
 
 
 def _python_state() -> Twister:
-    return _slow_python_state() if _python_quick is None else _python_quick.get()
+    return _slow_python_state() if _quick is None else _quick.python.state()
 
 
 def _set_python_state(state: Twister) -> None:
-    _slow_set_python_state(state) if _python_quick is None else _python_quick.set(state)
+    _slow_set_python_state(state) if _quick is None else _quick.python.set_state(state)
 
 
 def _numpy_state() -> Any:
-    quick = _numpy_quick
-    return _slow_numpy_state() if quick is None or quick.bits is not _numpy_bits() else quick.get()
+    return _quick.numpy.state() if _quick is not None and _quick.is_there() else _slow_numpy_state()
 
 
 def _set_numpy_state(state: Any) -> None:
-    quick = _numpy_quick
-    if quick is None or quick.bits is not _numpy_bits() or not isinstance(state, Twister):
-        _slow_set_numpy_state(state)
+    if _quick is not None and _quick.is_there() and isinstance(state, Twister):
+        _quick.numpy.set_state(state)
     else:
-        quick.set(state)
+        _slow_set_numpy_state(state)
 
 
 # As strings, for checkpoints.

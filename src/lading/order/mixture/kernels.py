@@ -16,9 +16,10 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-from lading.identity import hashing
+from lading.identity.hashing import FOLD
 from lading.identity.kernels import fold, mix64
-from lading.order.kernels import permute_one
+from lading.order.kernels import permute_each
+from lading.runtime import splitmix
 
 kernel = numba.njit(cache=True, nogil=True, error_model="numpy")  # no weight is 0, so no division is checked
 
@@ -34,9 +35,9 @@ _FEW = 20  # keys that are sorted by insertion alone
 
 _SHIFT, _HALF, _LOW = 31, (1 << 31) - 1, np.uint64(4095)
 _64 = np.uint64(64)
-_FOLD = np.uint64(hashing.FOLD)
+_FOLD = np.uint64(FOLD)
 _SLOTS = np.arange(4096, dtype=np.uint64)
-_MIXED_SLOTS = hashing.mix64(_SLOTS + np.uint64(hashing.GOLDEN))  # the half of fold(key, slot) that no key changes
+_MIXED_SLOTS = splitmix.mix64(_SLOTS + np.uint64(splitmix.GOLDEN))  # the half of fold(key, slot) that no key changes
 
 
 @kernel
@@ -280,12 +281,15 @@ def rounds(nodes, root, leaves, num_datasets, start, starts, sizes, key):  # typ
 @kernel
 def in_passes(datasets, draws, passes):  # type: ignore[no-untyped-def]
     """Turn draws since the stage's start into indices, in place: each pass has a shuffle of its own."""
+    columns = np.empty((4, datasets.shape[0]), dtype=np.uint64)
+    n, side, key, x = columns[0], columns[1], columns[2], columns[3]
     for i in range(datasets.shape[0]):
         row = passes[datasets[i]]
-        n = row[LENGTH]
+        n[i], side[i] = row[LENGTH], row[SIDE]
         draw = np.uint64(draws[i]) + row[ALREADY]
-        turn = draw // n
-        draws[i] = np.int64(permute_one(n, row[SIDE], fold(row[KEY], turn), draw - turn * n))
+        turn = draw // n[i]
+        key[i], x[i] = fold(row[KEY], turn), draw - turn * n[i]
+    draws[:] = permute_each(n, side, key, x)
 
 
 @kernel
