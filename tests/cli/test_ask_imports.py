@@ -55,3 +55,11 @@ def test_help_and_the_front_door_open_not_even_numpy():
     modules = opened_by("--help")
 
     assert [name for name in (*SLOW, "numpy", "pyarrow", "duckdb") if name in modules] == []
+
+
+@pytest.mark.parametrize("verb", ["show", "mix", "verify", "where"])
+def test_questions_about_history_need_no_duckdb(run_dir, verb):
+    """Steps are added up in NumPy; the database is for questions in SQL."""
+    modules = opened_by(verb, run_dir, *HEAVY[verb])
+
+    assert "duckdb" not in modules and "pyarrow.compute" not in modules
