@@ -18,6 +18,7 @@ from torch.utils.data._utils.collate import collate as torch_collate, collate_te
 
 from lading.source.buffers import MIN_BYTES, Memory
 
+_WITHOUT_TENSORS = (int, float, str, bytes)
 _dtype = operator.attrgetter("dtype")
 
 
@@ -33,11 +34,12 @@ class Collate:
 
     def __call__(self, samples: Sequence[Any]) -> Any:
         """Return the batch of some samples."""
-        first = samples[0]
+        first, known = samples[0], default_collate_fn_map
+        if isinstance(first, _WITHOUT_TENSORS):
+            return torch_collate(list(samples), collate_fn_map=known)
         if dataclasses.is_dataclass(first) and not isinstance(first, type):
             fields = [f.name for f in dataclasses.fields(first)]
             return dataclasses.replace(first, **{f: self([getattr(s, f) for s in samples]) for f in fields})
-        known = default_collate_fn_map
         if known[torch.Tensor] is collate_tensor_fn:  # the user may have taught torch another way
             known = {**known, torch.Tensor: self._stacked}
         return torch_collate(list(samples), collate_fn_map=known)
