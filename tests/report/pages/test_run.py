@@ -48,3 +48,24 @@ def test_changes_of_weights_are_on_the_page(tmp_path):
 
     assert [change["what"] for change in changes] == ["planned"]
     assert changes[0]["step"] == 10
+
+
+def test_a_spike_names_datasets_only_that_it_has_more_of_than_usual(rolled_back):
+    """Datasets with their usual share, or less, are no hint."""
+    (spike,) = run_page(open_run(rolled_back))["spikes"]
+
+    assert all(found["share"] > found["usual"] for found in spike["outstanding"])
+    assert len(spike["outstanding"]) < 2  # of two datasets one at most
+
+
+def test_samples_of_several_steps_are_those_of_each(rolled_back):
+    """Asked for at once, or step by step."""
+    run = open_run(rolled_back)
+
+    found = run.samples_of([3, 70])
+
+    for step, rows in found.items():
+        alone = run.step(step).samples.dicts()
+        assert [(r["slot"], r["rank"], r["name"], r["index"]) for r in rows] == [
+            (r["slot"], r["rank"], r["name"], r["index"]) for r in alone
+        ]

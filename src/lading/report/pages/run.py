@@ -111,7 +111,8 @@ def _outstanding(rows: list[dict[str, Any]], usual: dict[str, float | None], loo
     """Return which datasets a step has more of than usual, and its first samples."""
     names = [row["name"] for row in rows]
     shares = {name: names.count(name) / max(len(names), 1) for name in dict.fromkeys(names)}
-    ranked = sorted(shares, key=lambda name: shares[name] - (usual.get(name) or 0), reverse=True)[:3]
+    above = {name: share - (usual.get(name) or 0.0) for name, share in shares.items()}
+    ranked = sorted((name for name in above if above[name] > 0.005), key=lambda name: -above[name])[:3]
     return {
         "outstanding": [{"dataset": n, "share": shares[n], "usual": usual.get(n)} for n in ranked],
         "samples": [

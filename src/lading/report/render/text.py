@@ -53,7 +53,7 @@ def table(rows: Iterable[Mapping[str, Any]], columns: Mapping[str, str], title: 
     widths = _widths(cells, columns, [key for key in columns if not _is_numeric(listed, key)])
     if widths is None:
         return Group(*_titled(title), *(fields({columns[k]: c for k, c in row.items()}, gap=True) for row in cells))
-    drawn = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    drawn = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="dim")
     for key, heading in columns.items():
         justify = "right" if _is_numeric(listed, key) else "left"
         drawn.add_column(line(heading), justify=justify, no_wrap=True, width=widths[key])  # type: ignore[arg-type]
