@@ -64,6 +64,16 @@ def test_passes_are_complete_and_where_inverts_bill(lengths, batch, chunk, drop_
             )
 
 
+def test_a_chunk_is_shuffled_anew_in_every_pass():
+    """The same chunk, the same samples, another order."""
+    plan = Plan.make(40, 4, chunk_batches=5, chosen_chunks=True)
+    for step in (0, 5, 10, 15):
+        plan = plan.with_event(Choose(step, step // 5 % 2))
+    passes = [[int(i) for step in range(first, first + 5) for i in plan.bill(step).idx] for first in (0, 10)]
+
+    assert sorted(passes[0]) == sorted(passes[1]) == list(range(20)) and passes[0] != passes[1]
+
+
 def test_the_future_is_known_as_far_as_it_is_decided():
     """Undecided steps have no bill, `where` leaves them out, and a later choice changes nothing decided."""
     plan = make()

@@ -124,8 +124,8 @@ def test_two_ranks_add_up_and_agree(tmp_path):
             "4",
         ]
     chunks = [rank["chunks"] for rank in found]
-    assert chunks[0] == chunks[1] and len(chunks[0]) == 3
-    for said, what in zip(chunks[0], ("a chunk size", "the next chunk", "a rescoring"), strict=True):
+    assert chunks[0] == chunks[1] and len(chunks[0]) == 4
+    for said, what in zip(chunks[0], ("a chunk size", "the next chunk", "a reweighting", "a rescoring"), strict=True):
         assert (
             said.startswith(f"ranks disagree on {what}: rank 1 differs from rank 0") and "Nothing was changed" in said
         )

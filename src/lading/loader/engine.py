@@ -294,7 +294,7 @@ class Engine:
         if before is not None:
             step, plan = self._step_of(before), self._plan_before(before.step)
         mark = self._trackers.mark(step) or self._loaded
-        chunks = self._chunks.state()
+        chunks = self._chunks.state(plan, step)
         kept = {**self._policy.state(step), **({"chunks": chunks} if chunks else {})}
         return make_state(plan, step, kept, mark)
 
@@ -362,7 +362,7 @@ class Engine:
         if self.request.chunks is None or self.step <= self._chunks.last_step:
             return ()
         if self._chunks.adapts:
-            self._chunks.trained(self.plan, self.step, metric, loss)  # refuses a call inside a chunk
+            self._chunks.ended(self.plan, self.step)  # refuses a call inside a chunk
         self._trackers.validated(self.step, {"metric": metric, "loss": loss, "on": dict(on or {})})
         before = len(self._requested)
         self._chunks.report(self, metric, loss)

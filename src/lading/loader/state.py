@@ -20,7 +20,7 @@ from typing import Any
 from lading.errors import LadingError, LoaderError, ResumeError
 from lading.order import Plan, Rebatch
 from lading.order.curriculum.levels import Levels
-from lading.order.event import Event, Rescore, ResumeBase, event_to_dict, pair, read_event
+from lading.order.event import Choose, ChosenBase, Event, Rescore, ResumeBase, event_to_dict, pair, read_event
 from lading.order.plan_json import differences, summary
 from lading.runtime.fields import LONGEST_TEXT, Fields, Origin
 
@@ -223,7 +223,16 @@ def _rebatched(original: Plan, wanted: Plan, saved: SavedState, allowed: Resume,
             f"are chosen already. Keep global_batch_size={now.batch} and chunks of {now.chunk_batches}, or resume from "
             "a checkpoint between two passes."
         )
-    return original.with_event(Rebatch(step, at.epoch, at.offset, new.batch, chunks, new.later))
+    return _unchosen(original, step).with_event(Rebatch(step, at.epoch, at.offset, new.batch, chunks, new.later))
+
+
+def _unchosen(plan: Plan, step: int) -> Plan:
+    """Return a plan without the chunks that were chosen for a pass that begins with a step: it is cut anew."""
+    if not plan.chosen_chunks:
+        return plan
+    kept = [event for event in plan.events if not (isinstance(event, Choose) and event.step >= step)]
+    nothing = ChosenBase(plan.locate(step).epoch, ())
+    return plan.with_events([replace(e, chosen=nothing) if isinstance(e, ResumeBase) else e for e in kept])
 
 
 def _inner(fields: Fields, key: str) -> Fields:
@@ -284,8 +293,10 @@ def _policy(fields: Fields) -> dict[str, Any]:
 
 def _chunk_policies(fields: Fields) -> dict[str, Any]:
     """Return what the policies of chunks remember."""
-    fields.only("last_step", "resize", "choose")
+    fields.only("last_step", "resize", "choose", "ended")
     found: dict[str, Any] = {"last_step": fields.integer("last_step", low=-1)}
+    if "ended" in fields:
+        found["ended"] = fields.integers("ended", low=0, least=5, most=5)
     for name in ("resize", "choose"):
         policy = fields.maybe(Fields.record, name)
         if policy is not None:

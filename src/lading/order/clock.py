@@ -320,7 +320,8 @@ class Clock:
     def _pace(self, step: int, batch: int, chunk_batches: int | None, place: tuple[int, int] | None = None) -> Pace:
         """Return the pace of a stretch that begins at a step; ``place``: its epoch and offset, where they are given."""
         at = self.locate(step)
-        previous = self.locate(step - 1).chunk if step > self._stretches[0].pace.step else None
+        first = self._stretches[0].pace
+        previous = self.locate(step - 1).chunk if step > first.step else first.chunk - 1
         chunk = 0 if previous is None else previous + 1
         epoch, offset = place or (at.epoch, at.offset)
         position = at.position if self.gapless else epoch * self.epoch_samples + offset

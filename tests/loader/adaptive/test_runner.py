@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 
 import numpy as np
@@ -314,6 +315,45 @@ def test_a_state_of_another_policy_is_refused():
             make("chosen").load_state_dict(damaged)
 
 
+@pytest.mark.parametrize("chunks", [Chunks(3, choose=LearningValue()), Chunks(3, resize=GrowWhileImproving())])
+def test_a_state_between_a_chunk_and_its_validation_is_whole(chunks):
+    """The validation that is due comes after the resume, and policies hear of the chunk that ended before it."""
+
+    def fresh():
+        return NumpyLoader(np.arange(60), 4, chunk_batches=copy.deepcopy(chunks))
+
+    loader = fresh()
+    for metric in (3.0, 2.0, 1.0):
+        list(loader)
+        state = json.loads(json.dumps(loader.state_dict()))
+        events = loader.validated(metric, loss=metric)
+    after = loader.state_dict()
+
+    other = fresh()
+    other.load_state_dict(state)
+    assert json.loads(json.dumps(other.state_dict())) == state
+    assert other.validated(1.0, loss=1.0) == events and other.state_dict() == after
+    assert other.validated(1.0, loss=1.0) == ()
+
+
+def test_a_state_before_a_batch_has_what_policies_knew_then():
+    """Taken after the validation, from before the last batch: it is reported again, and decided again."""
+    loader = NumpyLoader(np.arange(60), 4, chunk_batches=Chunks(3, resize=GrowWhileImproving()))
+    for metric in (3.0, 2.0):
+        bills = [bill for _, bill in loader.with_bills()]
+        loader.validated(metric)
+
+    other = NumpyLoader(np.arange(60), 4, chunk_batches=Chunks(3, resize=GrowWhileImproving()))
+    other.load_state_dict(loader.state_dict(before=bills[-1]))
+    assert [bill.step for _, bill in other.with_bills()] == [bills[-1].step]
+    (event,) = other.validated(2.0)
+    assert event == loader.plan.events[0]
+    list(loader)
+    loader.validated(1.0)
+    with pytest.raises(LoaderError, match="heard of two chunks since step 5"):
+        loader.state_dict(before=bills[-1])
+
+
 def test_another_batch_size_inside_a_pass_of_chosen_chunks_is_refused():
     """More ranks with the same global batch are fine."""
     chunks = Chunks(3, choose=LearningValue())
@@ -324,6 +364,18 @@ def test_another_batch_size_inside_a_pass_of_chosen_chunks_is_refused():
 
     with pytest.raises(ResumeError, match="chooses its chunks and is inside a pass"):
         NumpyLoader(np.arange(100), 5, chunk_batches=chunks, on_resume=Resume(rebatch=True)).load_state_dict(state)
+    while loader.plan.locate(loader.step).offset:
+        list(loader)
+    for batch in (2, 8, 25):
+        larger = NumpyLoader(
+            np.arange(100), batch, chunk_batches=Chunks(3, choose=LearningValue()), on_resume=Resume(rebatch=True)
+        )
+        larger.load_state_dict(loader.state_dict())
+        seen = []
+        while larger.plan.locate(larger.step).epoch == 1:
+            assert larger.chunk == loader.chunk + len(seen) // (3 * batch), "chunks are counted on"
+            seen += [sample.index for _, bill in larger.with_bills() for sample in bill.samples]
+        assert sorted(seen) == list(range(100)), "what was chosen ahead is chosen anew"
     other = NumpyLoader(
         np.arange(100), global_batch_size=4, chunk_batches=Chunks(3, choose=LearningValue()), world=World(1, 3)
     )

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import jax
 import numpy as np
+import pytest
 import torch
 import torch.distributed as dist
 
-from lading import Chunks, Curriculum
+from lading import Chunks, Curriculum, Mixture
 from lading.errors import MixtureError, WorldError
 from lading.identity import World
 from lading.identity.agreement import JaxStore, Turn
@@ -21,7 +22,7 @@ from lading.loader.torch.loader import Loader
 from lading.order import Plan
 from lading.source.columns import Columns
 from lading.train.metrics import per_dataset_mean
-from lading.train.policy import MixtureScheduler, SteerToShares
+from lading.train.policy import FollowLosses, MixtureScheduler, SteerToShares
 
 
 def means(rank: int) -> dict[str, list]:
@@ -54,6 +55,34 @@ def quarrels(rank: int) -> list[str]:
     return errors
 
 
+class Stumbles(GrowWhileImproving):
+    """A policy that raises on one rank."""
+
+    def __call__(self, trained):
+        if dist.get_rank() == 1:
+            raise KeyError("only here")
+        return 7
+
+
+def policy_quarrel(rank: int) -> str:
+    """Return the error of ranks whose policies of weights decide differently; check that one that raises stops all."""
+    loader = Loader(Columns(x=np.arange(96)), 4, chunk_batches=Chunks(2, resize=Stumbles()))
+    list(loader)
+    with pytest.raises(KeyError if rank else WorldError, match="only here"):
+        loader.validated(1.0)
+    assert not loader.plan.events
+    policy = FollowLosses(every_steps=2, smoothing=0)
+    policy.observe({"code": 1.0 + rank, "prose": 2.0})
+    data = {"code": Columns(x=np.arange(900)), "prose": Columns(x=np.arange(90))}
+    mixed = Loader(data, 8, mixture=Mixture([3, 1], policy=policy))
+    try:
+        list(mixed)
+    except WorldError as error:
+        assert not mixed.plan.events and mixed.step == 2
+        return str(error)
+    return ""
+
+
 def chunk_quarrels(rank: int) -> list[str]:
     """Return the errors of ranks whose policies of chunks decide differently; nothing must change on either."""
     errors = []
@@ -72,6 +101,7 @@ def chunk_quarrels(rank: int) -> list[str]:
         except WorldError as error:
             errors.append(str(error))
         assert (loader.plan.events, loader.engine._chunks.last_step) == before
+    errors.append(policy_quarrel(rank))
     scored = Loader(Columns(x=np.arange(96)), 4, mixture=Curriculum("x"))
     try:
         scored.rescore(np.arange(96) * (1 - 2 * rank), "measured")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from lading.errors import LoaderError, ResumeError, WorldError
 from lading.identity import World
@@ -41,6 +41,24 @@ class Adaptable(Protocol):
         ...
 
 
+class Ended(NamedTuple):
+    """The chunk that ended where the loader is; a state keeps it as long as it is not reported.
+
+    Attributes:
+        step: The step after it.
+        chunk: Its number, over all passes.
+        size: Batches of a chunk as they were.
+        number: Its number in the data, where chunks are chosen.
+        total: Chunks of the data, where they are chosen; the rest of a pass has that number.
+    """
+
+    step: int
+    chunk: int
+    size: int
+    number: int = 0
+    total: int = 0
+
+
 class ChunkRunner:
     """Asks the policies of chunks.
 
@@ -51,6 +69,8 @@ class ChunkRunner:
     def __init__(self, chunks: Chunks | None) -> None:
         self.chunks = chunks
         self.last_step = -1  # the end of the chunk that policies heard of last
+        self._ended: Ended | None = None  # of a state that was taken before a chunk was reported
+        self._earlier: dict[str, Any] = {}  # what policies remembered before they heard of the last chunk
 
     @property
     def adapts(self) -> bool:
@@ -61,14 +81,17 @@ class ChunkRunner:
         """Tell the policies what came of the chunk that just ended, and make events of what they answer."""
         if not self.adapts:
             return
-        trained, before = self.trained(engine.plan, engine.step, metric, loss), self.state()
+        ended, before = self.ended(engine.plan, engine.step), self.state(engine.plan, engine.step)
+        if ended is None:
+            return
         try:
-            self._decide(engine, trained)
+            self._decide(engine, ended, Trained(ended.step, ended.chunk, ended.size, metric, loss))
         except Exception:
             self.load(before)  # what was refused is not remembered either
             raise
+        self._earlier = before
 
-    def _decide(self, engine: Adaptable, trained: Trained) -> None:
+    def _decide(self, engine: Adaptable, ended: Ended, trained: Trained) -> None:
         self.last_step = engine.step
         with announcing(engine, "a chunk size", self.chunks and self.chunks.resize):
             resized = self.resized(engine.plan, trained)
@@ -76,7 +99,8 @@ class ChunkRunner:
         _agree(engine, "a chunk size", decided)
         if resized is not None:
             engine.add_event(resized)
-        self.observe(engine.plan, trained)
+        if self.chunks is not None and self.chunks.choose is not None and ended.number < ended.total:
+            self.chunks.choose.observe(ended.number, ended.total, trained)
         self.choose(engine, engine.step)
 
     def choose(self, engine: Adaptable, step: int) -> None:
@@ -89,17 +113,22 @@ class ChunkRunner:
         with announcing(engine, "the next chunk", self.chunks and self.chunks.choose):
             return self.choice(engine.plan, step)
 
-    def trained(self, plan: Plan, step: int, metric: float | None, loss: float | None) -> Trained:
-        """Return what policies learn when the loader is at a step, the first of a chunk."""
+    def ended(self, plan: Plan, step: int) -> Ended | None:
+        """Return the chunk that ended where a step begins; None where neither plan nor state know what was before."""
         at = plan.locate(step)
         if at.chunk is None or at.chunk_step or not step:
             raise LoaderError(
                 f"validated() belongs to the end of a chunk, and the loader is at step {step}, inside one or before "
                 "the first. Call it when all batches of a chunk were yielded."
             )
-        last = plan.locate(step - 1)
+        if step <= plan.first_step:
+            return self._ended if self._ended is not None and self._ended.step == step else None
+        last, order, number, total = plan.locate(step - 1), plan.order, None, 0
         assert last.chunk is not None
-        return Trained(step, last.chunk, plan.clock.pace_at(step - 1).chunk_batches or 0, metric, loss)
+        if isinstance(order, Chosen):
+            number, total = order.chunk_at(last.position), order.cut(last.epoch).chunks
+        size = plan.clock.pace_at(step - 1).chunk_batches or 0
+        return Ended(step, last.chunk, size, total if number is None else number, total)
 
     def resized(self, plan: Plan, trained: Trained) -> Rebatch | None:
         """Return the event that a validation leads to."""
@@ -121,16 +150,6 @@ class ChunkRunner:
             step = plan.epoch_start(at.epoch + 1) if at.offset else undecided
         return plan.resizing(step, size, f"{type(self.chunks.resize).__name__}: {reason_of(self.chunks.resize)}")
 
-    def observe(self, plan: Plan, trained: Trained) -> None:
-        """Tell the policy that chooses about the chunk that was trained on."""
-        order = plan.order
-        if self.chunks is None or self.chunks.choose is None or not isinstance(order, Chosen):
-            return
-        position = plan.locate(trained.step - 1).position
-        number, total = order.chunk_at(position), order.cut(position // order.epoch_samples).chunks
-        if number is not None and number < total:
-            self.chunks.choose.observe(number, total, trained)
-
     def choice(self, plan: Plan, step: int) -> Choose | None:
         """Return the next choice to make before a step is yielded; None where all that are due were made."""
         order = plan.order
@@ -151,21 +170,34 @@ class ChunkRunner:
             )
         return Choose(undecided, int(chosen), f"{type(self.chunks.choose).__name__}: {reason_of(self.chunks.choose)}")
 
-    def state(self) -> dict[str, Any]:
-        """Return what the loader's state keeps of the policies; empty without any."""
+    def state(self, plan: Plan, step: int) -> dict[str, Any]:
+        """Return what the loader's state keeps of the policies, before a step; empty without any."""
         if self.chunks is None or not self.adapts:
             return {}
+        if self.last_step > step:
+            return self._before(step)
         policies = {"resize": self.chunks.resize, "choose": self.chunks.choose}
         kept = {
             name: {"kind": type(policy).__name__, "state": policy.state_dict()}
             for name, policy in policies.items()
             if policy is not None
         }
-        return {"last_step": self.last_step, **kept}
+        is_due = step > self.last_step and step and not plan.locate(step).chunk_step
+        ended = self.ended(plan, step) if is_due else None
+        return {"last_step": self.last_step, **kept, **({} if ended is None else {"ended": list(ended)})}
+
+    def _before(self, step: int) -> dict[str, Any]:
+        if not self._earlier or self._earlier["last_step"] > step:
+            raise LoaderError(
+                f"the policies of chunks heard of two chunks since step {step}, and only what they remembered before "
+                "the last is known. Take the state earlier."
+            )
+        return {name: kept for name, kept in self._earlier.items() if name != "ended"}
 
     def load(self, saved: Mapping[str, Any]) -> None:
         """Resume where a state was taken."""
-        self.last_step = int(saved.get("last_step", -1))
+        self.last_step, self._earlier = int(saved.get("last_step", -1)), {}
+        self._ended = Ended(*saved["ended"]) if "ended" in saved else None
         for name in ("resize", "choose"):
             policy, kept = getattr(self.chunks, name, None), saved.get(name)
             if policy is None or kept is None:
