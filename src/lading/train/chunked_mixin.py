@@ -70,6 +70,11 @@ class ChunkedTrainingMixin:
         self.train_chunk_size, self.val_chunk_size = self._chunked.train_chunk_size, self._chunked.val_chunk_size
 
     @property
+    def chunked_dataset(self) -> ChunkedSequenceDataset | None:
+        """The data module whose loaders yield the chunks, with their plans; None before the first chunk is set up."""
+        return self._chunked
+
+    @property
     def current_train_chunk(self) -> int:
         """Number of the training chunk that comes next or is under way."""
         return 0 if self._chunked is None else self._chunked.current_train_chunk
