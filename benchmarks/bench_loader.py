@@ -14,7 +14,7 @@ from lading.loader.torch.loader import Loader
 from lading.source.columns import Columns
 
 ROWS, WIDTH, NEGATIVES = 100_000, 384, 8
-SAMPLES = 60_000  # taken by each way in each round
+SAMPLES = 24_000  # taken by each way in each round
 
 
 class PerSample(Dataset):

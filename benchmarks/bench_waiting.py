@@ -26,6 +26,7 @@ WORK_SECONDS = 0.3e-3
 DRAINED = 20  # batches that workers have fetched while others were measured
 ROUNDS = 3
 LIBRARIES = ("lading", "torch", "grain")
+PEERS = {"torch": "DataLoader", "grain": "Grain"}
 Way = Callable[[], Iterator[Any]]
 
 
@@ -223,9 +224,9 @@ def compared(name: str, step: float, measured: Measured) -> Iterator[dict[str, A
     """Yield ours beside each peer, in percent of the time."""
     best = {library: measured.best(library, step) for library in LIBRARIES}
     percent = {library: [100 * shares[step] for shares in measured.found[best[library]]] for library in LIBRARIES}
-    for peer in LIBRARIES[1:]:
+    for peer, label in PEERS.items():
         yield {
-            "case": f"waiting for {name}, beside {peer}",
+            "case": f"waiting for {name}, beside {label}",
             "ours": round(median(percent["lading"]), 2),
             "peer": round(median(percent[peer]), 2),
             "unit": "% of the time",

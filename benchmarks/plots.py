@@ -10,7 +10,10 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 OURS, THEIRS, THIRD, WORSE = "#00897b", "#b0bec5", "#78909c", "#e57373"
-AXES = ("data size", "number of datasets", "world size", "resume point", "batch size")
+AXES = {
+    "data size": "samples of the data", "number of datasets": "datasets", "world size": "ranks (steps of 8 192)",
+    "resume point": "step of the resume", "batch size": "samples of the step",
+}  # fmt: skip
 SHOWN = ("batches", "loader", "workers", "grain", "resume", "packing", "tracker", "corpora")
 
 
@@ -28,10 +31,11 @@ def ratios(results: list[dict[str, Any]]) -> go.Figure:
     colors = [OURS if r["ratio"] >= 1 else WORSE for r in shown]
     bars = go.Bar(
         y=[r["case"] for r in shown],
-        x=[r["ratio"] for r in shown],
+        x=[r["ratio"] - 1 for r in shown],
+        base=1,
         orientation="h",
         marker={"color": colors},
-        text=[f"{r['ratio']:.3g}" for r in shown],
+        text=[f"{r['ratio']:.0f}" if r["ratio"] > 100 else f"{r['ratio']:.2g}" for r in shown],
         textposition="outside",
         cliponaxis=False,
     )
@@ -45,16 +49,15 @@ def ratios(results: list[dict[str, Any]]) -> go.Figure:
 
 def scaling(results: list[dict[str, Any]]) -> go.Figure:
     """Draw the time of a bill against each size."""
-    figure = make_subplots(rows=1, cols=len(AXES), shared_yaxes=True, subplot_titles=AXES, horizontal_spacing=0.02)
-    most = 0.0
+    figure = make_subplots(rows=1, cols=len(AXES), subplot_titles=tuple(AXES.values()), horizontal_spacing=0.04)
     for column, axis in enumerate(AXES, 1):
         points = [(max(r["value"], 1), r["ours"]) for r in results if r.get("axis") == axis]
-        x, y = zip(*points, strict=True) if points else ((), ())
-        most = max(most, *y)
+        x, y = zip(*points, strict=True) if points else ((1,), (0.0,))
         line = go.Scatter(x=x, y=y, mode="lines+markers", line={"color": OURS}, showlegend=False)
         figure.add_trace(line, row=1, col=column)
-        figure.update_xaxes(type="log", exponentformat="power", nticks=5, row=1, col=column)
-    figure.update_yaxes(range=[0, most * 1.1])
+        dtick = 2 if max(x) >= 10**6 else 1
+        figure.update_xaxes(type="log", exponentformat="power", dtick=dtick, row=1, col=column)
+        figure.update_yaxes(range=[0, max(y) * 1.3], nticks=5, row=1, col=column)
     figure.update_yaxes(title="microseconds", row=1, col=1)
     figure.update_layout(width=1200, height=330, margin={"l": 60, "r": 10, "t": 40, "b": 40})
     return figure
