@@ -15,6 +15,7 @@ import torch
 from benchmarks.measure import case, interleaved
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
+from lading import Chunks, GrowWhileImproving, LearningValue, Ledger
 from lading.loader.torch.chunked import ChunkedDataLoader
 from lading.loader.torch.loader import Loader
 from lading.order.chunked_sampler import ChunkedSampler
@@ -64,23 +65,42 @@ class Decoded(Dataset[Any]):
 
 
 def borders() -> Iterable[dict[str, Any]]:
-    """Wait for the first batch of a chunk, after a validation: read ahead over the border, or by restarted workers."""
-    loaders = {name: Loader(Decoded(), 16, chunk_batches=8, num_workers=2) for name in ("ours", "peer")}
+    """Wait for the first batch of a chunk, after a validation: read ahead over the border, or by restarted workers.
+
+    What is reported and decided at the border counts as waiting; "adaptive" chooses chunks, resizes them and keeps a
+    ledger.
+    """
+    chunks = {"adaptive": Chunks(8, resize=GrowWhileImproving(least=8, most=16), choose=LearningValue())}
+    names = ("ours", "adaptive", "peer")
+    loaders = {name: Loader(Decoded(), 16, chunk_batches=chunks.get(name, 8), num_workers=2) for name in names}
     waits: dict[str, list[float]] = {name: [] for name in loaders}
-    for number in range(BORDERS + 1):
-        for name, loader in loaders.items():
-            if name == "peer":
-                loader.engine.drop_carried()  # as it was: workers end with a chunk
-            start = time.perf_counter()
-            batches = iter(loader)
-            next(batches)
-            waits[name] += [time.perf_counter() - start] if number else []  # the first chunk starts workers anyway
-            for _ in batches:
-                time.sleep(TRAIN_SECONDS)
-            time.sleep(VALIDATION_SECONDS)
-    ours, peer = (statistics.median(waits[name]) * 1e3 for name in ("ours", "peer"))
-    worst = max(waits["ours"]) * 1e3
-    yield case("wait at a chunk's border, 2 workers (restarted)", ours, peer, "ms", higher_is_better=False, worst=worst)
+    with tempfile.TemporaryDirectory() as folder, Ledger(Path(folder) / "run", loaders["adaptive"].plan) as ledger:
+        loaders["adaptive"].tracker = ledger
+        for number in range(BORDERS + 1):
+            for name, loader in loaders.items():
+                waited = border(loader, number, restarts=name == "peer")
+                waits[name] += [waited] if number else []  # the first chunk starts workers anyway
+    peer = statistics.median(waits["peer"]) * 1e3
+    for name, what in (("ours", "2 workers"), ("adaptive", "chosen, with a ledger")):
+        found, worst = statistics.median(waits[name]) * 1e3, max(waits[name]) * 1e3
+        label = f"wait at a chunk's border, {what} (restarted)"
+        yield case(label, found, peer, "ms", higher_is_better=False, worst=worst)
+
+
+def border(loader: Loader, number: int, *, restarts: bool) -> float:
+    """Report the chunk before, wait for the first batch of the next one, train on the rest; return the wait."""
+    if restarts:
+        loader.engine.drop_carried()  # as it was: workers end with a chunk
+    start = time.perf_counter()
+    if number:
+        loader.validated(1 / number, loss=1 / number)
+    batches = iter(loader)
+    next(batches)
+    waited = time.perf_counter() - start
+    for _ in batches:
+        time.sleep(TRAIN_SECONDS)
+    time.sleep(VALIDATION_SECONDS)
+    return waited
 
 
 def sampler() -> dict[str, Any]:

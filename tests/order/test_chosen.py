@@ -64,6 +64,13 @@ def test_passes_are_complete_and_where_inverts_bill(lengths, batch, chunk, drop_
             )
 
 
+def test_a_pass_without_a_whole_chunk_hides_no_later_one():
+    """Sizes become smaller between two passes: what is to be chosen then is known before."""
+    plan = Plan.make(40, 4, chunk_batches=30, chosen_chunks=True)
+    assert plan.undecided_from(0) is None
+    assert plan.with_event(plan.resizing(10, 3)).undecided_from(0) == 10
+
+
 def test_a_chunk_is_shuffled_anew_in_every_pass():
     """The same chunk, the same samples, another order."""
     plan = Plan.make(40, 4, chunk_batches=5, chosen_chunks=True)
