@@ -14,7 +14,7 @@ help:
 	@echo "make test       install everything and run the whole suite"
 	@echo "make check      format, lint, types, then the tests"
 	@echo "make bench      measure beside the peers, one JSON line a case; make bench-table renders it, make bench-check compares with the goals"
-	@echo "make bench-scale   a ledger of 10 000 simulated ranks (about five minutes, 3 GB)"
+	@echo "make bench-scale  a ledger of 10 000 simulated ranks (about five minutes, 3 GB)"
 	@echo "make docs       build the documentation"
 	@echo "make test-all   everything, the long tests included"
 
