@@ -119,6 +119,10 @@ def test_a_stream_becomes_a_store(tmp_path):
     store = store_tokens(documents, tmp_path / "out", vocab_size=1000, eod_token_id=999)
 
     assert [store[d].tolist() for d in range(len(store))] == [[5, 6], [], [7], [8]]
+    with pytest.raises(SourceError, match=r"has the ids 0 to 999, and 1000 is to end documents"):
+        store_tokens(documents, tmp_path / "more", vocab_size=1000, eod_token_id=1000)
+    with pytest.raises(SourceError, match=r"train\.bin/out cannot be made \(.*: Not a directory\)"):
+        store_tokens(documents, tmp_path / "train.bin" / "out", vocab_size=1000, eod_token_id=999)
 
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "from-nanogpt.md"

@@ -25,8 +25,8 @@ from lading.source.tokens.block import Part, TokenJob, check_digest, finished_pa
 from lading.source.tokens.inputs import default_block_bytes, find_inputs
 from lading.source.tokens.read import check_split
 from lading.source.tokens.store import TokenStore
-from lading.source.tokens.tokenizer import TokenizerRef, name_of
-from lading.source.tokens.write import TokenWriter, check_target, smallest_dtype
+from lading.source.tokens.tokenizer import TokenizerRef
+from lading.source.tokens.write import TokenWriter, check_target, disk_errors, dtype_for
 
 
 class JoinedElsewhere(SourceError):
@@ -107,19 +107,8 @@ def token_job(
     check_split(split)
     files = tuple(find_inputs([inputs] if isinstance(inputs, str | Path) else inputs))
     ref = tokenizer if isinstance(tokenizer, TokenizerRef) else TokenizerRef(tokenizer)
-    _check_ids(ref)
+    dtype_for(ref.get())
     return TokenJob(Path(out).absolute(), files, ref, field, split, default_block_bytes(files))
-
-
-def _check_ids(ref: TokenizerRef) -> None:
-    """Refuse ids that no store holds, before anything is made."""
-    tokenizer = ref.get()
-    smallest_dtype(tokenizer.vocab_size)
-    if tokenizer.eod_token_id >= tokenizer.vocab_size:
-        raise SourceError(
-            f"tokenizer {name_of(tokenizer)} has the ids 0 to {tokenizer.vocab_size - 1}, and {tokenizer.eod_token_id} "
-            "is to end documents. Choose one of its ids (--eod)."
-        )
 
 
 def missing_blocks(job: TokenJob) -> list[int]:
@@ -191,16 +180,8 @@ def _parts(job: TokenJob) -> Iterator[None]:
             job.folder.rmdir()
 
 
-@contextlib.contextmanager
-def _disk(job: TokenJob) -> Iterator[None]:
-    """Say what a disk refused, and that nothing is lost."""
-    try:
-        yield
-    except OSError as error:
-        raise SourceError(
-            f"{job.out} cannot be made ({error.filename or job.folder}: {error.strerror or error}). Check permissions "
-            "and space on disk, or choose another place. Finished blocks are kept."
-        ) from error
+def _disk(job: TokenJob) -> contextlib.AbstractContextManager[None]:
+    return disk_errors(job.out, " Finished blocks are kept.")
 
 
 @contextlib.contextmanager

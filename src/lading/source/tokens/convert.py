@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from lading.errors import SourceError
 from lading.source.tokens.store import TokenDocuments, TokenStore
 from lading.source.tokens.tokenizer import FunctionTokenizer
-from lading.source.tokens.write import TokenWriter
+from lading.source.tokens.write import TokenWriter, disk_errors
 from lading.source.windows import Windows
 
 _BLOCK = 1 << 24
@@ -83,7 +83,7 @@ def store_tokens(
     if not isinstance(documents, TokenDocuments):
         raise SourceError(f"documents are a {type(documents).__name__}, expected lengths(), read() and fingerprint().")
     tokenizer = FunctionTokenizer(_no_text, vocab_size, eod_token_id, name)
-    with TokenWriter(out, tokenizer, overwrite=overwrite) as writer:
+    with disk_errors(Path(out)), TokenWriter(out, tokenizer, overwrite=overwrite) as writer:
         for document, length in enumerate(documents.lengths().tolist()):
             ids = documents.read(document, 0, length)
             writer.add(ids[:-1] if length and int(ids[-1]) == eod_token_id else ids, place=f"document {document}")

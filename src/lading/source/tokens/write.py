@@ -9,8 +9,8 @@ replaced there is always the old one or the new one.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -33,6 +33,34 @@ def smallest_dtype(vocab_size: int) -> np.dtype[Any]:
     if not 0 < vocab_size <= 1 << 31:
         raise SourceError(f"vocab_size is {vocab_size}: expected 1 to 2**31, for ids are int32 in batches.")
     return np.dtype("u1" if vocab_size <= 1 << 8 else "<u2" if vocab_size <= 1 << 16 else "<u4")
+
+
+def dtype_for(tokenizer: Tokenizer) -> np.dtype[Any]:
+    """Return the type of the tokens on disk; refuse an end of documents that is no id."""
+    dtype = smallest_dtype(tokenizer.vocab_size)
+    if tokenizer.eod_token_id >= tokenizer.vocab_size:
+        raise SourceError(
+            f"tokenizer {name_of(tokenizer)} has the ids 0 to {tokenizer.vocab_size - 1}, and {tokenizer.eod_token_id} "
+            "is to end documents. Choose one of its ids (--eod)."
+        )
+    return dtype
+
+
+@contextmanager
+def disk_errors(out: Path, more: str = "") -> Iterator[None]:
+    """Say what a disk refused while a store was made.
+
+    Args:
+        out: The store.
+        more: What else there is to say.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise SourceError(
+            f"{out} cannot be made ({error.filename or out}: {error.strerror or error}). Check permissions and space "
+            f"on disk, or choose another place.{more}"
+        ) from error
 
 
 def checked_ids(ids: Any, vocab_size: int, name: Callable[[], str]) -> NDArray[Any]:
@@ -83,7 +111,7 @@ class TokenWriter:
     def __init__(self, out: str | Path, tokenizer: Tokenizer, *, overwrite: bool = False) -> None:
         self.out, self.tokenizer, self.overwrite = Path(out), tokenizer, overwrite
         check_target(self.out, overwrite=overwrite)
-        self.dtype = smallest_dtype(tokenizer.vocab_size)
+        self.dtype = dtype_for(tokenizer)
         self._hashes = hashlib.blake2b(digest_size=16), hashlib.blake2b(digest_size=16)
         self._pending: list[NDArray[Any]] = []
         self._ends: list[int] = []
