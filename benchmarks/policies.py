@@ -114,7 +114,14 @@ def mixed(policy: Any, steps: int = 240) -> dict[str, Any]:
         if loader.step == steps:
             break
     events = [event for event in loader.plan.events if isinstance(event, Reweight)]
-    return {"losses": losses, "events": events, "shares": [e.weights[1] / sum(e.weights) for e in events]}
+    counts = [loader.plan.counts(step) for step in range(1, steps + 1)]
+    drawn = [code / (prose + code) for prose, code in counts]
+    return {
+        "losses": losses,
+        "events": events,
+        "shares": [e.weights[1] / sum(e.weights) for e in events],
+        "drawn": drawn,
+    }
 
 
 def chunked(chunks: Any, validation_chunks: Any = 10, number: int = 40, **options: Any) -> dict[str, Any]:
@@ -147,64 +154,131 @@ def record(name: str, events: Any, shown: int = 3) -> None:
 
 def picture() -> go.Figure:
     """Train under every policy and draw what came of it."""
-    titles = ("FollowLosses", "SteerToShares", "Curriculum", "GrowWhileImproving", "LearningValue", "PaceValidation")
-    figure = make_subplots(rows=2, cols=3, subplot_titles=titles, vertical_spacing=0.16, horizontal_spacing=0.07)
-    follow = mixed(FollowLosses(every_steps=20, strength=1.0))
-    steer = mixed(SteerToShares({"prose": 1, "code": 3}, every_steps=20))
-    for column, (name, run) in enumerate((("FollowLosses", follow), ("SteerToShares", steer)), 1):
-        record(name, run["events"])
-        steps = [event.step for event in run["events"]]
-        line(figure, 1, column, [0, *steps], [0.5, *run["shares"]], "share of code", shape="hv")
-        for source, dash in (("prose", "dot"), ("code", "dash")):
-            means = np.convolve(run["losses"][source], np.ones(20) / 20, "valid") / 6
-            line(figure, 1, column, list(range(len(means))), means.tolist(), f"loss of {source} / 6", dash=dash)
-    graded = chunked(10, mixture=Curriculum("noise", start=0.2, until=200, pacing="root"))
-    plain = chunked(10)
-    pool = [graded["plan"].order.pool_at(graded["plan"].locate(step).position) / 2000 for step in graded["steps"]]
-    line(figure, 1, 3, graded["steps"], pool, "share that is in")
-    line(figure, 1, 3, graded["steps"], [n / 2 for n in graded["noise"]], "noise of the chunk / 2", dash="dot")
-    line(figure, 1, 3, plain["steps"], [n / 2 for n in plain["noise"]], "without curriculum", dash="dash")
-    grown = chunked(Chunks(5, resize=GrowWhileImproving(least=2, most=40)), number=24)
-    record("GrowWhileImproving", grown["events"])
-    line(figure, 2, 1, grown["steps"], grown["size"], "batches of a chunk", shape="vh")
-    line(figure, 2, 1, grown["steps"], [100 * m for m in grown["metric"]], "metric · 100", dash="dot")
-    chosen = chunked(Chunks(10, choose=LearningValue("loss")))
-    choices = [event for event in chosen["events"] if isinstance(event, Choose)]
-    record("LearningValue", choices[10:])
-    steps = [event.step for event in choices]
-    line(figure, 2, 2, steps, [event.chosen for event in choices], "chunk of the data", mode="lines+markers")
-    paced = chunked(
-        Chunks(5, resize=PaceValidation(fast=0.15, slow=0.05, least=2, most=40)),
-        Chunks(4, resize=PaceValidation(fast=0.15, slow=0.05, least=2, most=20)),
-        number=24,
-    )
-    record("PaceValidation", paced["events"])
-    line(figure, 2, 3, paced["steps"], paced["size"], "training batches between validations", shape="vh")
-    line(figure, 2, 3, paced["steps"], paced["on"], "validation batches", shape="vh", dash="dot")
-    line(figure, 2, 3, paced["steps"], [100 * m for m in paced["metric"]], "metric · 100", dash="dash")
-    figure.update_layout(template="plotly_white", width=1500, height=820)
+    figure = make_subplots(
+        rows=2, cols=3, subplot_titles=[" "] * 6, vertical_spacing=0.22, horizontal_spacing=0.09,
+        specs=[[{"secondary_y": True}] * 3] * 2,
+    )  # fmt: skip
+    panels = (follow_losses, steer_to_shares, curriculum, grow_while_improving, learning_value, pace_validation)
+    for number, panel in enumerate(panels):
+        panel(Panel(figure, number // 3 + 1, number % 3 + 1))
+    figure.update_layout(template="plotly_white", width=1560, height=900, showlegend=False)
+    figure.update_layout(margin={"t": 90, "b": 60, "l": 60, "r": 60})
     return figure
+
+
+def follow_losses(panel: Panel) -> None:
+    """More of the text whose loss is high."""
+    run = mixed(FollowLosses(every_steps=20, strength=1.0))
+    panel.title("FollowLosses: more of what is learnt badly", run["events"])
+    panel.line([0, *(e.step for e in run["events"])], [0.5, *run["shares"]], "share of code, chosen", shape="hv")
+    for source, dash in (("prose", "dot"), ("code", "dash")):
+        means = np.convolve(run["losses"][source], np.ones(20) / 20, "valid")
+        panel.line(list(range(len(means))), means.tolist(), f"loss of {source} (right)", dash=dash, right=True)
+    panel.axes("share", [0, 1], "loss, mean of 20 steps")
+
+
+def steer_to_shares(panel: Panel) -> None:
+    """Three quarters of everything drawn, whatever was drawn so far."""
+    run = mixed(SteerToShares({"prose": 1, "code": 3}, every_steps=20))
+    panel.title("SteerToShares: reach 0.75, and do not go beyond", run["events"])
+    panel.line([0, *(e.step for e in run["events"]), 240], [0.5, *run["shares"], run["shares"][-1]],
+               "share of code, chosen", shape="hv")  # fmt: skip
+    panel.line(list(range(1, len(run["drawn"]) + 1)), run["drawn"], "share of code drawn so far", dash="dash")
+    panel.line([0, 240], [0.75, 0.75], "target", dash="dot")
+    panel.axes("share", [0, 1])
+
+
+def curriculum(panel: Panel) -> None:
+    """Pure tones first."""
+    graded = chunked(10, mixture=Curriculum("noise", start=0.2, until=200, pacing="root"))
+    plain, plan = chunked(10), graded["plan"]
+    pool = [plan.order.pool_at(plan.locate(step).position) / 2000 for step in graded["steps"]]
+    panel.title("Curriculum: pure tones first, everything from step 200 on", ())
+    panel.line(graded["steps"], pool, "share of the tones that is in")
+    panel.line(graded["steps"], graded["noise"], "mean noise of a chunk (right)", dash="dot", right=True)
+    panel.line(plain["steps"], plain["noise"], "without curriculum (right)", dash="dash", right=True)
+    panel.axes("share", [0, 1.35], "noise (0 pure, 2 mere noise)", [0, 2])
+
+
+def grow_while_improving(panel: Panel) -> None:
+    """Long chunks while it improves."""
+    run = chunked(Chunks(5, resize=GrowWhileImproving(least=2, most=40)), number=24)
+    panel.title("GrowWhileImproving: chunks grow while validation improves", run["events"])
+    panel.line(run["steps"], run["size"], "batches of a chunk", shape="vh")
+    panel.line(run["steps"], run["metric"], "validation loss (right)", dash="dot", right=True)
+    panel.axes("batches", [0, 44], "validation loss")
+
+
+def learning_value(panel: Panel) -> None:
+    """The noisy chunks first, once their losses are known."""
+    run = chunked(Chunks(10, choose=LearningValue("loss")))
+    choices = [event for event in run["events"] if isinstance(event, Choose)]
+    panel.title("LearningValue: highest loss first, each once a pass", choices[11:])
+    for first in range(0, len(choices), 10):
+        part = choices[first : first + 10]
+        panel.line([e.step for e in part], [e.chosen for e in part], f"pass {first // 10}", mode="lines+markers")
+    panel.axes("chunk of the data (9 is the noisiest)", [-0.5, 14])
+
+
+def pace_validation(panel: Panel) -> None:
+    """Often and on little while the metric moves, seldom and on more when it does not."""
+    limits = {"fast": 0.15, "slow": 0.05, "least": 2}
+    run = chunked(
+        Chunks(5, resize=PaceValidation(**limits, most=40)), Chunks(4, resize=PaceValidation(**limits, most=20)), 24
+    )
+    panel.title("PaceValidation: how often, and on how much, by the trend", run["events"])
+    panel.line(run["steps"], run["size"], "training batches between validations", shape="vh")
+    panel.line(run["steps"], run["on"], "batches validated on", shape="vh", dash="dot")
+    panel.line(run["steps"], run["metric"], "validation loss (right)", dash="dash", right=True)
+    panel.axes("batches", [0, 50], "validation loss")
 
 
 COLOURS = ("#2f6fb0", "#c8553d", "#3a8f5c", "#8a5fb0", "#b07c2f", "#4d4d4d")
 
 
-def line(figure: go.Figure, row: int, column: int, x: Any, y: Any, name: str, **how: Any) -> None:
-    """Draw one line, named at its end."""
-    drawn = [trace for trace in figure.data if trace.legendgroup == f"{row}{column}"]
-    style = {"color": COLOURS[len(drawn)], "dash": how.get("dash", "solid"), "shape": how.get("shape", "linear")}
-    trace = go.Scatter(x=x, y=y, name=name, mode=how.get("mode", "lines"), line=style, legendgroup=f"{row}{column}")
-    figure.add_trace(trace, row=row, col=column)
-    axes = {"xref": "x domain", "yref": "y domain", "row": row, "col": column}
-    text = {
-        "text": name,
-        "x": 0.02,
-        "y": 0.99 - 0.07 * len(drawn),
-        "showarrow": False,
-        "font": {"color": style["color"]},
-    }
-    figure.add_annotation(**text, **axes, xanchor="left", yanchor="top", bgcolor="rgba(255,255,255,0.7)")
-    figure.update_layout(showlegend=False)
+class Panel:
+    """One of the six plots: lines, named in a corner, what was decided first, and the axes."""
+
+    def __init__(self, figure: go.Figure, row: int, column: int) -> None:
+        self.figure, self.row, self.column, self.lines = figure, row, column, 0
+
+    def title(self, text: str, events: Any) -> None:
+        """Say what the policy is for, and how many decisions it made, the first with its reason; print the record."""
+        record(text.split(":")[0], events)
+        reason = events[0].reason.split(": ", 1)[1] if events else "planned, no decision while it runs"
+        many = f"{len(events)} decisions, the first before step {events[0].step}: " if events else ""
+        number = (self.row - 1) * 3 + self.column - 1
+        self.figure.layout.annotations[
+            number
+        ].text = f"<b>{text}</b><br><span style='font-size:12px'>{many}{reason}</span>"
+
+    def line(self, x: Any, y: Any, name: str, *, right: bool = False, mode: str = "lines", **style: Any) -> None:
+        """Draw one line, named in its colour."""
+        colour, place = COLOURS[self.lines], {"row": self.row, "col": self.column}
+        drawn = go.Scatter(x=x, y=y, name=name, mode=mode, line={"color": colour, **style})
+        self.figure.add_trace(drawn, secondary_y=right, **place)
+        self.figure.add_annotation(
+            text=name, x=0.98, y=0.99 - 0.065 * self.lines, showarrow=False, font={"color": colour, "size": 12},
+            xref="x domain", yref="y domain", xanchor="right", yanchor="top", bgcolor="rgba(255,255,255,0.75)", **place,
+        )  # fmt: skip
+        self.lines += 1
+
+    def axes(self, left: str, limits: list[float], right: str = "", right_limits: list[float] | None = None) -> None:
+        """Name the axes."""
+        place = {"row": self.row, "col": self.column}
+        self.figure.update_xaxes(title_text="step", title_standoff=4, **place)
+        self.figure.update_yaxes(title_text=left, range=limits, title_standoff=4, secondary_y=False, **place)
+        self.figure.update_yaxes(
+            title_text=right,
+            range=right_limits,
+            title_standoff=4,
+            showgrid=False,
+            tickmode="auto",
+            nticks=6,
+            tickformat=".3~g",
+            secondary_y=True,
+            **place,
+        )
 
 
 def main(path: Path) -> None:

@@ -122,6 +122,17 @@ def test_new_scores_have_to_be_given_again():
         make("chosen").rescore(SCORES)
 
 
+def test_new_scores_act_after_what_may_be_prefetched():
+    """An epoch has 20 steps: two before its end the next one may be on its way already, with two steps of lookahead."""
+    for stop, acts_at in ((17, 20), (18, 20), (19, 40)):
+        loader = make("curriculum")
+        while loader.step < stop:
+            for _ in loader:
+                if loader.step == stop:
+                    break
+        assert loader.rescore(SCORES).step == acts_at
+
+
 def test_scores_come_from_columns_functions_files_and_arrays(tmp_path):
     """All the same order; wrong ones are refused by name."""
     values = np.random.default_rng(0).random(30)

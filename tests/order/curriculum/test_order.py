@@ -139,6 +139,16 @@ def test_new_scores_act_at_an_epoch_border_and_are_kept_by_name():
             assert (border + 5, slot) in [(q.step, q.slot) for q in p.where(d, i, border, 60)]
 
 
+def test_new_scores_begin_passes_of_their_own():
+    """With everything in from the start the levels do not matter: the pass after new scores is shuffled anew."""
+    plan = make((40, 20), 6, until=0)
+    new = Levels.of(-np.arange(60.0), sizes_of(plan.curriculum))
+    plan = plan.with_event(plan.rescoring(10, new))
+    first, second = ([s for step in range(a, a + 10) for s in plan.bill(step).samples] for a in (0, 10))
+
+    assert sorted(first) == sorted(second) and first != second
+
+
 def test_scores_are_in_the_fingerprint():
     """Another difficulty is another plan, named as such; the same difficulty under other numbers is the same."""
     scores = np.arange(47.0)
