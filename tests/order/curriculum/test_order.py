@@ -140,11 +140,12 @@ def test_new_scores_act_at_an_epoch_border_and_are_kept_by_name():
 
 
 def test_new_scores_begin_passes_of_their_own():
-    """With everything in from the start the levels do not matter: the pass after new scores is shuffled anew."""
-    plan = make((40, 20), 6, until=0)
-    new = Levels.of(-np.arange(60.0), sizes_of(plan.curriculum))
-    plan = plan.with_event(plan.rescoring(10, new))
-    first, second = ([s for step in range(a, a + 10) for s in plan.bill(step).samples] for a in (0, 10))
+    """Once everything is in the levels do not matter: each pass after new scores is shuffled anew."""
+    plan = make((40, 20), 6, until=5)
+    old, new = plan.curriculum.levels, Levels.of(-np.arange(60.0), sizes_of(plan.curriculum))
+    for step, levels in ((10, new), (20, old)):
+        plan = plan.with_event(plan.rescoring(step, levels))
+    first, second = ([s for step in range(a, a + 10) for s in plan.bill(step).samples] for a in (10, 20))
 
     assert sorted(first) == sorted(second) and first != second
 
