@@ -130,7 +130,7 @@ def kinds() -> Iterator[tuple[str, dict[str, Way]]]:
         )
         yield name, ways | of_grain(grain.MapDataset.source(data).shuffle(seed=0).batch(64))
     columns = {f"c{k}": torch.randn(ROWS, WIDTH) for k in range(8)}
-    arrays = {name: column.numpy() for name, column in columns.items()}
+    arrays = {name: column.numpy().copy() for name, column in columns.items()}  # torch moves tensors that it shares
     ways = of_loaders(
         lambda **given: Loader(Columns(**columns), 256, **given),
         lambda **given: DataLoader(Table(columns), 256, collate_fn=as_it_is, **shuffled, **given),
