@@ -203,7 +203,7 @@ import resource, sys, time
 import numpy as np
 sys.path.insert(0, {here!r})
 from bench_packing import lognormal_lengths
-from lading.order.packing import PackingIndex
+from lading.order.packing.index import PackingIndex
 lengths = np.concatenate([lognormal_lengths({number} // 10, seed) for seed in range(10)])
 start = time.perf_counter()
 index = PackingIndex.build(lengths, 2048, algorithm={algorithm!r}, overflow="split")
