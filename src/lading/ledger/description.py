@@ -88,12 +88,20 @@ def read_description(run: RunFolder) -> Description:
             f"{older if version < LEDGER_VERSION else newer}, or give a new run a folder of its own."
         )
     fields.only("ledger_version", "run", "lading", "created", "record", "datasets", "lengths")
+    datasets = tuple(fields.texts("datasets", most=_MOST_DATASETS))
+    named = [name for name in datasets if name]
+    if len(set(named)) < len(named):
+        twice = max(named, key=named.count)
+        raise CorruptLedgerError(
+            f"{path}: two datasets are called {shown(twice)!r}: expected a name for each. Restore it from a copy; the "
+            "Parquet parts beside it stay readable."
+        )
     return Description(
         run=fields.hexadecimal("run", digits=32),
         lading=fields.text("lading"),
         created=fields.number("created", low=0, high=1e12),
         record=fields.text("record", choices=RECORDS),
-        datasets=tuple(fields.texts("datasets", most=_MOST_DATASETS)),
+        datasets=datasets,
         lengths=tuple(fields.integers("lengths", low=0, most=_MOST_DATASETS)) if "lengths" in fields else (),
         sha256=sha256_of_bytes(content),
     )

@@ -12,8 +12,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from lading.runtime.arrow import numbers
 
 APPLIED, DELIVERED, SKIPPED = "applied", "delivered", "skipped"
 ROLLED_BACK, LEFT_BEHIND = "rolled back", "left behind"  # worked out by readers, never stored
@@ -66,6 +69,29 @@ _RISING = {
     "events": ("step", "time"),
 }
 _FEW_VALUES = {"batches": ["fate", "reason"], "samples": ["dataset"], "events": ["kind"]}
+# What rows may hold: whoever made the files may have written anything into them.
+_STEPS, _INT32, _INT64 = (1 << 62) - 1, (1 << 31) - 1, (1 << 63) - 1
+_TIMES = 0, 253_402_300_799_999  # milliseconds, to the end of year 9999
+_RANGES = {
+    "batches": {
+        "step": (0, _STEPS),
+        "update": (0, _INT64),
+        "epoch": (0, _INT32),
+        "chunk": (0, _INT32),
+        "position": (0, _STEPS),
+        "samples": (0, _INT32),
+        "digest": (-_INT64 - 1, _INT64),
+        "time": _TIMES,
+    },
+    "samples": {"step": (0, _STEPS), "slot": (0, _INT32), "dataset": (0, _INT32), "index": (0, _INT64)},
+    "events": {"step": (0, _STEPS), "time": _TIMES},
+}
+_MAY_MISS = ("update", "chunk")
+_WORDS: dict[str, dict[str, tuple[str, ...] | None]] = {
+    "batches": {"fate": (APPLIED, DELIVERED, SKIPPED)},
+    "samples": {},
+    "events": {"kind": None, "event": None},
+}
 _GROUP_ROWS = {"batches": 1 << 14, "samples": 1 << 18, "events": 1 << 14}
 
 
@@ -86,7 +112,9 @@ def write_table(table: pa.Table, name: str, where: Any) -> None:
 
 
 def typed(table: pa.Table, name: str, columns: list[str] | None = None) -> pa.Table:
-    """Return a table with the types of a ledger's table; a cast, where none is needed, would open all of Arrow.
+    """Return what was read with the types of a ledger's table, and refuse values that no ledger writes.
+
+    A cast, where none is needed, would open all of Arrow.
 
     Args:
         table: The rows.
@@ -94,7 +122,32 @@ def typed(table: pa.Table, name: str, columns: list[str] | None = None) -> pa.Ta
         columns: The columns that were read, ``fate`` as the codes of a dictionary; None: all, as they are.
     """
     wanted = SCHEMAS[name] if columns is None else _coded(name, columns)
-    return table if table.schema.equals(wanted) else table.cast(wanted)
+    table = table if table.schema.equals(wanted) else table.cast(wanted)
+    table.validate(full=True)  # lengths of buffers, and that strings are UTF-8
+    for column, (low, high) in _RANGES[name].items():
+        if column in table.column_names:
+            _check_range(column, *numbers(table[column]), low, high, may_miss=column in _MAY_MISS)
+    for column, words in _WORDS[name].items():
+        if column in table.column_names:
+            _check_words(column, table[column], words)
+    return table
+
+
+def _check_range(column: str, values: Any, known: Any, low: int, high: int, *, may_miss: bool) -> None:
+    if not may_miss and not known.all():
+        raise ValueError(f"row {int(np.flatnonzero(~known)[0])} has no {column}")
+    wrong = np.flatnonzero(known & ((values < low) | (values > high)))
+    if len(wrong):
+        raise ValueError(f"row {int(wrong[0])} has {column} {values[wrong[0]]}, expected {low} to {high}")
+
+
+def _check_words(column: str, values: pa.ChunkedArray, words: tuple[str, ...] | None) -> None:
+    if values.null_count:
+        raise ValueError(f"a row has no {column}")
+    coded = [chunk.dictionary if hasattr(chunk, "dictionary") else chunk for chunk in values.chunks]
+    strange = set() if words is None else {word for chunk in coded for word in chunk.to_pylist()} - set(words)
+    if strange:
+        raise ValueError(f"a row has {column} {next(iter(strange))!r}, expected one of {', '.join(words or ())}")
 
 
 def _coded(name: str, columns: list[str]) -> pa.Schema:

@@ -304,8 +304,12 @@ class Evidence:
         return [
             {"attempt": row["attempt"], "rank": row["rank"], "step": row["step"], "fate": row["fate"], **deviation}
             for row in table.select(["attempt", "rank", "step", "fate", "exceptions"]).to_pylist()
-            for deviation in _deviations(self.run.rank(row["attempt"], row["rank"]), row)
+            for deviation in self.deviations(row)
         ]
+
+    def deviations(self, row: dict[str, Any]) -> list[dict[str, Any]]:
+        """Return the exceptions to the plan that a row of ``batches`` records."""
+        return _deviations(self.run.rank(row["attempt"], row["rank"]), row) if row["exceptions"] else []
 
 
 def _has_sha256(path: Path, file: PartFile) -> bool:
@@ -366,7 +370,7 @@ def read_part(
         groups = _groups(reader, steps)
         threads = file.rows > _THREADED_ROWS
         table = typed(reader.read_row_groups(groups, columns, use_threads=threads), file.table, columns)
-    except (OSError, ValueError, TypeError, AttributeError, pa.ArrowException) as error:
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, pa.ArrowException) as error:
         raise CorruptLedgerError(
             f"{path} cannot be read ({error}). Run `lading verify` to see what is damaged; the other files "
             "stay readable."

@@ -6,10 +6,10 @@ step    plan.bill, or the names of the step, then its rows
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from lading.errors import ConfigError
@@ -18,7 +18,8 @@ from lading.identity.digest import as_unsigned
 from lading.ledger.schema import APPLIED, DELIVERED, LEFT_BEHIND, PENDING_REASON, ROLLED_BACK, SKIPPED
 from lading.order.plan import Plan
 from lading.report.bad import BLOCKED
-from lading.report.evidence import Evidence
+from lading.report.evidence import AttemptEvidence, Evidence
+from lading.report.history import History
 from lading.report.table import Table
 from lading.report.views import Views
 
@@ -34,6 +35,7 @@ WHERE = pa.schema(
     ]
 )
 PLANNED = "planned"
+_MOST_PASSES = 1_000_000
 BAD = "bad"  # planned there, and could not be used
 
 
@@ -73,7 +75,7 @@ def _merged(evidence: Evidence, rows: list[dict[str, Any]]) -> dict[str, Any]:
         "ranks": len(rows),
         "samples": sum(row["samples"] for row in rows),
         "digest": total_digest(as_unsigned(row["digest"]) for row in rows),
-        "exceptions": [{"rank": r["rank"], **d} for r in rows if r["exceptions"] for d in json.loads(r["exceptions"])],
+        "exceptions": [{"rank": row["rank"], **deviation} for row in rows for deviation in evidence.deviations(row)],
     }
 
 
@@ -109,9 +111,10 @@ def _planned_places(evidence: Evidence, number: int, index: int) -> list[Found]:
         if plan is None or last is None:
             continue
         world_size = attempt.launch.world_size
-        for place in plan.where(number, index, attempt.launch.start_step, last + 1, world_size=world_size):
-            key = (attempt.number, place.step, place.slot)
-            places[key] = (*key, place.rank or 0, "", None)
+        for first, stop in _stretches(evidence, attempt, plan, last):
+            for place in plan.where(number, index, first, stop, world_size=world_size):
+                key = (attempt.number, place.step, place.slot)
+                places[key] = (*key, place.rank or 0, "", None)
     # A bad sample was not used where it was planned, and its substitute was used where it was not.
     for e in evidence.exceptions():
         key = (e["attempt"], e["step"], e["slot"])
@@ -125,6 +128,23 @@ def _planned_places(evidence: Evidence, number: int, index: int) -> list[Found]:
         if e["substitute"] == index:
             places[key] = (*key, e["rank"], f"in place of {e['index']} ({e['reason']})", None)
     return list(places.values())
+
+
+def _stretches(evidence: Evidence, attempt: AttemptEvidence, plan: Plan, last: int) -> list[tuple[int, int]]:
+    """Return the steps to look at, from one to before another: all of the attempt, as a rule.
+
+    An attempt that jumped far ahead, or says so, spans more passes than arithmetic should visit: then only the steps
+    that it recorded.
+    """
+    first = attempt.launch.start_step
+    span = plan.locate(max(last, first)).position - plan.locate(first).position
+    if span <= _MOST_PASSES * max(min(plan.lengths), 1):
+        return [(first, last + 1)]
+    steps = History(evidence).steps
+    mine = steps["step"][(steps["attempt"] == attempt.number) & (steps["step"] >= first)]
+    starts = np.flatnonzero(np.diff(mine, prepend=-2) > 1)
+    stops = np.append(starts[1:], len(mine)) - 1
+    return [(int(mine[a]), int(mine[b]) + 1) for a, b in zip(starts, stops, strict=True)]
 
 
 def _named_places(evidence: Evidence, views: Views, number: int, index: int) -> list[Found]:

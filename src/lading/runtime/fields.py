@@ -262,7 +262,9 @@ class Fields:
 class Items(Fields):
     """The items of a list, by their number; read like fields."""
 
-    def __init__(self, values: Sequence[Any], origin: Origin, place: str) -> None:
+    def __init__(self, values: Any, origin: Origin, place: str) -> None:
+        if not isinstance(values, list | tuple):
+            origin.refuse(place, "a list", _kind(values))
         super().__init__(dict(enumerate(values)), origin, place)
 
 

@@ -334,7 +334,7 @@ def _parse(number: int, text: bytes) -> Line:
     try:
         value = json.loads(text)
         crc = value.pop("crc")
-    except (ValueError, KeyError, AttributeError):
+    except (ValueError, KeyError, AttributeError, TypeError):  # no JSON, or no object
         return Line(number, None, torn=not text.rstrip().endswith(b"}"))
     intact = zlib.crc32(json.dumps(value, separators=(",", ":")).encode()) == crc
     return Line(number, value if intact else None)

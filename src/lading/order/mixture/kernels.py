@@ -281,12 +281,10 @@ def rounds(nodes, root, leaves, num_datasets, start, starts, sizes, key):  # typ
 @kernel
 def in_passes(datasets, draws, passes):  # type: ignore[no-untyped-def]
     """Turn draws since the stage's start into indices, in place: each pass has a shuffle of its own."""
-    columns = np.empty((4, datasets.shape[0]), dtype=np.uint64)
-    n, side, key, x = columns[0], columns[1], columns[2], columns[3]
+    n, side, key, x = np.empty((4, datasets.shape[0]), dtype=np.uint64)
     for i in range(datasets.shape[0]):
         row = passes[datasets[i]]
-        n[i], side[i] = row[LENGTH], row[SIDE]
-        draw = np.uint64(draws[i]) + row[ALREADY]
+        n[i], side[i], draw = row[LENGTH], row[SIDE], np.uint64(draws[i]) + row[ALREADY]
         turn = draw // n[i]
         key[i], x[i] = fold(row[KEY], turn), draw - turn * n[i]
     draws[:] = permute_each(n, side, key, x)
