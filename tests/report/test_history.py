@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import HealthCheck, example, given, settings, strategies as st
 from tests.report.runs import PLAN, leave
 
 from lading.identity import Bill, World
@@ -91,7 +91,13 @@ def of_numpy(run) -> list[tuple]:
     return found
 
 
+LIFE = {"world": 1, "start": 0, "resumes": True, "closes": False, "late": False, "part": 2}
+PENDING = [{**LIFE, "fates": [["applied"] * 3, ["delivered"] * 3]}, {**LIFE, "fates": [["applied"] * 3]}]
+
+
 @pytest.mark.filterwarnings("ignore:.*already, and this one starts")
+@example(PENDING)
+@example([{**PENDING[0], "late": True, "fates": [["applied", "delivered", "applied"]] * 3, "world": 2}])
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=25)
 @given(st.lists(ATTEMPT, min_size=1, max_size=3))
 def test_columns_and_views_tell_the_same_history(attempts):
@@ -104,6 +110,20 @@ def test_columns_and_views_tell_the_same_history(attempts):
             run = open_run(path, leaf)
 
             assert of_numpy(run) == of_sql(run)
+
+
+@pytest.mark.filterwarnings("ignore:.*already, and this one starts")
+def test_a_batch_that_was_pending_at_the_checkpoint_counts_as_skipped(tmp_path):
+    """The law above has it among its examples: here it is seen to be there."""
+    mark = None
+    for attempt in PENDING:
+        mark = attempted(tmp_path / "run", attempt, mark)
+
+    assert [row[1:3] for row in of_numpy(open_run(tmp_path / "run"))] == [
+        (0, "applied"),
+        (1, "skipped"),
+        (2, "applied"),
+    ]
 
 
 def test_ranks_that_do_not_fit_the_memory_together_are_added_up_in_turn(tmp_path, monkeypatch):
