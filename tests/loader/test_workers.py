@@ -840,25 +840,24 @@ KILLED_PARENT = """
 
 
 @pytest.mark.launch
-@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
-def test_a_killed_parent_leaves_nothing(method, tmp_path):
+def test_a_killed_parent_leaves_nothing(tmp_path):
     """After ``kill -9`` no worker lives, in the middle of a fetch or not, and ``/dev/shm`` is as before."""
-    script = tmp_path / "parent.py"
+    script, methods = tmp_path / "parent.py", ["fork", "forkserver", "spawn"]
     script.write_text(textwrap.dedent(KILLED_PARENT))
     before = set(os.listdir("/dev/shm"))
-    parent = subprocess.Popen([sys.executable, str(script), method], stdout=subprocess.PIPE, text=True)
-    processes = parent.stdout.readline().split()
+    parents = [subprocess.Popen([sys.executable, str(script), m], stdout=subprocess.PIPE, text=True) for m in methods]
+    processes = {m: parent.stdout.readline().split() for m, parent in zip(methods, parents, strict=True)}
 
-    parent.kill()
-    parent.wait()
-    parent.stdout.close()
+    for parent in parents:
+        parent.kill()
+        parent.wait()
+        parent.stdout.close()
 
-    assert len(processes) == 2
+    assert [len(found) for found in processes.values()] == [2, 2, 2]
     # A forkserver's children are not ours to be tied to: they end after the fetch under way, so they are ended here.
-    if method == "forkserver":
-        for process in processes:
-            os.kill(int(process), signal.SIGTERM)
-    assert wait_until(lambda: all(has_ended(p) for p in processes))
+    for process in processes["forkserver"]:
+        os.kill(int(process), signal.SIGTERM)
+    assert wait_until(lambda: all(has_ended(p) for found in processes.values() for p in found))
     assert {name for name in set(os.listdir("/dev/shm")) - before if "lading" in name} == set()
 
 
