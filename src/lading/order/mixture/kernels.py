@@ -1,12 +1,10 @@
 """Compiled twins of ``tree`` and ``rounds``, bit for bit the same.
 
-A tree is one int64 table, a row per node: weight, left weight, phase, left
-child, right child, parent, and the phase cut by the weight into a whole part
-and a rest of 0 or more, so that every division is one of unsigned integers;
-and the parent of each dataset's leaf. Positions are cut as x = q·n + r, so that
-no product leaves 64 bits: |a·r + φ| stays below 2**63 for weights that sum to
-2**31. The passes of a stage are one uint64 table, a row per dataset: draws
-before the stage, length, side and key.
+A tree is one int64 table, a row per node: weight, left weight, phase, left child, right child, parent, and the phase cut
+by the weight into a whole part and a rest of 0 or more, so that every division is one of unsigned integers; and the
+parent of each dataset's leaf. Positions are cut as x = q·n + r, so that no product leaves 64 bits: |a·r + φ| stays below
+2**63 for weights that sum to 2**31. The passes of a stage are one uint64 table, a row per dataset: draws before the
+stage, length, side and key.
 
 Apart from ``tree``: Numba is optional, and opened at first use.
 """
@@ -281,7 +279,8 @@ def rounds(nodes, root, leaves, num_datasets, start, starts, sizes, key):  # typ
 @kernel
 def in_passes(datasets, draws, passes):  # type: ignore[no-untyped-def]
     """Turn draws since the stage's start into indices, in place: each pass has a shuffle of its own."""
-    n, side, key, x = np.empty((4, datasets.shape[0]), dtype=np.uint64)
+    table = np.empty((4, datasets.shape[0]), dtype=np.uint64)
+    n, side, key, x = table[0], table[1], table[2], table[3]
     for i in range(datasets.shape[0]):
         row = passes[datasets[i]]
         n[i], side[i], draw = row[LENGTH], row[SIDE], np.uint64(draws[i]) + row[ALREADY]
