@@ -21,6 +21,8 @@ def draw(results: list[dict[str, Any]], folder: Path) -> None:
     """Write all plots."""
     folder.mkdir(exist_ok=True)
     for name, figure in (("ratios", ratios(results)), ("scaling", scaling(results)), ("waiting", waiting(results))):
+        if not figure.data:  # not measured
+            continue
         figure.update_layout(template="simple_white", font={"size": 13, "family": "sans-serif"})
         figure.write_image(folder / f"benchmark-{name}.png", scale=1.5)
 
