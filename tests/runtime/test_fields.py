@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from lading.errors import CorruptLedgerError, PlanError
-from lading.runtime.fields import Fields, Origin, is_bare_name
+from lading.runtime.fields import Fields, Items, Origin, is_bare_name
 
 ORIGIN = Origin("runs/7/launch.json", CorruptLedgerError, "Restore it from a copy.")
 anything = st.recursive(
@@ -130,3 +130,9 @@ def test_names_that_leave_their_folder_are_no_bare_names(name):
     """A file named in a file stays where that file is."""
     assert not is_bare_name(name)
     assert is_bare_name("part-000041.parquet")
+
+
+def test_items_of_what_is_no_list_are_refused():
+    """A number in the place of a list ended questions with a TypeError."""
+    with pytest.raises(CorruptLedgerError, match="expected a list, found a number"):
+        Items(ORIGIN.json("5"), ORIGIN, "exceptions")

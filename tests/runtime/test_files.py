@@ -63,3 +63,13 @@ def test_an_altered_line_is_told_from_a_torn_one(tmp_path: Path):
 
     assert line.value is None
     assert not line.torn
+
+
+def test_a_journal_line_that_is_no_object_is_damaged(tmp_path):
+    """Valid JSON of another kind; it ended every question with a TypeError."""
+    journal = Journal(tmp_path / "events.jsonl")
+    journal.append({"a": 1})
+    with open(journal.path, "ab") as file:
+        file.write(b'["crc"]\n5\n')
+
+    assert [line.value for line in journal.lines()] == [{"a": 1}, None, None]
