@@ -54,7 +54,7 @@ class Table(Dataset):
         self.columns = columns
 
     def __len__(self) -> int:
-        return ROWS
+        return len(next(iter(self.columns.values())))
 
     def __getitems__(self, indices: list[int]) -> dict[str, torch.Tensor]:
         rows = torch.tensor(indices)

@@ -16,6 +16,7 @@ import grain
 import numpy as np
 import torch
 from absl import flags
+from benchmarks.bench_batches import Table
 from torch.utils.data import DataLoader, Dataset
 
 from lading import Columns, Loader
@@ -50,20 +51,6 @@ class Costly(Cheap):
         while time.thread_time() < end:
             pass
         return np.full(64, index, np.float32)
-
-
-class Table(Dataset[Any]):
-    """Eight columns with a hand-written ``__getitems__``."""
-
-    def __init__(self, columns: dict[str, torch.Tensor]) -> None:
-        self.columns = columns
-
-    def __len__(self) -> int:
-        return ROWS
-
-    def __getitems__(self, indices: list[int]) -> dict[str, torch.Tensor]:
-        rows = torch.tensor(indices)
-        return {name: column.index_select(0, rows) for name, column in self.columns.items()}
 
 
 class Rows:

@@ -225,7 +225,7 @@ def _values(file: pyarrow.parquet.ParquetFile, piece: Piece, field: str) -> Iter
     """Yield the rows of the row groups that begin in a piece: the number in the file, and the value."""
     row, total = 0, max(file.metadata.num_rows, 1)
     for group in range(file.metadata.num_row_groups):
-        # By rows, not by bytes: where a column begins is told by its metadata, and asking pyarrow for that of a hostile
+        # By rows, not by bytes: only a column's metadata says where it begins, and asking pyarrow for that of a hostile
         # file ends the process.
         start = piece.file.size * row // total
         if piece.start <= min(max(start, 0), piece.file.size - 1) < piece.stop:
