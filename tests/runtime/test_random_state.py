@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, strategies as st
 from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler
 
-from lading.runtime import random_state, splitmix
+from lading.runtime import random_state, splitmix, twisters
 from lading.runtime.random_state import as_captured, capture, isolated_rng, packed, restore, same, unpacked, untouched
 
 DRAWS = {
@@ -38,14 +38,14 @@ def kept():
     torch.set_rng_state(before[2])
 
 
-@pytest.fixture(params=["quick", "plain", "slow"])
+@pytest.fixture(params=["compiled", "plain", "documented"])
 def way(request, monkeypatch):
     """Every way to a state: compiled, in NumPy, as documented."""
-    if request.param == "slow":
-        monkeypatch.setattr(random_state, "_quick", None)
+    monkeypatch.setattr(random_state, "_known", random_state._Known(None, None, None))
+    if request.param == "documented":
+        monkeypatch.setattr(random_state, "_exchange_of_now", lambda: None)
     elif request.param == "plain":
-        monkeypatch.setattr(random_state, "_quick", random_state._both_memories())
-        monkeypatch.setattr(random_state.compiled, "enabled", lambda: False)
+        monkeypatch.setattr(twisters.compiled, "enabled", lambda: False)
     return request.param
 
 
@@ -61,9 +61,9 @@ def seeded(key):
     torch.random.default_generator.manual_seed(key)
 
 
-def test_this_python_and_numpy_are_known():
-    """The quick way is taken here; where it is not, everything works, ten times slower."""
-    assert random_state._quick is not None
+def test_the_generators_of_this_machine_are_known():
+    """They are exchanged in memory here; where they are not known, everything works, ten times slower."""
+    assert random_state._exchange_of_now() is not None
 
 
 @given(st.integers(0, 2**63 - 1) | st.integers(0, 2**32 - 1), draws, draws, draws)
@@ -71,16 +71,18 @@ def test_a_batch_gets_its_own_numbers_and_training_goes_undisturbed(way, key, be
     """Inside: the numbers of the key. After: what would have come without it, cached normals too."""
     seeded(7)
     expected = [drawn(before), drawn(after)]
-    words = splitmix.words(key, 1248)
+    words = splitmix.words(key, 1872)
     random.setstate((3, (*words[:624].tolist(), 624), None))
-    np.random.set_state(("MT19937", words[624:], 624, 0, 0.0))  # noqa: NPY002
-    torch.random.default_generator.manual_seed(key)
-    expected_inside = drawn(inside)
+    np.random.set_state(("MT19937", words[624:1248], 624, 0, 0.0))  # noqa: NPY002
+    fields = np.zeros(torch.get_rng_state().numel() // 8, np.uint64)
+    fields[0], fields[1], fields[3:627] = key, 1 | 1 << 32, words[1248:]  # seed, one word left and seeded, words
+    torch.set_rng_state(torch.from_numpy(fields.view(np.uint8)))
+    expected_inside = [*drawn(inside), torch.initial_seed()]
 
     seeded(7)
     found = [drawn(before)]
     with isolated_rng(key):
-        found_inside = drawn(inside)
+        found_inside = [*drawn(inside), torch.initial_seed()]
     found.append(drawn(after))
 
     assert found == expected and found_inside == expected_inside
@@ -99,30 +101,56 @@ def test_a_snapshot_survives_a_checkpoint(way, before, after):
     assert same(capture(), snapshot) and drawn(after) == expected
 
 
-@given(draws)
-def test_both_ways_see_the_same_state(before):
-    """A checkpoint of one interpreter is read by another."""
-    seeded(5)
-    drawn(before)
-
-    assert random_state._python_state() == random_state._slow_python_state()
-    assert random_state._numpy_state() == random_state._slow_numpy_state()
-
-
-def test_the_numbers_of_a_key_are_frozen():
+def test_the_numbers_of_a_key_are_frozen(way):
     """A resumed run draws what the run before would have drawn, on every machine."""
     with isolated_rng(0x0123456789ABCDEF):
-        found = random.random(), float(np.random.random_sample()), torch.initial_seed()  # noqa: NPY002
+        drawn_by_all = random.random(), float(np.random.random_sample()), float(torch.rand(()))  # noqa: NPY002
+        seed = torch.initial_seed()
 
-    assert found == (0.5913333211628423, 0.6617815226650714, 0x0123456789ABCDEF)
+    assert drawn_by_all == (0.5913333211628423, 0.6617815226650714, 0.7069348096847534) and seed == 0x0123456789ABCDEF
 
 
-def test_pythons_and_numpys_numbers_are_not_the_same():
-    """They were, once: both filled their words alike from the same seed."""
+def test_no_generator_gives_the_numbers_of_another():
+    """Python's and NumPy's did, once: both filled their words alike from the same seed."""
     with isolated_rng(11):
-        python, numpy = [random.random() for _ in range(50)], np.random.random_sample(50)  # noqa: NPY002
+        drawn_by_all = [
+            [random.random() for _ in range(50)],
+            np.random.random_sample(50).tolist(),  # noqa: NPY002
+            torch.rand(50, dtype=torch.float64).tolist(),
+        ]
 
-    assert not set(python) & set(numpy.tolist())
+    assert len({round(number * 2**32) for numbers in drawn_by_all for number in numbers}) == 150
+
+
+def test_numbers_of_batches_inside_each_other():
+    """A collate function may look at another loader: the numbers around it are put back, each in its turn."""
+    seeded(2)
+    with isolated_rng(3):
+        expected = drawn([*DRAWS, *DRAWS])
+    outside = drawn(DRAWS)
+
+    seeded(2)
+    with isolated_rng(3):
+        found = drawn(DRAWS)
+        with isolated_rng(4):
+            drawn(DRAWS)
+        found += drawn(DRAWS)
+
+    assert found == expected and drawn(DRAWS) == outside
+
+
+@pytest.mark.parametrize("known", ["numpy_gauss", "python_is_known", "torch_words"])
+def test_a_generator_that_is_not_known_is_exchanged_as_documented(known, monkeypatch):
+    """A later version may keep its state elsewhere: nothing is written to memory then, the numbers are the same."""
+    with isolated_rng(8):
+        expected = drawn(DRAWS)
+    monkeypatch.setattr(random_state, "_known", random_state._Known(None, None, None))
+    monkeypatch.setattr(twisters, known, lambda *_: None)
+
+    with isolated_rng(8):
+        found = drawn(DRAWS)
+
+    assert found == expected and random_state._exchange_of_now() is None
 
 
 def test_an_error_puts_the_numbers_back():

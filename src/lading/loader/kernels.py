@@ -9,26 +9,12 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 from numba.extending import intrinsic
 
-from lading.identity.kernels import kernel
+from lading.runtime.kernels import copy, kernel
 
 # Rows lie anywhere: the beginning of a row to come is fetched while others are copied, the processor guesses the rest.
 _AHEAD, _BEGUN, _LINE = 3, 256, 64
-
-
-@intrinsic
-def _copy(typing_context: Any, target: Any, source: Any, size: Any) -> Any:
-    """Copy bytes from one address to another."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        target, source, size = arguments
-        pointer = ir.IntType(8).as_pointer()
-        cgutils.raw_memcpy(builder, builder.inttoptr(target, pointer), builder.inttoptr(source, pointer), size, 1)  # type: ignore[no-untyped-call]
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64, types.int64), generate
 
 
 @intrinsic
@@ -72,5 +58,5 @@ def gather(addresses, lengths, sizes, sources, rows, targets):  # type: ignore[n
                 coming = addresses[sources[i + _AHEAD], column] + rows[i + _AHEAD] * size
                 for line in range(0, begun, _LINE):
                     _read_ahead(coming + line)  # type: ignore[call-arg]
-            _copy(targets[column] + i * size, addresses[sources[i], column] + rows[i] * size, size)  # type: ignore[call-arg]
+            copy(targets[column] + i * size, addresses[sources[i], column] + rows[i] * size, size)  # type: ignore[call-arg]
     return -1

@@ -1,16 +1,23 @@
-"""Compiled twins of ``splitmix``, bit for bit the same, and the exchange of generators' words.
+"""Compiled twins of ``splitmix``, bit for bit the same, the exchange of generators' states, and memory by address.
 
-Apart from ``random_state`` and ``splitmix``: Numba is optional, and opened at first use.
+Apart from ``twisters`` and ``splitmix``: Numba is optional, and opened at first use.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import numba
 import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
 
 from lading.runtime.splitmix import GOLDEN, MULTIPLY_1, MULTIPLY_2
 
 kernel = numba.njit(cache=True, nogil=True)
+_keeps_the_lock = numba.njit(cache=True)  # no other thread may draw from a generator whose state is half exchanged
 
 _M1, _M2, _GOLDEN = np.uint64(MULTIPLY_1), np.uint64(MULTIPLY_2), np.uint64(GOLDEN)
 _S30, _S27, _S31, _S32 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(32)
@@ -24,32 +31,52 @@ def mix64(x):  # type: ignore[no-untyped-def]
     return x ^ (x >> _S31)
 
 
-@kernel
-def exchange(key, one, other, saved):  # type: ignore[no-untyped-def]
-    """Move the words of two generators to ``saved`` and give them those of the stream of a key.
+@intrinsic
+def copy(typing_context: Any, target: Any, source: Any, size: Any) -> Any:
+    """Copy bytes from one address to another."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        target, source, size = arguments
+        pointer = ir.IntType(8).as_pointer()
+        cgutils.raw_memcpy(builder, builder.inttoptr(target, pointer), builder.inttoptr(source, pointer), size, 1)  # type: ignore[no-untyped-call]
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), generate
+
+
+@_keeps_the_lock
+def exchange(key, table, made, saved):  # type: ignore[no-untyped-def]
+    """Save the states of generators and give them the numbers of a key.
 
     Args:
-        key: 64 bits.
-        one: Words of the first generator.
-        other: Words of the second, as many.
-        saved: Room for both.
+        key: Below 2**63.
+        table: Of each block of memory its address, the bytes before, of and behind its words, whether it begins with
+            the seed, and the address of what it holds at the beginning, words and seed aside.
+        made: Room for the words of all blocks, and the key.
+        saved: Address of room for all blocks.
     """
-    size = one.shape[0]
-    for i in range(size):
-        saved[i] = one[i]
-        saved[size + i] = other[i]
-    half = size // 2
-    for i in range(half):
-        x = mix64(np.uint64(key) + np.uint64(i + 1) * _GOLDEN)
-        y = mix64(np.uint64(key) + np.uint64(half + i + 1) * _GOLDEN)
-        one[2 * i], one[2 * i + 1] = np.uint32(x), np.uint32(x >> _S32)
-        other[2 * i], other[2 * i + 1] = np.uint32(y), np.uint32(y >> _S32)
+    last = made.shape[0] - 1
+    for i in range(last):
+        made[i] = mix64(np.uint64(key) + np.uint64(i + 1) * _GOLDEN)
+    made[last] = key
+    words = made.ctypes.data
+    seed = words + 8 * last
+    for i in range(table.shape[0]):
+        address, head, body, tail, fresh = table[i, 0], table[i, 1], table[i, 2], table[i, 3], table[i, 5]
+        size = head + body + tail
+        copy(saved, address, size)  # type: ignore[call-arg]
+        copy(address, fresh, head)
+        copy(address + head, words, body)
+        copy(address + head + body, fresh + head + body, tail)
+        if table[i, 4]:
+            copy(address, seed, 8)
+        saved, words = saved + size, words + body
 
 
-@kernel
-def put_back(one, other, saved):  # type: ignore[no-untyped-def]
+@_keeps_the_lock
+def put_back(table, saved):  # type: ignore[no-untyped-def]
     """Undo ``exchange``."""
-    size = one.shape[0]
-    for i in range(size):
-        one[i] = saved[i]
-        other[i] = saved[size + i]
+    for i in range(table.shape[0]):
+        size = table[i, 1] + table[i, 2] + table[i, 3]
+        copy(table[i, 0], saved, size)  # type: ignore[call-arg]
+        saved += size

@@ -8,22 +8,19 @@
 Datasets that augment with the global generators get the same numbers for any number of workers and after every resume,
 and training's own generators never notice that data was read.
 
-Both of Python's and NumPy's generators are Mersenne Twisters of 624 words. Their own ways to get, set and seed a state
-cost ten times what is needed: their words are exchanged in place instead, where a test at import shows that this gives
-and sets the very same state; elsewhere the slow way is taken, with the same numbers. A key gives Python's generator the
-first 624 words of its SplitMix64 stream, NumPy's the next 624, and is torch's seed. Nothing is imported: a framework
-that is not loaded has no generator.
+A key gives Python's generator the first 624 words of its SplitMix64 stream, NumPy's the next 624 and torch's those
+after them; torch has the key as its seed, too. Every batch needs that, so it is done in memory where ``twisters`` knows
+its way; elsewhere as the generators' documentation says, with the same numbers. Nothing is imported: a framework that
+is not loaded has no generator.
 """
 
 from __future__ import annotations
 
 import base64
 import contextlib
-import ctypes
 import functools
 import json
 import random
-import struct
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -31,11 +28,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lading.runtime import compiled, splitmix
+from lading.runtime import splitmix, twisters
+from lading.runtime.twisters import WORDS, Exchange
 
-_WORDS = 624  # of a Mersenne Twister
-_SIZE = 4 * _WORDS
-_GAUSS_SEARCHED = 4096  # bytes of a RandomState in which its cached normal is looked for
 _WITHIN = ("sampler", "batch_sampler", "base_dataloader", "dataloader")
 _DATA = ("dataset", "datasets", "source")
 
@@ -81,45 +76,75 @@ def same(one: Snapshot, other: Snapshot) -> bool:
 
 
 class isolated_rng:  # used like a function
-    """Give the global generators the numbers of a key of 64 bits inside the block; put them back after it.
+    """Give the global generators the numbers of a key below 2**63 inside the block; put them back after it."""
 
-    Args:
-        key: Begins a stream of its own for each generator. torch is seeded with it, and gives it back as a signed
-            number: 63 bits where a dataset may ask for it.
-    """
-
-    __slots__ = ("_before", "_key")
+    __slots__ = ("_before", "_exchange", "_key")
 
     def __init__(self, key: int) -> None:
         self._key = key
 
     def __enter__(self) -> None:
-        quick = _quick
-        if quick is not None and quick.is_there():
-            self._before: Any = quick.exchange(self._key)
-        else:
-            self._before = capture()
+        self._exchange = exchange = _exchange_of_now()
+        if exchange is None:
+            self._before: Any = capture()
             _seed(self._key)
+            return
+        self._before = exchange.begin(self._key), _PYTHON.gauss_next
+        _PYTHON.gauss_next = None
 
     def __exit__(self, *error: object) -> None:
-        if isinstance(self._before, tuple):
-            assert _quick is not None
-            _quick.put_back(self._before)
-        else:
+        if self._exchange is None:
             restore(self._before)
+            return
+        before, _PYTHON.gauss_next = self._before
+        self._exchange.end(before)
 
 
 def _seed(key: int) -> None:
-    """Give the global generators the numbers of a key, the slow way."""
-    words = splitmix.words(key, 2 * _WORDS)
-    _slow_set_python_state(Twister(words[:_WORDS].tobytes(), _WORDS, None))
+    """Give the global generators the numbers of a key, as their documentation says."""
+    words = splitmix.words(key, 3 * WORDS)
+    _set_python_state(Twister(words[:WORDS].tobytes(), WORDS, None))
     bits = _numpy_bits()
     if isinstance(bits, np.random.MT19937):
-        _slow_set_numpy_state(Twister(words[_WORDS:].tobytes(), _WORDS, None))
+        _set_numpy_state(Twister(words[WORDS : 2 * WORDS].tobytes(), WORDS, None))
     else:  # the user replaced NumPy's own
         bits.state = type(bits)(key).state
     if (torch := sys.modules.get("torch")) is not None:
-        torch.random.default_generator.manual_seed(key)
+        torch.random.default_generator.set_state(twisters.torch_state(torch, key, words[2 * WORDS :]))
+
+
+class _Known(NamedTuple):
+    """The way to exchange the states of the generators, and what it was found for."""
+
+    exchange: Exchange | None
+    numpy_bits: Any
+    torch: Any
+
+
+_PYTHON: Any = random._inst
+_known = _Known(None, None, None)
+
+
+def _exchange_of_now() -> Exchange | None:
+    """Return how the generators that are there now are exchanged; None: as their documentation says."""
+    global _known
+    known, bits, torch = _known, _numpy_bits(), sys.modules.get("torch")
+    if known.numpy_bits is not bits or known.torch is not torch:
+        known = _known = _Known(_found_exchange(bits, torch), bits, torch)
+    return known.exchange
+
+
+def _found_exchange(bits: Any, torch: Any) -> Exchange | None:
+    gauss = twisters.numpy_gauss() if isinstance(bits, np.random.MT19937) else None
+    if gauss is None or not twisters.python_is_known():
+        return None
+    blocks = [*twisters.python_blocks(_PYTHON), *twisters.numpy_blocks(np.random.mtrand._rand, gauss)]
+    if torch is not None:
+        words = twisters.torch_words(torch)
+        if words is None:
+            return None
+        blocks += twisters.torch_blocks(torch.random.default_generator, words)
+    return Exchange(blocks)
 
 
 @contextlib.contextmanager
@@ -194,20 +219,20 @@ def _own_generators(loader: Any) -> Iterator[tuple[Callable[[Any], Any], Any]]:
             yield value.set_state, value.get_state()
 
 
-# The global generators, the slow way: as their documentation says.
+# The global generators, as their documentation says.
 
 
-def _slow_python_state() -> Twister:
+def _python_state() -> Twister:
     _, words, gauss = random.getstate()
     return Twister(np.array(words[:-1], np.uint32).tobytes(), words[-1], gauss)
 
 
-def _slow_set_python_state(state: Twister) -> None:
+def _set_python_state(state: Twister) -> None:
     words = np.frombuffer(state.words, np.uint32).tolist()
     random.setstate((3, (*words, state.place), state.gauss))
 
 
-def _slow_numpy_state() -> Any:
+def _numpy_state() -> Any:
     found = np.random.get_state(legacy=False)  # noqa: NPY002  # datasets use the global generator
     if found["bit_generator"] != "MT19937":
         return found  # NumPy's own generator was replaced
@@ -215,7 +240,7 @@ def _slow_numpy_state() -> Any:
     return Twister(found["state"]["key"].tobytes(), int(found["state"]["pos"]), gauss)
 
 
-def _slow_set_numpy_state(state: Any) -> None:
+def _set_numpy_state(state: Any) -> None:
     if isinstance(state, Twister):
         words, waits = np.frombuffer(state.words, np.uint32), state.gauss is not None
         state = ("MT19937", words, state.place, int(waits), state.gauss or 0.0)
@@ -224,184 +249,6 @@ def _slow_set_numpy_state(state: Any) -> None:
 
 def _numpy_bits() -> Any:
     return np.random.mtrand._rand._bit_generator
-
-
-# The same, by copying memory. Each returns None, or does nothing and returns False, where it does not know its way.
-
-
-class _Memory:
-    """The words of a generator where they lie in memory, and the number that counts in them."""
-
-    def __init__(self, words: int, place: int) -> None:
-        self.words = np.ctypeslib.as_array((ctypes.c_uint32 * _WORDS).from_address(words))
-        self.place = ctypes.c_int.from_address(place)
-
-    def get(self) -> tuple[bytes, int]:
-        return self.words.tobytes(), self.place.value
-
-    def set(self, words: bytes, place: int) -> None:
-        self.words[:] = np.frombuffer(words, np.uint32)
-        self.place.value = place
-
-
-class _PythonMemory(_Memory):
-    """An instance of ``random.Random``: after its head an int, the place, and 624 words."""
-
-    def __init__(self, generator: random.Random) -> None:
-        head = id(generator) + object.__basicsize__
-        super().__init__(head + 4, head)
-        self.generator: Any = generator
-
-    def state(self) -> Twister:
-        return Twister(*self.get(), self.generator.gauss_next)
-
-    def set_state(self, state: Twister) -> None:
-        self.set(state.words, state.place)
-        self.generator.gauss_next = state.gauss
-
-
-class _NumpyMemory(_Memory):
-    """A ``RandomState``: 624 words and the place at its bit generator's address; in itself the normal that waits."""
-
-    def __init__(self, generator: Any, gauss: int) -> None:
-        self.bits = generator._bit_generator
-        address = self.bits.ctypes.state_address
-        super().__init__(address, address + _SIZE)
-        self.waits = ctypes.c_int.from_address(id(generator) + gauss - 8)
-        self.gauss = ctypes.c_double.from_address(id(generator) + gauss)
-
-    def state(self) -> Twister:
-        return Twister(*self.get(), self.gauss.value if self.waits.value else None)
-
-    def set_state(self, state: Twister) -> None:
-        self.set(state.words, state.place)
-        self.waits.value, self.gauss.value = state.gauss is not None, state.gauss or 0.0
-
-
-class _Quick:
-    """Both generators at once: what every batch of samples costs that may draw random numbers."""
-
-    def __init__(self, python: _PythonMemory, numpy: _NumpyMemory) -> None:
-        self.python, self.numpy = python, numpy
-
-    def is_there(self) -> bool:
-        """Say whether NumPy's generator is still its own."""
-        return self.numpy.bits is _numpy_bits()
-
-    @functools.cached_property
-    def _words(self) -> tuple[Callable[..., None], Callable[..., None]]:
-        if not compiled.enabled():
-            return _exchange, _put_back
-        from lading.runtime import kernels  # opened at first use: Numba is optional and slow to import
-
-        return kernels.exchange, kernels.put_back
-
-    def exchange(self, key: int) -> tuple[Any, ...]:
-        """Give the generators the numbers of a key; return what they were."""
-        python, numpy = self.python, self.numpy
-        saved = np.empty(2 * _WORDS, np.uint32)
-        self._words[0](key - (1 << 64) if key >> 63 else key, python.words, numpy.words, saved)
-        places = python.place.value, numpy.place.value
-        waiting = python.generator.gauss_next, numpy.waits.value, numpy.gauss.value
-        python.place.value = numpy.place.value = _WORDS
-        python.generator.gauss_next, numpy.waits.value = None, 0
-        state = None
-        if (torch := sys.modules.get("torch")) is not None:
-            generator = torch.random.default_generator
-            state = generator.get_state()
-            generator.manual_seed(key)
-        return saved, places, waiting, state
-
-    def put_back(self, before: tuple[Any, ...]) -> None:
-        """Undo ``exchange``."""
-        python, numpy = self.python, self.numpy
-        saved, places, waiting, state = before
-        self._words[1](python.words, numpy.words, saved)
-        python.place.value, numpy.place.value = places
-        python.generator.gauss_next, numpy.waits.value, numpy.gauss.value = waiting
-        if state is not None:
-            sys.modules["torch"].random.default_generator.set_state(state)
-
-
-def _exchange(key: Any, one: Any, other: Any, saved: Any) -> None:
-    """``kernels.exchange`` without Numba."""
-    saved[:_WORDS], saved[_WORDS:] = one, other
-    words = splitmix.words(int(key), 2 * _WORDS)
-    one[:], other[:] = words[:_WORDS], words[_WORDS:]
-
-
-def _put_back(one: Any, other: Any, saved: Any) -> None:
-    """``kernels.put_back`` without Numba."""
-    one[:], other[:] = saved[:_WORDS], saved[_WORDS:]
-
-
-def _gauss_offset() -> int:
-    """Return where in a ``RandomState`` its cached normal lies; an error where it is not found exactly once."""
-    probe, mark = np.random.RandomState(1), -1234.567890123
-    probe.set_state({**probe.get_state(legacy=False), "has_gauss": 1, "gauss": mark})
-    size = min(type(probe).__basicsize__, _GAUSS_SEARCHED)
-    found = ctypes.string_at(id(probe), size)
-    place = found.index(struct.pack("d", mark))
-    if place % 8 or found.count(struct.pack("d", mark)) != 1 or struct.unpack_from("i", found, place - 8) != (1,):
-        raise ValueError("the layout is unknown")
-    return place
-
-
-def _python_memory() -> _PythonMemory | None:
-    """Return the quick way to Python's generator if copies of two others are exact; None otherwise."""
-    try:
-        for number in range(3):
-            one, other = random.Random(number), random.Random(99)
-            one.random(), one.gauss(0, 1) if number else None
-            _PythonMemory(other).set_state(_PythonMemory(one).state())
-            if one.getstate() != other.getstate() or one.gauss(0, 1) != other.gauss(0, 1):
-                return None
-        return _PythonMemory(random._inst)
-    except (AttributeError, ValueError, TypeError):
-        return None
-
-
-def _numpy_memory() -> _NumpyMemory | None:
-    """Return the quick way to NumPy's generator if copies of two others are exact; None otherwise."""
-    try:
-        gauss = _gauss_offset()
-        for number in range(3):
-            one, other = np.random.RandomState(number), np.random.RandomState(99)
-            one.random_sample(), one.normal() if number else None
-            _NumpyMemory(other, gauss).set_state(_NumpyMemory(one, gauss).state())
-            draws = [g.normal(size=700).tobytes() + g.bytes(50) for g in (one, other)]
-            if draws[0] != draws[1]:
-                return None
-        return _NumpyMemory(np.random.mtrand._rand, gauss)
-    except (AttributeError, ValueError, TypeError):
-        return None
-
-
-def _both_memories() -> _Quick | None:
-    python, numpy = _python_memory(), _numpy_memory()
-    return None if python is None or numpy is None else _Quick(python, numpy)
-
-
-_quick = _both_memories()
-
-
-def _python_state() -> Twister:
-    return _slow_python_state() if _quick is None else _quick.python.state()
-
-
-def _set_python_state(state: Twister) -> None:
-    _slow_set_python_state(state) if _quick is None else _quick.python.set_state(state)
-
-
-def _numpy_state() -> Any:
-    return _quick.numpy.state() if _quick is not None and _quick.is_there() else _slow_numpy_state()
-
-
-def _set_numpy_state(state: Any) -> None:
-    if _quick is not None and _quick.is_there() and isinstance(state, Twister):
-        _quick.numpy.set_state(state)
-    else:
-        _slow_set_numpy_state(state)
 
 
 # As strings, for checkpoints.
