@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pickle
+import warnings
+
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, strategies as st
 from torch.utils.data import default_collate
 from torch.utils.data._utils.collate import default_collate_fn_map
 
@@ -59,6 +63,48 @@ def test_a_batch_is_what_torch_would_make_of_it(kind, size):
     assert len({(t.requires_grad, type(t)) for t in tensors}) <= 1
 
 
+SCALARS = st.one_of(
+    st.integers(-(2**70), 2**70),
+    st.integers(-(2**63), 2**63 - 1),
+    st.booleans(),
+    st.floats(),
+    st.sampled_from([np.uint8(3), np.int64(-4), np.float32(0.5), torch.tensor(7), torch.tensor(0.5), "text", None, 1j]),
+)
+
+
+@given(
+    st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1) | st.lists(st.floats() | st.booleans(), min_size=1),
+    st.lists(SCALARS, max_size=5),
+)
+def test_numbers_are_what_torch_would_make_of_them(numbers, others):
+    """Integers, floats, booleans, mixed with whatever else: values, type, or the type of the error."""
+    samples = [*numbers, *others]
+    for form in (lambda s: s, lambda s: {"x": s, "y": (s, 1)}):
+        found, expected = (_tried(way, [form(s) for s in samples]) for way in (Collate(), default_collate))
+
+        if isinstance(expected, type):
+            assert found is expected
+        else:
+            torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
+
+
+def _tried(way, samples):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # slow, says torch
+        try:
+            return way(samples)
+        except Exception as error:
+            return type(error)
+
+
+def test_a_batch_of_numbers_can_be_written_to_and_sent():
+    """It has memory of its own."""
+    batch = Collate()([1, 2, 3])
+    batch += 1
+
+    assert batch.tolist() == pickle.loads(pickle.dumps(batch)).tolist() == batch.clone().share_memory_().tolist()
+
+
 def test_memory_is_used_again_only_when_the_batch_is_gone():
     """A batch that is held, or a view of it, keeps its values."""
     collate, samples = Collate(), _samples("tensors", LARGE)
@@ -86,11 +132,14 @@ def test_what_cannot_be_stacked_is_refused_in_the_words_of_torch(samples, says):
         Collate()(samples)
 
 
-def test_a_way_that_the_user_taught_torch_is_taken(monkeypatch):
-    """Whoever replaced the tensors' entry in torch's map gets what it does."""
-    monkeypatch.setitem(default_collate_fn_map, torch.Tensor, lambda batch, collate_fn_map=None: len(batch))
+@pytest.mark.parametrize("sample", [torch.zeros(2), 1, 1.0])
+def test_a_way_that_the_user_taught_torch_is_taken(monkeypatch, sample):
+    """Whoever replaced an entry in torch's map gets what it does."""
+    kind = torch.Tensor if isinstance(sample, torch.Tensor) else type(sample)
+    monkeypatch.setitem(default_collate_fn_map, kind, lambda batch, collate_fn_map=None: len(batch))
 
-    assert Collate()([torch.zeros(2)] * 3) == 3
+    assert Collate()([sample] * 3) == 3
+    assert Collate()([{"x": sample}] * 3) == {"x": 3}
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])

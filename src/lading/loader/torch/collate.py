@@ -1,24 +1,31 @@
 """Torch's part of a batch: from samples or columns to tensors, names beside the data.
 
-Samples are collated as torch does. Only tensors are stacked by code of our own: into memory that is used again, where
-torch takes fresh memory for each batch, and in a worker a new file of shared memory.
+Samples are collated as torch does, with the same result. Two kinds are put together by code of our own: tensors are
+stacked into memory that is used again, where torch takes fresh memory for each batch and in a worker a new file of
+shared memory; numbers are written side by side at once, where torch looks at each of them twice.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import operator
+from array import array
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.utils.data._utils.collate import collate as torch_collate, collate_tensor_fn, default_collate_fn_map
+from torch.utils.data._utils.collate import (
+    collate as torch_collate,
+    collate_float_fn,
+    collate_int_fn,
+    collate_tensor_fn,
+    default_collate_fn_map,
+)
 
 from lading.source.buffers import MIN_BYTES, Memory
 
-_WITHOUT_TENSORS = (int, float, str, bytes)
 _dtype = operator.attrgetter("dtype")
 
 
@@ -31,18 +38,23 @@ class Collate:
 
     def __init__(self) -> None:
         self._memory = Memory()
+        self._ours = {
+            torch.Tensor: (collate_tensor_fn, self._stacked),
+            int: (collate_int_fn, _integers),
+            float: (collate_float_fn, _floats),
+        }
 
     def __call__(self, samples: Sequence[Any]) -> Any:
         """Return the batch of some samples."""
         first, known = samples[0], default_collate_fn_map
-        if isinstance(first, _WITHOUT_TENSORS):
-            return torch_collate(list(samples), collate_fn_map=known)
+        if type(first) is int and known[int] is collate_int_fn:
+            return _integers(samples)
         if dataclasses.is_dataclass(first) and not isinstance(first, type):
             fields = [f.name for f in dataclasses.fields(first)]
             return dataclasses.replace(first, **{f: self([getattr(s, f) for s in samples]) for f in fields})
-        if known[torch.Tensor] is collate_tensor_fn:  # the user may have taught torch another way
-            known = {**known, torch.Tensor: self._stacked}
-        return torch_collate(list(samples), collate_fn_map=known)
+        # The user may have taught torch another way.
+        ours = {kind: way for kind, (torchs, way) in self._ours.items() if known.get(kind) is torchs}
+        return torch_collate(list(samples), collate_fn_map={**known, **ours})
 
     def _stacked(self, batch: Sequence[torch.Tensor], *, collate_fn_map: Any) -> torch.Tensor:
         first = batch[0]
@@ -57,6 +69,24 @@ class Collate:
             return torch.stack(tuple(batch), out=out)
         except RuntimeError:  # a later one has a gradient; or shapes differ, which torch says in its own words
             return torch.stack(tuple(batch))
+
+
+def _integers(batch: Sequence[Any], *, collate_fn_map: Any = None) -> torch.Tensor:
+    if type(batch[0]) is int:  # not bool
+        try:
+            return torch.frombuffer(array("q", batch), dtype=torch.int64)
+        except (TypeError, OverflowError):  # not all are integers of 64 bits
+            pass
+    found: torch.Tensor = collate_int_fn(batch)
+    return found
+
+
+def _floats(batch: Sequence[Any], *, collate_fn_map: Any = None) -> torch.Tensor:
+    try:
+        return torch.frombuffer(array("d", batch), dtype=torch.float64)
+    except TypeError:
+        found: torch.Tensor = collate_float_fn(batch)
+        return found
 
 
 def _are_plain(batch: Sequence[torch.Tensor]) -> bool:
