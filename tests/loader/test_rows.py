@@ -8,9 +8,9 @@ import torch
 from hypothesis import given, settings, strategies as st
 from torch.utils.data import TensorDataset
 
-from lading import Columns, Loader, NumpyLoader
+from lading import Columns, Loader, NumpyLoader, Plan
 from lading.loader.numpy import NumpyArrays
-from lading.loader.rows import RowGather
+from lading.loader.rows import RowGather, _Quicker
 from lading.loader.torch.collate import TorchArrays
 from lading.runtime import compiled
 from lading.source import buffers
@@ -94,6 +94,60 @@ def test_bfloat16_rows():
 
     assert loader.engine.fetcher._rows is not None
     assert [(batch.dtype, batch.tolist()) for batch in loader][1] == (torch.bfloat16, [4.0, 5.0, 6.0, 7.0])
+
+
+@pytest.mark.parametrize("face", [Loader, NumpyLoader])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float8_e4m3fn, torch.complex64, torch.uint16, torch.bool])
+def test_values_are_those_of_the_tensor_whatever_its_type(face, dtype):
+    """NumPy has no bfloat16: its bytes were taken for those of float32, once."""
+    source = torch.arange(8).to(dtype)
+
+    found = [value for batch in face(source, 4, shuffle=False) for value in batch.tolist()]
+
+    assert found == source.tolist()
+
+
+@pytest.mark.parametrize("face", [Loader, NumpyLoader])
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_a_batch_is_the_same_however_many_threads_copy_it(face, threads, monkeypatch):
+    """Every row is copied, whoever comes late; a held batch keeps its values."""
+    rng = np.random.default_rng(0)
+    columns = {
+        "wide": rng.random((3000, 700)), "long": rng.random((3000, 3)), "one": rng.integers(0, 99, 3000),
+        "huge rows": rng.random((3000, 9, 1000), dtype=np.float32),
+    }  # fmt: skip
+    face_arrays = TorchArrays if face is Loader else NumpyArrays
+    monkeypatch.setattr(face_arrays, "threads", lambda self: threads)
+    bills, held = [], []
+    for batch, bill in face(Columns(**columns), 60, drop_last=True).with_bills():
+        assert all(np.array_equal(batch[name], column[bill.idx]) for name, column in columns.items())
+        bills, held = [*bills, bill][-3:], [*held, batch][-3:]
+
+    for bill, batch in zip(bills, held, strict=True):
+        assert all(np.array_equal(batch[name], column[bill.idx]) for name, column in columns.items())
+
+
+def test_a_row_that_is_not_there_is_refused_before_threads_copy(monkeypatch):
+    """Memory behind a dataset that became shorter is not read."""
+    monkeypatch.setattr(TorchArrays, "threads", lambda self: 2)
+    gather = RowGather.of([reader_of(np.zeros((9, 99_000)), "a")], TorchArrays())
+    bill = Plan.make(20, batch_size=20).bill(0)
+
+    for _ in range(8):  # alone and with others
+        with pytest.raises(IndexError, match="of 9 rows"):
+            gather.batch(bill)
+
+
+def test_whoever_is_quicker_copies():
+    """Others help as long as that is measured to be quicker, and are tried again from time to time."""
+    quicker, choices = _Quicker(), []
+    for number in range(600):
+        choices.append(quicker.shared)
+        busy = number >= 300
+        quicker.note(choices[-1], (3.0 if busy else 1.0) if choices[-1] else 2.0)
+
+    assert np.mean(choices[10:300]) > 0.95 and np.mean(choices[310:]) < 0.05
+    assert any(choices[400:])
 
 
 @pytest.mark.parametrize(

@@ -39,8 +39,8 @@ class Arrays(Protocol):
         """Return an empty array with so many rows of the shape, dtype and device of a column's rows."""
         ...
 
-    def over(self, memory: NDArray[np.uint8], rows: int, like: Any, /) -> Any:
-        """Return an array with so many rows of the shape and dtype of a column's rows, over ready memory."""
+    def over(self, memory: NDArray[Any], like: Any, /) -> Any:
+        """Return ready memory as an array of the dtype of a column; its elements have as many bytes."""
         ...
 
     def scatter(self, out: Any, rows: NDArray[np.int64], part: Any, /) -> None:
@@ -57,6 +57,10 @@ class Arrays(Protocol):
 
     def nbytes(self, batch: Any) -> int:
         """Return the bytes of the arrays in a batch."""
+        ...
+
+    def threads(self) -> int:
+        """Return how many threads may copy rows."""
         ...
 
 

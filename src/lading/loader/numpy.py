@@ -25,6 +25,7 @@ from lading.order.mixture.request import Mixture
 from lading.order.mixture.spec import MixtureSpec
 from lading.order.mixture.weights import Weights
 from lading.runtime.arrays import host
+from lading.runtime.threads import processors
 
 
 class NumpyArrays:
@@ -49,9 +50,9 @@ class NumpyArrays:
         """Return an empty array with so many rows."""
         return np.empty((rows, *like.shape[1:]), like.dtype)
 
-    def over(self, memory: NDArray[np.uint8], rows: int, like: NDArray[Any]) -> NDArray[Any]:
-        """Return an array over ready memory."""
-        return memory.view(like.dtype).reshape((rows, *like.shape[1:]))
+    def over(self, memory: NDArray[Any], like: NDArray[Any]) -> NDArray[Any]:
+        """Return ready memory as an array of a dtype."""
+        return memory if memory.dtype == like.dtype else memory.view(like.dtype)
 
     def scatter(self, out: NDArray[Any], rows: NDArray[np.int64], part: NDArray[Any]) -> None:
         """Write the rows of one source to their places in a batch."""
@@ -94,6 +95,10 @@ class NumpyArrays:
         if isinstance(batch, dict):
             return sum(map(self.nbytes, batch.values()))
         return sum(map(self.nbytes, batch)) if isinstance(batch, list | tuple) else 0
+
+    def threads(self) -> int:
+        """Return how many threads may copy rows: the processors of this process."""
+        return processors()
 
 
 class NumpyFace:

@@ -4,12 +4,16 @@
     source and row of each row of a bill      ─┼─▶ one compiled loop ─▶ columns of the batch
     memory that is unused                     ─┘
 
+Large batches are copied by several threads where that is measured to be quicker: it depends on what else runs.
+
 Apart from ``gather``, which reads what else there is and does the same where
 Numba is not installed.
 """
 
 from __future__ import annotations
 
+import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,10 +22,15 @@ import numpy as np
 from lading.identity import Bill
 from lading.loader.gather import Arrays
 from lading.runtime import compiled
+from lading.runtime.threads import helped_by
 from lading.source import buffers
 from lading.source.protocol import Reader
 
 _Layout = tuple[Any, ...]
+_SHARED_BYTES = 1 << 18  # below this a batch is copied before another thread is awake
+_MOST_THREADS = 4
+_LOOKS = 20_000  # at what others have done, before the processor is given away
+_TRIED_EVERY = 64
 
 
 class RowGather:
@@ -36,16 +45,20 @@ class RowGather:
     def __init__(self, sources: Sequence[Sequence[Any]], layout: _Layout, arrays: Arrays) -> None:
         from lading.loader import kernels  # opened at first use: Numba is optional and slow to import
 
-        self._gather, self._layout, self._arrays = kernels.gather, layout, arrays
+        self._kernels, self._layout, self._arrays = kernels, layout, arrays
+        self._quicker = _Quicker()
+        self._is_loaded = False  # what threads share: Numba loads it under a lock, which a fork must not copy
         self._shelves = [buffers.Buffers() for _ in sources[0]]
         self._columns = [column for columns in sources for column in columns]  # keeps the memory alive
         self._like = [arrays.columns(_first_row(column)) for column in sources[0]]
+        self._memory = [(_same_bytes(like), tuple(like.shape[1:])) for like in self._like]
         self._moving = [column for column in self._columns if hasattr(column, "data_ptr")]  # a tensor may be resized
         self._found = [column.data_ptr() for column in self._moving]
         self._addresses = np.array([[_address(column) for column in columns] for columns in sources], dtype=np.int64)
         self._lengths = np.array([len(columns[0]) for columns in sources], dtype=np.int64)
         self._sizes = np.array([_row_bytes(column) for column in sources[0]], dtype=np.int64)
         self._row_bytes = self._sizes.tolist()
+        self._sample_bytes = sum(self._row_bytes)
 
     @classmethod
     def of(cls, readers: Sequence[Reader], arrays: Arrays) -> RowGather | None:
@@ -57,6 +70,8 @@ class RowGather:
         layout, columns = found[0]
         if len(kinds) != 1 or not columns or not all(_is_plain(c) for _, columns in found for c in columns):
             return None
+        if any(_type(c) != _type(arrays.columns(_first_row(c))) for c in columns):
+            return None  # of a type that the face has not got
         return cls([columns for _, columns in found], layout, arrays)
 
     def batch(self, bill: Bill) -> Any:
@@ -65,7 +80,13 @@ class RowGather:
             raise RuntimeError("a tensor of a dataset was resized while it was read from.")
         rows = bill.rows
         out, targets = self._allocated(len(rows))
-        wrong = self._gather(self._addresses, self._lengths, self._sizes, bill.source_idx, rows, targets)
+        if len(rows) * self._sample_bytes < _SHARED_BYTES or (threads := self._arrays.threads()) == 1:
+            wrong = self._copy(bill.source_idx, rows, targets, 1)
+        else:
+            threads = threads if self._quicker.shared else 1
+            start = time.perf_counter()
+            wrong = self._copy(bill.source_idx, rows, targets, min(threads, _MOST_THREADS))
+            self._quicker.note(threads > 1, (time.perf_counter() - start) / len(rows))
         if wrong >= 0:
             raise IndexError(f"row {rows[wrong]} of {self._lengths[bill.source_idx[wrong]]} rows")
         container, *keys = self._layout
@@ -73,15 +94,60 @@ class RowGather:
             return out[0]
         return dict(zip(keys, out, strict=True)) if container == "dict" else self._arrays.columns(tuple(out))
 
+    def _copy(self, sources: Any, rows: Any, targets: Any, threads: int) -> int:
+        """Copy rows to their places; return the first that its source does not have, or -1."""
+        kernels = self._kernels
+        if threads == 1:
+            return int(kernels.gather(self._addresses, self._lengths, self._sizes, sources, rows, targets))
+        wrong = int(kernels.gather(self._addresses, self._lengths, self._sizes, sources, rows, targets[:0]))
+        if wrong >= 0:
+            return wrong
+        counts = np.zeros(2, np.int64)
+
+        def work() -> int:
+            pieces: int = kernels.gather_beside_others(self._addresses, self._sizes, sources, rows, targets, counts)
+            return pieces
+
+        with helped_by(threads - 1 if self._is_loaded else 0, work):
+            pieces = work()
+        self._is_loaded = True
+        while not kernels.are_done(counts, pieces, _LOOKS):
+            time.sleep(0)
+        return -1
+
     def _allocated(self, count: int) -> tuple[list[Any], Any]:
         """Return empty columns for a batch, and their addresses; large ones are over memory that is used again."""
-        arrays, out = self._arrays, []
-        for like, size, shelf in zip(self._like, self._row_bytes, self._shelves, strict=True):
+        over, out = self._arrays.over, []
+        for like, (dtype, shape), size, shelf in zip(
+            self._like, self._memory, self._row_bytes, self._shelves, strict=True
+        ):
             if count * size < buffers.MIN_BYTES:
-                out.append(arrays.allocate(count, like))
+                memory = np.empty((count, *shape), dtype)
             else:
-                out.append(arrays.over(shelf.memory(count * size), count, like))
+                memory = shelf.array((count, *shape), dtype)
+            out.append(over(memory, like))
         return out, np.array([_address(column) for column in out], dtype=np.int64)
+
+
+class _Quicker:
+    """Choose between copying alone and with others, by what the last batches took."""
+
+    def __init__(self) -> None:
+        self._alone, self._shared = deque[float](maxlen=3), deque[float](maxlen=3)
+        self._count = 0
+
+    @property
+    def shared(self) -> bool:
+        """Whether others shall help with the next batch."""
+        self._count += 1
+        if self._count <= 6:  # the first of each is slow: code is loaded, memory is fresh
+            return self._count % 2 == 0
+        best = min(self._shared) < min(self._alone)
+        return best != (self._count % _TRIED_EVERY == 0)
+
+    def note(self, shared: bool, seconds: float) -> None:
+        """Note what a row took."""
+        (self._shared if shared else self._alone).append(seconds)
 
 
 def _taken_apart(arrays: Any) -> tuple[_Layout, list[Any]]:
@@ -107,6 +173,20 @@ def _is_plain(column: Any) -> bool:
 def _first_row(column: Any) -> Any:
     """Return the first row, of an array a copy: torch warns of arrays that cannot be written to."""
     return column[:1] if hasattr(column, "data_ptr") else np.array(column[:1])
+
+
+def _type(column: Any) -> str:
+    return str(column.dtype).removeprefix("torch.")
+
+
+def _same_bytes(like: Any) -> np.dtype[Any]:
+    """Return NumPy's type of a column's elements, or one of as many bytes where NumPy has none."""
+    try:
+        # A tensor that was seen as an array cannot be resized any more: not that of the user.
+        found: np.dtype[Any] = (like.new_empty(0).numpy() if hasattr(like, "data_ptr") else like).dtype
+    except TypeError:
+        found = np.dtype(f"i{like.element_size()}")
+    return found
 
 
 def _address(column: Any) -> int:

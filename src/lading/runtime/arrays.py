@@ -97,7 +97,7 @@ def running_maximum(array: Any) -> Any:
 def host(array: Any) -> NDArray[Any]:
     """Return an array of any framework as NumPy; the same memory where that is possible.
 
-    Types that NumPy lacks (bfloat16, float8) become float32, which has every value of theirs.
+    Types that NumPy lacks (bfloat16, float8, complex32) become float32 or complex64, which have every value of theirs.
     """
     if framework(array) == "torch":
         return _host_of_tensor(array)
@@ -114,5 +114,5 @@ def _host_of_tensor(tensor: Any) -> NDArray[Any]:
         try:
             found = kept.numpy()
         except TypeError:
-            found = kept.float().numpy()
+            found = (kept.cfloat() if kept.is_complex() else kept.float()).numpy()
     return found

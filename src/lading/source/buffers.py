@@ -60,7 +60,11 @@ class Buffers:
 
     def memory(self, size: int) -> NDArray[np.uint8]:
         """Return unused memory of some bytes."""
-        return self.borrow(size, lambda: {"": np.empty(size, np.uint8)})[""]
+        return self.array((size,), np.dtype(np.uint8))
+
+    def array(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+        """Return an unused array of a shape; a shelf has arrays of one dtype."""
+        return self.borrow(shape, lambda: {"": np.empty(shape, dtype)})[""]
 
     def __len__(self) -> int:
         """Return the sets on the shelf, used ones too."""

@@ -24,6 +24,7 @@ from torch.utils.data._utils.collate import (
     default_collate_fn_map,
 )
 
+from lading.runtime.threads import processors
 from lading.source.buffers import MIN_BYTES, Memory
 
 _dtype = operator.attrgetter("dtype")
@@ -53,7 +54,7 @@ class Collate:
             fields = [f.name for f in dataclasses.fields(first)]
             return dataclasses.replace(first, **{f: self([getattr(s, f) for s in samples]) for f in fields})
         # The user may have taught torch another way.
-        ours = {kind: way for kind, (torchs, way) in self._ours.items() if known.get(kind) is torchs}
+        ours: dict[Any, Any] = {kind: way for kind, (torchs, way) in self._ours.items() if known.get(kind) is torchs}
         return torch_collate(list(samples), collate_fn_map={**known, **ours})
 
     def _stacked(self, batch: Sequence[torch.Tensor], *, collate_fn_map: Any) -> torch.Tensor:
@@ -122,9 +123,10 @@ class TorchArrays:
         """Return an empty tensor with so many rows."""
         return like.new_empty((rows, *like.shape[1:]))
 
-    def over(self, memory: NDArray[np.uint8], rows: int, like: torch.Tensor) -> torch.Tensor:
-        """Return a tensor over ready memory."""
-        return torch.from_numpy(memory).view(like.dtype).view(rows, *like.shape[1:])
+    def over(self, memory: NDArray[Any], like: torch.Tensor) -> torch.Tensor:
+        """Return ready memory as a tensor of a dtype."""
+        found = torch.from_numpy(memory)
+        return found if found.dtype is like.dtype else found.view(like.dtype)
 
     def scatter(self, out: torch.Tensor, rows: NDArray[np.int64], part: torch.Tensor) -> None:
         """Write the rows of one source to their places in a batch."""
@@ -142,3 +144,7 @@ class TorchArrays:
         if isinstance(batch, dict):
             return sum(map(self.nbytes, batch.values()))
         return sum(map(self.nbytes, batch)) if isinstance(batch, list | tuple) else 0
+
+    def threads(self) -> int:
+        """Return how many threads may copy rows: as many as torch itself uses."""
+        return min(torch.get_num_threads(), processors())
