@@ -13,12 +13,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lading.identity.digest import digest
+from lading.identity.digest import digest_of_slots
 from lading.identity.hashing import fold_int
 from lading.identity.sample import Deviation, SampleId
 from lading.identity.world import World
@@ -26,6 +26,19 @@ from lading.runtime.shown import html_table, shown_html
 
 _ALONE = World()
 _SHOWN = 20
+T = TypeVar("T")
+
+
+class _cached(functools.cached_property[T]):  # used like a function
+    """Without the lock that Python has there up to 3.11: it takes longer than what is worked out."""
+
+    if not TYPE_CHECKING:
+
+        def __get__(self, bill, owner=None):
+            if bill is None:
+                return self
+            found = vars(bill)[self.attrname] = self.func(bill)
+            return found
 
 
 def batch_id(key: int, epoch: int, step: int) -> str:
@@ -94,12 +107,12 @@ class Bill:
         """Row of its source that each row is read from; ``idx`` where every source is one dataset."""
         return self.idx if self.source_rows is None else self.source_rows[1]
 
-    @functools.cached_property
+    @_cached
     def is_real(self) -> NDArray[np.bool_]:
         """True where the row counts."""
         return ~self.is_padding
 
-    @functools.cached_property
+    @_cached
     def num_samples(self) -> int:
         """Rows that count, padding left out."""
         return len(self.idx) - int(np.count_nonzero(self.is_padding))
@@ -110,13 +123,10 @@ class Bill:
         real = self.is_real
         return [SampleId(d, i) for d, i in zip(self.dataset_idx[real].tolist(), self.idx[real].tolist(), strict=True)]
 
-    @functools.cached_property
+    @_cached
     def digest(self) -> int:
         """Additive digest of the rows that count."""
-        if self.num_samples == len(self.idx):
-            return digest(self.position + self.slots, self.dataset_idx, self.idx)
-        real = self.is_real
-        return digest(self.position + self.slots[real], self.dataset_idx[real], self.idx[real])
+        return digest_of_slots(self.position, self.slots, self.dataset_idx, self.idx, self.is_padding)
 
     @property
     def loss_weight(self) -> float:

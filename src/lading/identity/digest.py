@@ -11,6 +11,7 @@ Short stable fingerprints of descriptions: equal content, equal fingerprint, on 
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from collections.abc import Iterable
@@ -22,6 +23,13 @@ from numpy.typing import NDArray
 from lading.identity.hashing import FOLD
 from lading.runtime import compiled
 from lading.runtime.splitmix import GOLDEN, MASK, mix64
+
+
+@functools.cache
+def _kernels() -> Any:
+    from lading.identity import kernels  # opened at first use: Numba is optional and slow to import
+
+    return kernels
 
 
 def sample_hashes(positions: NDArray[Any], datasets: NDArray[Any], indices: NDArray[Any]) -> NDArray[np.uint64]:
@@ -41,10 +49,22 @@ def digest(positions: NDArray[Any], datasets: NDArray[Any], indices: NDArray[Any
     True
     """
     if compiled.enabled():
-        from lading.identity import kernels  # opened at first use: Numba is optional and slow to import
-
-        return int(kernels.digest(*(np.ascontiguousarray(c, dtype=np.int64) for c in (positions, datasets, indices))))
+        return int(
+            _kernels().digest(*(np.ascontiguousarray(c, dtype=np.int64) for c in (positions, datasets, indices)))
+        )
     return int(sample_hashes(positions, datasets, indices).sum(dtype=np.uint64))
+
+
+def digest_of_slots(
+    position: int, slots: NDArray[Any], datasets: NDArray[Any], indices: NDArray[Any], is_left_out: NDArray[Any]
+) -> int:
+    """Return the additive digest of the slots of a batch that are not left out; its slot 0 has a position."""
+    if compiled.enabled():
+        plain = np.ascontiguousarray
+        names = plain(datasets, np.int32), plain(indices, np.int64)
+        return int(_kernels().digest_of_slots(position, plain(slots, np.int64), *names, plain(is_left_out, np.bool_)))
+    kept = ~is_left_out
+    return int(sample_hashes(position + slots[kept], datasets[kept], indices[kept]).sum(dtype=np.uint64))
 
 
 def total_digest(digests: Iterable[int]) -> int:

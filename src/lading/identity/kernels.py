@@ -8,7 +8,7 @@ from lading.identity.hashing import FOLD
 from lading.runtime.kernels import kernel, mix64
 from lading.runtime.splitmix import GOLDEN
 
-__all__ = ["digest", "fold", "kernel", "key_of_three", "mix64"]
+__all__ = ["digest", "digest_of_slots", "fold", "kernel", "key_of_three", "mix64"]
 
 _ONE, _GOLDEN, _FOLD = np.uint64(1), np.uint64(GOLDEN), np.uint64(FOLD)
 
@@ -26,11 +26,26 @@ def key_of_three(prefix, a, b, c):  # type: ignore[no-untyped-def]
 
 
 @kernel
+def _sample_hash(position, dataset, index):  # type: ignore[no-untyped-def]
+    place = mix64(np.uint64(position) + _GOLDEN)
+    name = np.uint64(index) * _FOLD + np.uint64(dataset) * _GOLDEN
+    return mix64(place ^ mix64(name + _ONE))
+
+
+@kernel
 def digest(positions, datasets, indices):  # type: ignore[no-untyped-def]
     """``digest.digest`` of three ``int64`` columns, as ``uint64``."""
     total = np.uint64(0)
     for i in range(positions.shape[0]):
-        place = mix64(np.uint64(positions[i]) + _GOLDEN)
-        name = np.uint64(indices[i]) * _FOLD + np.uint64(datasets[i]) * _GOLDEN
-        total += mix64(place ^ mix64(name + _ONE))
+        total += _sample_hash(positions[i], datasets[i], indices[i])
+    return total
+
+
+@kernel
+def digest_of_slots(position, slots, datasets, indices, is_left_out):  # type: ignore[no-untyped-def]
+    """``digest.digest_of_slots``, as ``uint64``."""
+    total = np.uint64(0)
+    for i in range(slots.shape[0]):
+        if not is_left_out[i]:
+            total += _sample_hash(position + slots[i], datasets[i], indices[i])
     return total

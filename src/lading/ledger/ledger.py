@@ -115,7 +115,7 @@ class Ledger:
     @property
     def wants_batch(self) -> bool:
         """Whether ``deliver`` is to be given the batch as well as its bill."""
-        return self.record == "content"
+        return self._record == "content"
 
     @property
     def record(self) -> str:
@@ -196,9 +196,8 @@ class Ledger:
         if len(self._open) > MOST_OPEN:
             del self._open[next(iter(self._open))]
         self._last = step
-        content = content_hashes(batch, len(bill)) if self.record == "content" and batch is not None else None
-        now = _now()
-        self._writer.put(lambda rows: rows.deliver(bill, now, content), len(bill))
+        content = content_hashes(batch, len(bill)) if self.wants_batch and batch is not None else None
+        self._writer.put(Rows.deliver, bill, _now(), content, samples=len(bill))
 
     def commit(self, bills: Bill | Iterable[Bill], update: int | None = None, loss: Any = None, **metrics: Any) -> None:
         """Record that an optimizer update used one batch, or several accumulated ones.
@@ -209,13 +208,13 @@ class Ledger:
             loss: Its loss; a float or anything that becomes one (a tensor is read in the background).
             **metrics: Further numbers by name.
         """
-        numbers = {name: checked_number(name, value) for name, value in metrics.items()}
-        fields = {"update": checked_update(update), "loss": checked_number("loss", loss), "metrics": numbers}
-        self._settle(bills, APPLIED, **fields)
+        for name, value in metrics.items():
+            metrics[name] = checked_number(name, value)
+        self._settle(bills, APPLIED, checked_update(update), checked_number("loss", loss), metrics)
 
     def skip(self, bills: Bill | Iterable[Bill], reason: str) -> None:
         """Record that a batch was not used, and why (an overflow, for instance)."""
-        self._settle(bills, SKIPPED, reason=str(reason))
+        self._settle(bills, SKIPPED, None, None, {}, str(reason))
 
     def is_open(self, bill: Bill) -> bool:
         """Say whether a delivered batch still waits to be committed or skipped."""
@@ -259,18 +258,20 @@ class Ledger:
     def __repr__(self) -> str:
         return f"Ledger({str(self.run_dir)!r}, attempt={self.attempt}, record={self.record!r})"
 
-    def _settle(self, bills: Bill | Iterable[Bill], fate: str, **fields: Any) -> None:
+    def _settle(self, bills: Bill | Iterable[Bill], fate: str, *fields: Any) -> None:
+        """Record what became of some batches; further fields are those of ``Fate`` after its time."""
         if self._is_off():
             return
-        several = _checked_bills(bills)
+        several = (bills,) if isinstance(bills, Bill) else _checked_bills(bills)
         for bill in several:
             if bill.step not in self._open and (self._writer is None or bill.step > self._last):
                 self._take(bill)
-        if self._writer is None:
+        writer = self._writer
+        if writer is None:
             return
-        steps = tuple(bill.step for bill in several)
-        unknown = [step for step in steps if step not in self._open]
-        if unknown or len(set(steps)) < len(steps):
+        steps = tuple([bill.step for bill in several])
+        if not self._open.keys() >= (once := set(steps)) or len(once) < len(steps):
+            unknown = [step for step in steps if step not in self._open]
             step = unknown[0] if unknown else max(steps, key=steps.count)
             raise LedgerError(
                 f"step {step} cannot become {fate}: its fate was recorded before in attempt {self.attempt}, or "
@@ -279,9 +280,8 @@ class Ledger:
         for step in steps:
             del self._open[step]
         self._settled = max(self._settled, *steps) if steps else self._settled
-        settled = Fate(steps, fate, _now(), **fields)
-        self._writer.put(lambda rows: rows.settle(settled))
-        if self._writer.has_news:
+        writer.put(Rows.settle, Fate(steps, fate, _now(), *fields))
+        if writer.has_news:
             self._complain()
 
     def _continues(self, step: int, loaded: Mapping[str, Any] | None, *, is_new_plan: bool) -> bool:
@@ -361,8 +361,7 @@ class Ledger:
 
     def _note_event(self, step: int, kind: str, fields: Mapping[str, Any]) -> None:
         if self._writer is not None and (self._world or World.current()).rank == 0:
-            now, said = _now(), dict(fields)
-            self._writer.put(lambda rows: rows.event(step, kind, said, now))
+            self._writer.put(Rows.event, step, kind, dict(fields), _now())
 
     def _note_pending(self, step: int) -> None:
         """Record which batches wait for their update while a state is taken: a resume will never use them."""
@@ -415,8 +414,8 @@ def _sync_every(flush_every: int | str) -> tuple[int | None, float | None]:
     return None, float(match.group(1))
 
 
-def _checked_bills(bills: Bill | Iterable[Bill]) -> list[Bill]:
-    several = [bills] if isinstance(bills, Bill) else list(bills) if isinstance(bills, Iterable) else [bills]
+def _checked_bills(bills: Any) -> list[Bill]:
+    several = list(bills) if isinstance(bills, Iterable) else [bills]
     for bill in several:
         if not isinstance(bill, Bill):
             raise LedgerError(

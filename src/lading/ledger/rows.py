@@ -12,8 +12,8 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -26,10 +26,11 @@ from lading.identity.hashing import fold
 from lading.ledger.schema import BATCHES, DELIVERED, EVENTS, SAMPLES
 from lading.runtime.numbers import whole
 
+_NO_METRICS: Mapping[str, Any] = {}
 MOST_OPEN = 4096  # batches whose fate is open; a loader whose batches are never committed must not fill the memory
 
 
-@dataclass
+@dataclass(slots=True)
 class _Open:
     """A batch whose fate is open."""
 
@@ -39,8 +40,7 @@ class _Open:
     named: bool = False
 
 
-@dataclass(frozen=True)
-class Fate:
+class Fate(NamedTuple):
     """What became of some steps.
 
     Attributes:
@@ -58,7 +58,7 @@ class Fate:
     time: int
     update: int | None = None
     loss: Any = None
-    metrics: Mapping[str, Any] = field(default_factory=dict)
+    metrics: Mapping[str, Any] = _NO_METRICS
     reason: str | None = None
 
 

@@ -16,6 +16,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 import pyarrow as pa
 
@@ -61,7 +62,7 @@ class Writer:
         self._has_peers, self._looked_at = has_peers, 0.0
         self._store, self._rows, self._folder = RankStore(folder, begun, part_rows), rows, folder
         self._sync_steps, self._sync_seconds = sync_steps, sync_seconds
-        self._queue: deque[tuple[int, Callable[[Rows], None]]] = deque()
+        self._queue: deque[tuple[int, Callable[..., None], tuple[Any, ...]]] = deque()
         self._put_samples = self._taken_samples = 0
         self._wake, self._room = threading.Event(), threading.Event()
         self._turn_done = threading.Condition()
@@ -80,6 +81,8 @@ class Writer:
     @property
     def has_news(self) -> bool:
         """Whether something could not be written and was not reported yet."""
+        if self._fault is None and self._refusal is None and self._disk_fault is None:
+            return False  # as a rule
         return self.is_refused or self._fault is not None or (self._disk_fault is not None and not self._told)
 
     @property
@@ -97,10 +100,10 @@ class Writer:
             self._told = fault is not None
         return fault
 
-    def put(self, item: Callable[[Rows], None], samples: int = 0) -> None:
-        """Pass on work about so many samples; waits only where the thread is far behind."""
+    def put(self, method: Callable[..., None], *arguments: Any, samples: int = 0) -> None:
+        """Have a method of ``Rows`` called about so many samples; waits only where the thread is far behind."""
         self._put_samples += samples
-        self._queue.append((samples, item))
+        self._queue.append((samples, method, arguments))
         while self._is_full() and self._thread.is_alive():
             self._room.clear()
             self._wake.set()
@@ -190,11 +193,11 @@ class Writer:
         """Work on a portion of the queue; say whether there is more."""
         portion = 0
         while self._queue and portion < _TURN_SAMPLES:
-            samples, item = self._queue.popleft()
+            samples, method, arguments = self._queue.popleft()
             portion += samples
             self._taken_samples += samples
             self._since_sync += 1
-            item(self._rows)
+            method(self._rows, *arguments)
         self._room.set()
         return bool(self._queue)
 

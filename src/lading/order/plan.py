@@ -182,6 +182,7 @@ class Plan:
             "idx": indices,
             "is_padding": np.zeros(size, dtype=_BOOL),
             "global_size": size,
+            "num_samples": size,
             "names": parts.names,
         }
         if deviations:

@@ -99,7 +99,10 @@ def host(array: Any) -> NDArray[Any]:
 
     Types that NumPy lacks (bfloat16, float8, complex32) become float32 or complex64, which have every value of theirs.
     """
-    if framework(array) == "torch":
+    if type(array) is np.ndarray and array.dtype.kind != "V":  # the quick questions first: asked of every batch
+        return array
+    torch = sys.modules.get("torch")
+    if torch is not None and (type(array) is torch.Tensor or isinstance(array, torch.Tensor)):
         return _host_of_tensor(array)
     found = np.asarray(array)
     # JAX brings types of its own to NumPy; to NumPy they are bytes without meaning.

@@ -33,8 +33,9 @@ def names_in(batch: Any) -> Names | None:
         SourceError: The columns have different lengths, or hold something else than integers.
     """
     if isinstance(batch, Bill):
-        has_padding = batch.num_samples < len(batch)
-        return _names(batch.dataset_idx, batch.idx, batch.is_padding if has_padding else None)
+        if batch.num_samples == len(batch.idx):
+            return batch.dataset_idx, batch.idx
+        return batch.dataset_idx[batch.is_real], batch.idx[batch.is_real]
     if isinstance(batch, dict) or isinstance(batch, Mapping):  # noqa: SIM101 - the first question is the quick one
         indices, datasets = batch.get(IDX), batch.get(DATASET_IDX)
         if indices is None or datasets is None:
@@ -78,7 +79,7 @@ def _documents(documents: NDArray[Any], pieces: NDArray[Any]) -> Names:
 
 
 def _column(values: Any, name: str) -> NDArray[np.integer]:
-    array = values if type(values) is np.ndarray else host(values)
+    array = host(values)
     if array.ndim != 1:
         array = array.ravel()
     if array.dtype.kind not in "iu":
