@@ -22,9 +22,11 @@ import numpy as np
 from lading.identity import Bill
 from lading.loader.gather import Arrays
 from lading.runtime import compiled
+from lading.runtime.mapped import is_mapped, read_ahead
 from lading.runtime.threads import helped_by
 from lading.source import buffers
 from lading.source.protocol import Reader
+from lading.source.reader import split_by_source
 
 _Layout = tuple[Any, ...]
 _SHARED_BYTES = 1 << 18  # below this a batch is copied before another thread is awake
@@ -55,6 +57,7 @@ class RowGather:
         self._moving = [column for column in self._columns if hasattr(column, "data_ptr")]  # a tensor may be resized
         self._found = [column.data_ptr() for column in self._moving]
         self._addresses = np.array([[_address(column) for column in columns] for columns in sources], dtype=np.int64)
+        self._mapped = [[(c, _row_bytes(c)) for c in columns if is_mapped(c)] for columns in sources]
         self._lengths = np.array([len(columns[0]) for columns in sources], dtype=np.int64)
         self._sizes = np.array([_row_bytes(column) for column in sources[0]], dtype=np.int64)
         self._row_bytes = self._sizes.tolist()
@@ -79,6 +82,8 @@ class RowGather:
         if [column.data_ptr() for column in self._moving] != self._found:
             raise RuntimeError("a tensor of a dataset was resized while it was read from.")
         rows = bill.rows
+        if any(self._mapped):
+            self._read_ahead(bill)
         out, targets = self._allocated(len(rows))
         if len(rows) * self._sample_bytes < _SHARED_BYTES or (threads := self._arrays.threads()) == 1:
             wrong = self._copy(bill.source_idx, rows, targets, 1)
@@ -93,6 +98,12 @@ class RowGather:
         if container == "one":
             return out[0]
         return dict(zip(keys, out, strict=True)) if container == "dict" else self._arrays.columns(tuple(out))
+
+    def _read_ahead(self, bill: Bill) -> None:
+        """Announce the rows of mapped files."""
+        for number, places in split_by_source(bill.source_idx, len(self._mapped)):
+            for column, size in self._mapped[number]:
+                read_ahead(column, bill.rows[places] * size, size)
 
     def _copy(self, sources: Any, rows: Any, targets: Any, threads: int) -> int:
         """Copy rows to their places; return the first that its source does not have, or -1."""

@@ -179,11 +179,12 @@ def _named_counts(evidence: Evidence, views: Views, applied: dict[str, I64], lab
     views.register("label_of_step", pa.table(columns))
     if len(groups) == 1:
         label = "(SELECT any_value(label) FROM label_of_step)"
-        sql = f"SELECT {label} AS label, dataset, count(*) AS n FROM samples GROUP BY dataset"
+        sql = f"SELECT {label} AS label, dataset, count(*) AS n FROM used_samples GROUP BY dataset"
     else:
         sql = (
             "SELECT label, dataset, sum(n)::BIGINT AS n FROM (SELECT attempt, step, dataset, count(*) AS n FROM "
-            "samples GROUP BY attempt, step, dataset) JOIN label_of_step USING (attempt, step) GROUP BY label, dataset"
+            "used_samples GROUP BY attempt, step, dataset) JOIN label_of_step USING (attempt, step) "
+            "GROUP BY label, dataset"
         )
     counts = {int(g): np.zeros(len(evidence.datasets), dtype=np.int64) for g in groups}
     for row in views.query(sql).to_pylist():
@@ -238,10 +239,12 @@ def _is_simple(evidence: Evidence, plan: Plan, steps: I64) -> bool:
 
 def _named_distinct(evidence: Evidence, views: Views) -> Counts:
     views.create_samples()
-    ends = views.query("SELECT dataset, max(index) AS last FROM samples GROUP BY dataset").to_pylist()
+    ends = views.query("SELECT dataset, max(index) AS last FROM used_samples GROUP BY dataset").to_pylist()
     lengths = {row["dataset"]: row["last"] + 1 for row in ends}
     seen = SeenSamples([lengths.get(d, 0) for d in range(len(evidence.datasets))])
-    for batch in views.stream("SELECT dataset, index FROM samples"):  # counting distinct values in SQL takes 20 times
+    for batch in views.stream(
+        "SELECT dataset, index FROM used_samples"
+    ):  # counting distinct values in SQL takes 20 times
         datasets, indices = batch["dataset"].to_numpy(), batch["index"].to_numpy()  # the memory
         for dataset in np.unique(datasets).tolist():
             seen.add(dataset, indices[datasets == dataset])

@@ -41,6 +41,7 @@ _CONFIG = {
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
     "python_enable_replacements": "false",  # or a query could read the variables of this process
+    "disabled_optimizers": "build_side_probe_side",  # it cannot know which table is large: hashes 10^8 rows, not 10
 }
 _PARTS = "parts_"
 _NO_SAMPLES = "name samples does not exist"
@@ -185,8 +186,11 @@ class Views:
         some = connection.execute("SELECT count(*) FROM left_out").fetchall()[0][0]
         beyond = " ANTI JOIN left_out USING (attempt, step)" if some else ""
         connection.execute(
-            f"CREATE TEMP VIEW samples AS SELECT r.*, name FROM recorded_samples AS r{beyond} "
-            f"JOIN lines USING (attempt) LEFT JOIN dataset_names USING (dataset) WHERE {_OWNED}"
+            f"CREATE TEMP VIEW used_samples AS SELECT r.* FROM recorded_samples AS r{beyond} "
+            f"JOIN lines USING (attempt) WHERE {_OWNED}"
+        )
+        connection.execute(
+            "CREATE TEMP VIEW samples AS SELECT * FROM used_samples LEFT JOIN dataset_names USING (dataset)"
         )
         self._has_samples = True
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from lading.errors import SourceError
 from lading.identity.hashing import key64
+from lading.runtime.mapped import read_ahead
 from lading.runtime.numbers import is_whole
 from lading.source.sampled import sampled_digest
 
@@ -100,6 +101,7 @@ class Windows:
     def take_keyed(self, indices: I64, *, epoch: int, keys: NDArray[np.uint64]) -> tuple[I64, I64]:
         """Gather windows into two arrays of int64."""
         starts = self.starts(indices, keys)
+        read_ahead(self.tokens, starts * self.tokens.itemsize, (self.length + 1) * self.tokens.itemsize)
         rows = self.tokens[starts[:, None] + np.arange(self.length + 1)].astype(np.int64)
         return rows[:, :-1], rows[:, 1:]
 

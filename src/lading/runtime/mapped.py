@@ -1,0 +1,77 @@
+"""Have the disk fetch at once what a batch needs of a mapped file.
+
+    touched as they come    page 7 ── wait ──▶ page 2 ── wait ──▶ page 9 ── wait ──▶
+    read ahead              pages 7, 2, 9 ───▶ wait for all of them
+
+A page that is not in memory is fetched when it is touched, with its neighbours, and whoever touches it waits. Rows of a
+shuffled batch lie anywhere, so their pages are announced first. Where some of them are looked at and found in memory,
+which costs 2 microseconds, nothing is announced. Without the system's help (Windows) nothing is done.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import mmap
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+I64 = NDArray[np.int64]
+_WILL_NEED = 3  # of madvise, on Linux and on macOS
+_LOOKED_AT = 4
+
+
+def is_mapped(array: NDArray[Any]) -> bool:
+    """Say whether an array lies over a mapped file."""
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    return isinstance(base, mmap.mmap)
+
+
+def read_ahead(array: NDArray[Any], starts: I64, sizes: I64 | int) -> None:
+    """Announce what will be read of an array, where it is mapped and some of that is not in memory.
+
+    Args:
+        array: It lies side by side in memory.
+        starts: Where each piece begins, in bytes from the array's beginning.
+        sizes: Bytes of each piece, or of all of them.
+    """
+    if not is_in_memory(array, starts):
+        announce(array, starts, sizes)
+
+
+def is_in_memory(array: NDArray[Any], starts: I64) -> bool:
+    """Say whether some of many places of an array are in memory; those of one that is not mapped are."""
+    system = _system() if is_mapped(array) else None
+    if system is None or not len(starts):
+        return True
+    page, found = mmap.PAGESIZE, ctypes.c_ubyte()
+    for start in starts[:: -(-len(starts) // _LOOKED_AT)].tolist():
+        address = (array.ctypes.data + start) // page * page
+        if system.mincore(address, page, ctypes.byref(found)) or not found.value & 1:
+            return False
+    return True
+
+
+def announce(array: NDArray[Any], starts: I64, sizes: I64 | int) -> None:
+    """Have the system fetch pieces of a mapped array soon; see ``read_ahead``."""
+    system, page = _system(), mmap.PAGESIZE
+    places = starts + array.ctypes.data
+    first = places // page * page
+    for address, size in zip(first.tolist(), (places + sizes - first).tolist(), strict=True):
+        system.madvise(address, size, _WILL_NEED)  # a place that is not there is no error of ours
+
+
+@functools.cache
+def _system() -> Any:
+    """Return the functions of the C library, or None."""
+    try:
+        system = ctypes.CDLL(None)
+        system.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+        system.mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
+    except (OSError, AttributeError, TypeError):
+        return None
+    return system
