@@ -22,7 +22,7 @@ import numpy as np
 
 from lading import Ledger, NumpyLoader
 
-ROUNDS = 7
+ROUNDS = 5
 VERBS = {
     "show": ["show", "RUN"],
     "step": ["step", "RUN", "300"],

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import islice
+import statistics
+import time
+from collections.abc import Iterable, Iterator
+from itertools import islice, repeat
 from typing import Any
 
 import torch
@@ -56,6 +58,26 @@ def as_it_is(batch: Any) -> Any:
     return batch
 
 
+def with_steps(batches: Iterator[Any], seconds: float, count: int) -> float:
+    """Return the time of training steps, each a sleep and the next batch."""
+    start = time.perf_counter()
+    for _ in range(count):
+        next(batches)
+        time.sleep(seconds)
+    return time.perf_counter() - start
+
+
+def step_case(data: dict[str, torch.Tensor], size: int, seconds: float) -> dict[str, Any]:
+    """Steps as long as the bare gather by two threads: what is gathered meanwhile costs them nothing."""
+    count, nothing = 20, repeat(None)
+    ours = iter(Loader(Columns(**data), size))
+    with_steps(ours, seconds, 4)
+    found = [(with_steps(ours, seconds, count), with_steps(nothing, seconds, count)) for _ in range(3)]
+    rates = [size * count / statistics.median(times) for times in zip(*found, strict=True)]
+    name = f"columns, batch {size}, steps as long as a gather by two threads, beside no loading"
+    return case(name, *rates, "samples/s", higher_is_better=True)
+
+
 def cases() -> Iterable[dict[str, Any]]:
     """Measure throughput at three batch sizes."""
     data = columns()
@@ -90,3 +112,5 @@ def cases() -> Iterable[dict[str, Any]]:
                 f"columns, batch {size}, beside {label}", rates["lading"], rates[peer], "samples/s",
                 higher_is_better=True, floor=floors.get(peer),
             )  # fmt: skip
+        if size > 64:
+            yield step_case(data, size, size / rates["limit, 2 threads"])

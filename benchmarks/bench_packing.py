@@ -214,7 +214,7 @@ print(time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF).ru_m
 def large_index() -> Iterator[dict[str, Any]]:
     """The index of 10^8 documents in a process of its own: seconds, with the memory beside them."""
     here = __file__.rsplit("/", 1)[0]
-    for algorithm in ("first_fit", "best_fit"):
+    for algorithm in ("best_fit",):  # first_fit takes twice as long
         program = INDEX_PROGRAM.format(here=here, number=INDEX_DOCUMENTS, algorithm=algorithm)
         run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
         found, gigabytes = map(float, run.stdout.split())

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from typing import Any
 
 
-def interleaved(ways: dict[str, Callable[[], Any]], rounds: int = 7) -> dict[str, float]:
-    """Return the median seconds of each way; every round runs each of them once."""
+def interleaved(ways: dict[str, Callable[[], Any]], rounds: int = 7, *, warm_up: bool = True) -> dict[str, float]:
+    """Return the median seconds of each way; every round runs each of them once, after one that is not counted."""
     times: dict[str, list[float]] = {name: [] for name in ways}
-    for way in ways.values():
-        way()  # warm up: compile, fill caches
+    for way in ways.values() if warm_up else ():
+        way()  # compile, fill caches
     for _ in range(rounds):
         for name, way in ways.items():
             start = time.perf_counter()

@@ -9,6 +9,8 @@ Python's, NumPy's and torch's generators are Mersenne Twisters of 624 words with
 Their own ways to get, set and seed a state take ten times as long. Where each one lies is found and tried out on
 generators made for it: a copy must give the very same state and numbers. What is not found so is left to
 ``random_state``, which does the same the documented way.
+
+Apart from ``random_state``, which says what numbers a batch gets: this is only where they lie.
 """
 
 from __future__ import annotations
