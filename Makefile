@@ -25,6 +25,7 @@ $(VENV)/.demo: pyproject.toml constraints.txt
 	@$(PIP) -U pip setuptools wheel
 	@$(PIP) torch numpy
 	@$(PIP) -e '.[torch,report,ui,fast]'
+	@$(BIN)/python -m compileall -q src/lading  # as pip does for a package: some machines forbid Python to write bytecode
 	@touch $@
 
 # Everything, the optional frameworks included; in small groups, because one huge call can backtrack for minutes.
