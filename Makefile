@@ -44,12 +44,13 @@ $(VENV)/.full: $(VENV)/.demo
 
 setup: $(VENV)/.full
 
-# mosaicml-streaming wants torchvision and older packages: an environment of its own, for the tests of MDS alone.
+# mosaicml-streaming and litdata want torchvision and older packages: an environment of their own, for the tests of MDS and
+# the benchmark of resuming.
 .venv-mds/.made: constraints.txt
-	@echo "» creating .venv-mds with mosaicml-streaming"
+	@echo "» creating .venv-mds with mosaicml-streaming and litdata"
 	@test -x .venv-mds/bin/python || $(PYTHON) -m venv .venv-mds
-	@.venv-mds/bin/pip install -qq --disable-pip-version-check -c constraints.txt torch numpy tqdm brotli python-snappy zstd xxhash pillow catalogue
-	@.venv-mds/bin/pip install -qq --disable-pip-version-check -c constraints.txt --no-deps mosaicml-streaming
+	@.venv-mds/bin/pip install -qq --disable-pip-version-check -c constraints.txt torch numpy tqdm brotli python-snappy zstd xxhash pillow catalogue lightning-utilities filelock boto3 requests urllib3 tifffile obstore
+	@.venv-mds/bin/pip install -qq --disable-pip-version-check -c constraints.txt --no-deps mosaicml-streaming litdata==0.2.76
 	@touch $@
 
 demo: $(VENV)/.demo
@@ -96,7 +97,7 @@ lint: setup
 types: setup
 	$(BIN)/mypy
 
-bench: setup
+bench: setup .venv-mds/.made
 	$(BIN)/python -m benchmarks.run
 
 bench-scale: setup

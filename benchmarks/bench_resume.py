@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable
 from itertools import islice
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -18,13 +23,17 @@ from lading import Loader
 
 BATCH, LATER = 64, 100_000
 ROUNDS, FEW = 9, 2
+ELSEWHERE = Path(__file__).parents[1] / ".venv-mds" / "bin" / "python"
 
 
 class Numbers(Dataset[Any]):
     """A cheap dataset, long enough for 100 000 batches."""
 
+    def __init__(self, batch: int = BATCH) -> None:
+        self.batch = batch
+
     def __len__(self) -> int:
-        return BATCH * LATER + BATCH
+        return self.batch * (LATER + 1)
 
     def __getitem__(self, index: int) -> int:
         return int(index)
@@ -40,15 +49,15 @@ def ms(first_batch: Callable[[], Any], rounds: int) -> float:
     return median(times[1:])
 
 
-def ours(step: int, workers: int = 0) -> float:
+def ours(step: int, workers: int = 0, batch: int = BATCH) -> float:
     """Return our time; the batch must be the plan's."""
-    known = Loader(Numbers(), BATCH)
+    known = Loader(Numbers(batch), batch)
     known.plan  # noqa: B018  # made at first use
     known.move_to(step)
     state, expected = known.state_dict(), known.plan.bill(step).idx.tolist()
 
     def first_batch() -> None:
-        loader = Loader(Numbers(), BATCH, num_workers=workers)
+        loader = Loader(Numbers(batch), batch, num_workers=workers)
         loader.load_state_dict(state)
         assert next(iter(loader)).tolist() == expected
 
@@ -102,6 +111,25 @@ def cases() -> Iterable[dict[str, Any]]:
             yield case(named(step, f"beside {name}"), mine, peer(step), "ms", higher_is_better=False)
         two = ours(step, 2), of_torchdata(step, 2)
         yield case(named(step, "2 workers, beside StatefulDataLoader"), *two, "ms", higher_is_better=False)
+    for name, times in elsewhere().items():
+        for step, theirs in zip((0, LATER), times, strict=True):
+            mine = ours(step, batch=1)
+            yield case(named(step, f"batches of 1, beside {name}"), mine, theirs, "ms", higher_is_better=False)
+
+
+def elsewhere() -> dict[str, list[float]]:
+    """Return the times of libraries that have an environment of their own, at batch 0 and at the later one.
+
+    Batches of 1, because these libraries read files of their own that take long to write.
+    """
+    if not ELSEWHERE.exists():
+        print("no .venv-mds: make .venv-mds/.made to measure mosaicml-streaming and litdata", file=sys.stderr)
+        return {}
+    with tempfile.TemporaryDirectory() as folder:
+        command = [str(ELSEWHERE), str(Path(__file__).with_name("peers_resume.py")), folder, "1", str(LATER)]
+        run = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
+    found: dict[str, list[float]] = json.loads(run.stdout)
+    return found
 
 
 def named(step: int, how: str) -> str:

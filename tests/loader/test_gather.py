@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, strategies as st
 
 from lading.errors import SourceError
 from lading.identity import Bill
@@ -12,6 +13,7 @@ from lading.identity.hashing import key64
 from lading.loader.fetch import Fetcher, FetchRequest
 from lading.loader.numpy import NumpyArrays
 from lading.loader.torch.collate import TorchArrays
+from lading.source.buffers import MIN_BYTES
 from lading.source.columns import Columns
 
 SOURCES = {
@@ -85,3 +87,57 @@ def test_tensors_of_several_sources_keep_their_dtype(dtype):
     found = read(sources, [1, 0, 1], [0, 3, 2], arrays=TorchArrays())
 
     assert found["x"].dtype == dtype and found["x"].tolist() == torch.tensor([1, 3, 1]).to(dtype).tolist()
+
+
+SCALARS = st.one_of(
+    st.integers(-(2**70), 2**70),
+    st.floats(),
+    st.booleans(),
+    st.sampled_from([np.uint8(3), np.float32(0.5), torch.tensor(7)]),
+)
+
+
+@given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1) | st.lists(SCALARS, min_size=1, max_size=5))
+def test_numpys_face_collates_numbers_as_numpy_stacks_them(samples):
+    """Values and type; integers that NumPy has no type for become objects, as there."""
+    found, expected = NumpyArrays().collate(samples), np.stack([np.asarray(s) for s in samples])
+
+    assert found.dtype == expected.dtype and np.array_equal(found, expected, equal_nan=expected.dtype.kind == "f")
+    assert found.flags.writeable
+
+
+def test_numpys_face_stacks_into_memory_that_is_used_again_once_it_is_unused():
+    """A batch that is held, or a view of it, keeps its values."""
+    arrays, samples = NumpyArrays(), [np.full(MIN_BYTES // 8, float(k)) for k in range(3)]
+
+    held = arrays.collate(samples)[1]
+    again = arrays.collate([s + 1 for s in samples])
+    address = again.ctypes.data
+    del again
+    third = arrays.collate([s + 2 for s in samples])
+
+    assert third.ctypes.data == address and third[2, 0] == 4
+    assert np.array_equal(held, samples[1])
+
+
+@pytest.mark.parametrize(
+    "samples",
+    [
+        [np.zeros(MIN_BYTES), np.zeros(MIN_BYTES, np.float32)],
+        [np.full(MIN_BYTES, "a", object)] * 2,
+        [np.full(MIN_BYTES, "ab")] * 2,
+        [np.zeros((2, MIN_BYTES)).T] * 2,
+    ],
+    ids=["promoted", "objects", "texts", "turned"],
+)
+def test_numpys_face_stacks_large_arrays_of_any_type(samples):
+    """As NumPy does."""
+    found, expected = NumpyArrays().collate(samples), np.stack(samples)
+
+    assert found.dtype == expected.dtype and np.array_equal(found, expected)
+
+
+def test_arrays_of_other_shapes_are_refused_in_the_words_of_numpy():
+    """Before anything is written."""
+    with pytest.raises(ValueError, match="same shape"):
+        NumpyArrays().collate([np.zeros((2, MIN_BYTES)), np.zeros((3, MIN_BYTES))])

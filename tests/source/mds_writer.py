@@ -47,7 +47,7 @@ class _Empty(types.ModuleType):
         return type(name, (), {})
 
 
-class _StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+class StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Finds what is not installed here on purpose."""
 
     def find_spec(self, name, path=None, target=None):
@@ -87,7 +87,7 @@ def sample(number: int) -> dict:
 
 def main(out: Path) -> None:
     """Write each way of packing."""
-    sys.meta_path.insert(0, _StandIns())
+    sys.meta_path.insert(0, StandIns())
     from streaming import LocalDataset, MDSWriter
 
     for name in ("plain", *PACKED):

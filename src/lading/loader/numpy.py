@@ -24,8 +24,9 @@ from lading.order.curriculum.request import Curriculum
 from lading.order.mixture.request import Mixture
 from lading.order.mixture.spec import MixtureSpec
 from lading.order.mixture.weights import Weights
-from lading.runtime.arrays import host
+from lading.runtime.arrays import host, side_by_side
 from lading.runtime.threads import processors
+from lading.source.buffers import MIN_BYTES, Memory
 
 
 class NumpyArrays:
@@ -36,7 +37,7 @@ class NumpyArrays:
     """
 
     def __init__(self, *, small_names: bool = False) -> None:
-        self.small_names = small_names
+        self.small_names, self._memory = small_names, Memory()
 
     def columns(self, columns: Any) -> Any:
         """Return what a source gave as arrays; lists become tuples."""
@@ -75,7 +76,19 @@ class NumpyArrays:
         if dataclasses.is_dataclass(first) and not isinstance(first, type):
             fields = [f.name for f in dataclasses.fields(first)]
             return dataclasses.replace(first, **{f: self.collate([getattr(s, f) for s in samples]) for f in fields})
-        return np.stack([host(sample) for sample in samples])
+        if len(set(map(type, samples))) == 1 and (numbers := side_by_side(samples)) is not None:
+            return numbers
+        return self._stacked([host(sample) for sample in samples])
+
+    def _stacked(self, samples: list[NDArray[Any]]) -> NDArray[Any]:
+        """Stack arrays, large ones into memory that is used again."""
+        first, size = samples[0], samples[0].nbytes * len(samples)
+        if size < MIN_BYTES or {s.dtype for s in samples} != {first.dtype} or first.dtype.hasobject:
+            return np.stack(samples)
+        if {s.shape for s in samples} != {first.shape}:
+            return np.stack(samples)  # says what is wrong
+        out = self._memory.of(size).view(first.dtype).reshape(len(samples), *first.shape)
+        return np.stack(samples, out=out)
 
     def finish(self, batch: dict[str, Any], names: Mapping[str, NDArray[Any]]) -> None:
         """Add the name columns."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-from array import array
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -24,6 +23,7 @@ from torch.utils.data._utils.collate import (
     default_collate_fn_map,
 )
 
+from lading.runtime.arrays import side_by_side
 from lading.runtime.threads import processors
 from lading.source.buffers import MIN_BYTES, Memory
 
@@ -73,21 +73,13 @@ class Collate:
 
 
 def _integers(batch: Sequence[Any], *, collate_fn_map: Any = None) -> torch.Tensor:
-    if type(batch[0]) is int:  # not bool
-        try:
-            return torch.frombuffer(array("q", batch), dtype=torch.int64)
-        except (TypeError, OverflowError):  # not all are integers of 64 bits
-            pass
-    found: torch.Tensor = collate_int_fn(batch)
-    return found
+    found = side_by_side(batch)
+    return collate_int_fn(batch) if found is None else torch.from_numpy(found)
 
 
 def _floats(batch: Sequence[Any], *, collate_fn_map: Any = None) -> torch.Tensor:
-    try:
-        return torch.frombuffer(array("d", batch), dtype=torch.float64)
-    except TypeError:
-        found: torch.Tensor = collate_float_fn(batch)
-        return found
+    found = side_by_side(batch)
+    return collate_float_fn(batch) if found is None else torch.from_numpy(found)
 
 
 def _are_plain(batch: Sequence[torch.Tensor]) -> bool:
