@@ -13,6 +13,7 @@ DOCS = Path(__file__).parent.parent / "docs"
 ROOMS = {
     "batches": "What a batch costs, in one process",
     "loader": "Assembling wide batches",
+    "mapped": "Mapped files",
     "workers": "Worker processes",
     "waiting": "Waiting for data",
     "grain": "Beside Grain",

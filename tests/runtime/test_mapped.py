@@ -8,10 +8,12 @@ import os
 import numpy as np
 import pytest
 import torch
+from tests.source.jasper.jasper_directory import make_directory
 
 from lading import Columns, Loader, NumpyLoader, PackedRows
 from lading.order.packing.rules import PackingRules
 from lading.runtime import mapped
+from lading.source.jasper.dataset import JASPERSteeringDataset
 from lading.source.tokens.store import TokenStore
 from lading.source.tokens.tokenizer import ByteTokenizer
 from lading.source.tokens.write import TokenWriter
@@ -118,6 +120,18 @@ def test_what_lies_in_memory_is_not_asked_about(announced, monkeypatch):
 
     assert len(list(Loader(torch.zeros(100, 9), 10))) == 10
     mapped.read_ahead(np.zeros(9), np.arange(3), 8)
+
+
+def test_rows_of_mapped_jasper_tables_are_announced(tmp_path, announced, monkeypatch):
+    """Questions, targets and negatives."""
+    monkeypatch.setattr(mapped, "is_in_memory", lambda *_: False)
+    dataset = JASPERSteeringDataset(make_directory(tmp_path / "jasper"), "train", use_mmap=True)
+    expected = JASPERSteeringDataset(tmp_path / "jasper", "train", use_mmap=False).take(np.arange(8))
+    announced.clear()
+    batch = dataset.take(np.arange(8))
+
+    assert len(announced) == 8 * (2 + dataset.n_neg)
+    assert all(torch.equal(batch[name], expected[name]) for name in expected)
 
 
 def test_places_that_are_not_there_are_no_error(path):

@@ -39,30 +39,35 @@ def read_ahead(array: NDArray[Any], starts: I64, sizes: I64 | int) -> None:
         starts: Where each piece begins, in bytes from the array's beginning.
         sizes: Bytes of each piece, or of all of them.
     """
-    if not is_in_memory(array, starts):
-        announce(array, starts, sizes)
+    if is_mapped(array):
+        read_ahead_at(array.ctypes.data, starts, sizes)
 
 
-def is_in_memory(array: NDArray[Any], starts: I64) -> bool:
-    """Say whether some of many places of an array are in memory; those of one that is not mapped are."""
-    system = _system() if is_mapped(array) else None
+def read_ahead_at(address: int, starts: I64, sizes: I64 | int) -> None:
+    """``read_ahead`` of a mapped file that lies at an address."""
+    if not is_in_memory(address, starts):
+        announce(address, starts, sizes)
+
+
+def is_in_memory(address: int, starts: I64) -> bool:
+    """Say whether some of many places of a mapped file are in memory."""
+    system = _system()
     if system is None or not len(starts):
         return True
     page, found = mmap.PAGESIZE, ctypes.c_ubyte()
     for start in starts[:: -(-len(starts) // _LOOKED_AT)].tolist():
-        address = (array.ctypes.data + start) // page * page
-        if system.mincore(address, page, ctypes.byref(found)) or not found.value & 1:
+        if system.mincore((address + start) // page * page, page, ctypes.byref(found)) or not found.value & 1:
             return False
     return True
 
 
-def announce(array: NDArray[Any], starts: I64, sizes: I64 | int) -> None:
-    """Have the system fetch pieces of a mapped array soon; see ``read_ahead``."""
+def announce(address: int, starts: I64, sizes: I64 | int) -> None:
+    """Have the system fetch pieces of a mapped file soon."""
     system, page = _system(), mmap.PAGESIZE
-    places = starts + array.ctypes.data
+    places = starts + address
     first = places // page * page
-    for address, size in zip(first.tolist(), (places + sizes - first).tolist(), strict=True):
-        system.madvise(address, size, _WILL_NEED)  # a place that is not there is no error of ours
+    for place, size in zip(first.tolist(), (places + sizes - first).tolist(), strict=True):
+        system.madvise(place, size, _WILL_NEED)  # a place that is not there is no error of ours
 
 
 @functools.cache

@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from lading.runtime.mapped import read_ahead_at
 from lading.source.buffers import Buffers
 from lading.source.spec import BatchSpec, Field
 
@@ -25,6 +26,7 @@ class Tables(Protocol):
     """What a batch is made of; the dataset itself is such an object."""
 
     device: torch.device
+    use_mmap: bool
     question_embs: Tensor
     source_embs: Tensor
     pair_index: Tensor
@@ -104,6 +106,9 @@ def gather_batch(
     pairs = torch.from_numpy(numbers).to(tables.device)
     rows = tables.pair_index.index_select(0, pairs)
     negatives = tables.hard_negatives.index_select(0, pairs)
+    if tables.use_mmap and tables.device.type == "cpu":
+        _read_ahead(tables.question_embs, rows[:, 0])
+        _read_ahead(tables.source_embs, torch.cat([rows[:, 1], negatives.view(-1)]))
     out = _columns(tables, len(numbers), negatives.shape[1], buffers)
     torch.index_select(tables.question_embs, 0, rows[:, 0], out=out["question_emb"])
     torch.index_select(tables.source_embs, 0, rows[:, 1], out=out["target_source_emb"])
@@ -121,6 +126,12 @@ def gather_batch(
         "steering_variant": torch.from_numpy(variants).to(tables.device),
         "negative_tiers": tables.negative_tiers.index_select(0, pairs),
     }
+
+
+def _read_ahead(table: Tensor, rows: Tensor) -> None:
+    """Announce rows of a mapped table; if one of them is not there, the gather says so."""
+    size = table.shape[1] * table.element_size()
+    read_ahead_at(table.data_ptr(), rows.numpy() * np.int64(size), size)
 
 
 def _columns(tables: Tables, rows: int, n_neg: int, buffers: Buffers) -> dict[str, Tensor]:

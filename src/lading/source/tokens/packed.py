@@ -20,7 +20,7 @@ from lading.order.packing.file import index_for, open_index
 from lading.order.packing.fill import checked_rows, empty_columns, fill_rows, read_rows
 from lading.order.packing.index import PackingIndex, Piece
 from lading.order.packing.rules import PackingRules
-from lading.runtime.mapped import announce, is_in_memory
+from lading.runtime.mapped import announce, is_in_memory, is_mapped
 from lading.source.buffers import Buffers
 from lading.source.spec import BatchSpec, Field
 from lading.source.tokens.store import TokenDocuments, TokenStore
@@ -125,6 +125,8 @@ class PackedRows:
     def _read_ahead(self, rows: NDArray[np.int64]) -> None:
         """Announce the tokens of rows, where the first of some of them are not in memory; damage is found later."""
         tokens, index = self.tokens.tokens, self.index
+        if not is_mapped(tokens):
+            return
 
         def starts(pieces: NDArray[np.int64]) -> NDArray[np.int64]:
             first = self.tokens.offsets.take(index.document[pieces], mode="clip")
@@ -134,9 +136,10 @@ class PackedRows:
         begins, ends = index.row_offsets[rows], index.row_offsets[rows + 1]
         is_sound = (begins >= 0) & (begins < ends) & (ends <= index.num_pieces)
         begins, ends = begins[is_sound], ends[is_sound]
-        if not is_in_memory(tokens, starts(begins)) and int((ends - begins).max()) <= index.rules.row_length:
+        address = tokens.ctypes.data
+        if not is_in_memory(address, starts(begins)) and int((ends - begins).max()) <= index.rules.row_length:
             pieces = np.concatenate([np.arange(*both) for both in zip(begins.tolist(), ends.tolist(), strict=True)])
-            announce(tokens, starts(pieces), index.size[pieces] * np.int64(tokens.itemsize))
+            announce(address, starts(pieces), index.size[pieces] * np.int64(tokens.itemsize))
 
     def rows_of_document(self, document: int) -> list[Piece]:
         """Return every piece of a document (counted from 0): its row, column, start and size."""
