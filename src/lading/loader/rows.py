@@ -86,11 +86,11 @@ class RowGather:
             self._read_ahead(bill)
         out, targets = self._allocated(len(rows))
         if len(rows) * self._sample_bytes < _SHARED_BYTES or (threads := self._arrays.threads()) == 1:
-            wrong = self._copy(bill.source_idx, rows, targets, 1)
+            wrong = self._copy(bill.source_idx, rows, out, targets, 1)
         else:
             threads = threads if self._quicker.shared else 1
             start = time.perf_counter()
-            wrong = self._copy(bill.source_idx, rows, targets, min(threads, _MOST_THREADS))
+            wrong = self._copy(bill.source_idx, rows, out, targets, min(threads, _MOST_THREADS))
             self._quicker.note(threads > 1, (time.perf_counter() - start) / len(rows))
         if wrong >= 0:
             raise IndexError(f"row {rows[wrong]} of {self._lengths[bill.source_idx[wrong]]} rows")
@@ -105,7 +105,7 @@ class RowGather:
             for column, size in self._mapped[number]:
                 read_ahead(column, bill.rows[places] * size, size)
 
-    def _copy(self, sources: Any, rows: Any, targets: Any, threads: int) -> int:
+    def _copy(self, sources: Any, rows: Any, out: list[Any], targets: Any, threads: int) -> int:
         """Copy rows to their places; return the first that its source does not have, or -1."""
         kernels = self._kernels
         if threads == 1:
@@ -115,7 +115,7 @@ class RowGather:
             return wrong
         counts = np.zeros(2, np.int64)
 
-        def work() -> int:
+        def work(_: list[Any] = out) -> int:  # holds the memory while anyone writes to it, whatever ends this thread
             pieces: int = kernels.gather_beside_others(self._addresses, self._sizes, sources, rows, targets, counts)
             return pieces
 
