@@ -22,7 +22,7 @@ import numpy as np
 from lading.identity import Bill
 from lading.loader.gather import Arrays
 from lading.runtime import compiled
-from lading.runtime.mapped import is_mapped, read_ahead
+from lading.runtime.mapped import is_mapped, read_rows_ahead
 from lading.runtime.threads import helped_by
 from lading.source import buffers
 from lading.source.protocol import Reader
@@ -57,7 +57,7 @@ class RowGather:
         self._moving = [column for column in self._columns if hasattr(column, "data_ptr")]  # a tensor may be resized
         self._found = [column.data_ptr() for column in self._moving]
         self._addresses = np.array([[_address(column) for column in columns] for columns in sources], dtype=np.int64)
-        self._mapped = [[(c, _row_bytes(c)) for c in columns if is_mapped(c)] for columns in sources]
+        self._mapped = [[column for column in columns if is_mapped(column)] for columns in sources]
         self._lengths = np.array([len(columns[0]) for columns in sources], dtype=np.int64)
         self._sizes = np.array([_row_bytes(column) for column in sources[0]], dtype=np.int64)
         self._row_bytes = self._sizes.tolist()
@@ -102,8 +102,8 @@ class RowGather:
     def _read_ahead(self, bill: Bill) -> None:
         """Announce the rows of mapped files."""
         for number, places in split_by_source(bill.source_idx, len(self._mapped)):
-            for column, size in self._mapped[number]:
-                read_ahead(column, bill.rows[places] * size, size)
+            for column in self._mapped[number]:
+                read_rows_ahead(column, bill.rows[places])
 
     def _copy(self, sources: Any, rows: Any, out: list[Any], targets: Any, threads: int) -> int:
         """Copy rows to their places; return the first that its source does not have, or -1."""

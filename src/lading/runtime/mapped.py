@@ -43,6 +43,12 @@ def read_ahead(array: NDArray[Any], starts: I64, sizes: I64 | int) -> None:
         read_ahead_at(array.ctypes.data, starts, sizes)
 
 
+def read_rows_ahead(array: Any, rows: I64) -> None:
+    """``read_ahead`` of some rows of an array; nothing of anything else."""
+    if isinstance(array, np.ndarray) and array.ndim and array.flags.c_contiguous and is_mapped(array):
+        read_ahead_at(array.ctypes.data, rows * np.int64(array.strides[0]), array.strides[0])
+
+
 def read_ahead_at(address: int, starts: I64, sizes: I64 | int) -> None:
     """``read_ahead`` of a mapped file that lies at an address."""
     if not is_in_memory(address, starts):

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lading.errors import SourceError
+from lading.runtime.mapped import read_rows_ahead
 
 
 class Columns:
@@ -43,6 +44,8 @@ class Columns:
 
     def take(self, indices: NDArray[np.int64]) -> dict[str, Any]:
         """Gather rows of every column."""
+        for column in self.columns.values():
+            read_rows_ahead(column, indices)
         return {name: column[indices] for name, column in self.columns.items()}
 
     def fingerprint(self) -> dict[str, str]:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lading.errors import SourceError
+from lading.runtime.mapped import read_rows_ahead
 from lading.source.columns import Columns as ArrayColumns
 from lading.source.protocol import (
     Columns,
@@ -49,7 +50,7 @@ def reader_of(source: Any, name: str) -> Reader:
         return Reader(source, _take_keyed(source), _items_of(source), _wants_keys(source), _random_free(source))
     if isinstance(source, np.ndarray):
         rows = source if type(source) in (np.ndarray, np.memmap) else None  # a subclass may do more
-        return Reader(source, lambda indices, epoch, keys: source[indices], _items(source), False, True, rows)
+        return Reader(source, _rows_of(source), _items(source), False, True, rows)
     known = _torch_reader(source, name)
     if known is not None:
         return known
@@ -60,6 +61,14 @@ def reader_of(source: Any, name: str) -> Reader:
         return Reader(source, columns, _items_of(source), False, _random_free(source), arrays)
     keyed = isinstance(source, KeyedItems) and _wants_keys(source)
     return Reader(source, None, _items_of(source), keyed, _random_free(source))
+
+
+def _rows_of(array: NDArray[Any]) -> Callable[[I64, int, U64 | None], Columns]:
+    def columns(indices: I64, epoch: int, keys: U64 | None) -> Columns:
+        read_rows_ahead(array, indices)
+        return array[indices]
+
+    return columns
 
 
 def _torch_reader(source: Any, name: str) -> Reader | None:
