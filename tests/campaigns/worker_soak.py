@@ -36,7 +36,7 @@ BATCH, ROWS = 64, 60_000
 WARM_UP = 0.25  # share of the time after which memory must be flat
 PARENT_EVERY = 20.0  # seconds between two killed parents
 KINDS = ("columns", "samples")
-KINDS_OF_MEMORY = ("RssAnon", "RssShmem")
+KINDS_OF_MEMORY = ("Pss_Anon", "Pss_Shmem")  # a page that parent and workers share counts once among them
 SEGMENTS = "segments with a name"  # whoever is killed leaves those behind
 
 
@@ -75,8 +75,8 @@ def children(process: int) -> list[int]:
 def memory(process: int) -> int:
     """Return the bytes of a process that are not of a file: its own, and shared."""
     try:
-        lines = Path(f"/proc/{process}/status").read_text().splitlines()
-    except OSError:
+        lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
+    except OSError:  # it has ended
         return 0
     return sum(int(line.split()[1]) << 10 for line in lines if line.split(":")[0] in KINDS_OF_MEMORY)
 

@@ -60,9 +60,7 @@ def digest_of_slots(
 ) -> int:
     """Return the additive digest of the slots of a batch that are not left out; its slot 0 has a position."""
     if compiled.enabled():
-        plain = np.ascontiguousarray
-        names = plain(datasets, np.int32), plain(indices, np.int64)
-        return int(_kernels().digest_of_slots(position, plain(slots, np.int64), *names, plain(is_left_out, np.bool_)))
+        return int(_kernels().digest_of_slots(position, slots, datasets, indices, is_left_out))
     kept = ~is_left_out
     return int(sample_hashes(position + slots[kept], datasets[kept], indices[kept]).sum(dtype=np.uint64))
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from lading.identity.hashing import FOLD
-from lading.runtime.kernels import kernel, mix64
+from lading.runtime.kernels import kernel, mix64, short_kernel
 from lading.runtime.splitmix import GOLDEN
 
-__all__ = ["digest", "digest_of_slots", "fold", "kernel", "key_of_three", "mix64"]
+__all__ = ["digest", "digest_of_slots", "fold", "kernel", "key_of_three", "mix64", "short_kernel"]
 
 _ONE, _GOLDEN, _FOLD = np.uint64(1), np.uint64(GOLDEN), np.uint64(FOLD)
 
@@ -19,7 +19,7 @@ def fold(h, x):  # type: ignore[no-untyped-def]
     return mix64(h * _FOLD + mix64(x + _GOLDEN))
 
 
-@kernel
+@short_kernel
 def key_of_three(prefix, a, b, c):  # type: ignore[no-untyped-def]
     """``hashing.key64(a, b, c, prefix=prefix)`` of integers that are not negative."""
     return fold(fold(fold(np.uint64(prefix), np.uint64(a)), np.uint64(b)), np.uint64(c))
@@ -41,7 +41,7 @@ def digest(positions, datasets, indices):  # type: ignore[no-untyped-def]
     return total
 
 
-@kernel
+@short_kernel
 def digest_of_slots(position, slots, datasets, indices, is_left_out):  # type: ignore[no-untyped-def]
     """``digest.digest_of_slots``, as ``uint64``."""
     total = np.uint64(0)

@@ -143,8 +143,10 @@ class Rows:
         return tables
 
     def _number(self, name: str, value: Any) -> float | None:
+        if value is None or type(value) is float:
+            return value
         try:
-            return None if value is None else float(value.item() if hasattr(value, "item") else value)
+            return float(value.item() if hasattr(value, "item") else value)
         except Exception as error:  # a tensor on a lost device raises what it likes; the row is kept without it
             self.problems.append(f"{name} cannot be read as a number ({error}) and is left out of the ledger")
             return None

@@ -30,6 +30,9 @@ from lading.runtime.threads import Busy
 _TURN_SECONDS = 0.2
 _LOOK_SECONDS = 1.0
 _QUEUE_ITEMS, _QUEUE_SAMPLES = 1 << 14, 1 << 21
+_FEW_ITEMS = (
+    256  # that wait for the next turn: of more, rows are made at once, or Python's collector visits their bills
+)
 _TURN_SAMPLES = 1 << 19
 _UNSAVED_BYTES = 1 << 28
 
@@ -104,6 +107,8 @@ class Writer:
         """Have a method of ``Rows`` called about so many samples; waits only where the thread is far behind."""
         self._put_samples += samples
         self._queue.append((samples, method, arguments))
+        if len(self._queue) == _FEW_ITEMS:
+            self._wake.set()
         while self._is_full() and self._thread.is_alive():
             self._room.clear()
             self._wake.set()
@@ -135,13 +140,19 @@ class Writer:
         self._thread.join()
 
     def _run(self) -> None:
+        turn_at = time.monotonic() + _TURN_SECONDS
         while True:
-            self._wake.wait(_TURN_SECONDS)
+            self._wake.wait(max(0.0, turn_at - time.monotonic()))
             self._wake.clear()
             asked, closing = self._asked, self._closing
+            is_turn = asked > self._answered or closing or time.monotonic() >= turn_at
+            turn_at = time.monotonic() + _TURN_SECONDS if is_turn else turn_at
             try:
                 with self._busy:
-                    self._turn(flush=asked > self._answered, closing=closing)
+                    if is_turn:
+                        self._turn(flush=asked > self._answered, closing=closing)
+                    else:
+                        self._take_some()
             except OSError as error:
                 self._disk_fault = _explained(error, self._folder)
                 self._give_up_some()

@@ -11,7 +11,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from lading.runtime.kernels import copy, kernel
+from lading.runtime.kernels import copy, kernel, short_kernel
 
 # Rows lie anywhere: the beginning of a row to come is fetched while others are copied, the processor guesses the rest.
 _AHEAD, _BEGUN, _LINE = 3, 256, 64
@@ -76,6 +76,12 @@ def gather(addresses, lengths, sizes, sources, rows, targets):  # type: ignore[n
     for column in range(targets.shape[0]):
         _copy_rows(addresses, sources, rows, targets[column], sizes[column], column, 0, rows.shape[0])
     return -1
+
+
+@short_kernel
+def gather_little(addresses, lengths, sizes, sources, rows, targets):  # type: ignore[no-untyped-def]
+    """``gather`` of few bytes: the interpreter's lock is kept."""
+    return gather(addresses, lengths, sizes, sources, rows, targets)
 
 
 @kernel

@@ -29,6 +29,7 @@ from lading.source.protocol import Reader
 from lading.source.reader import split_by_source
 
 _Layout = tuple[Any, ...]
+_LITTLE_BYTES = 1 << 16
 _SHARED_BYTES = 1 << 18  # below this a batch is copied before another thread is awake
 _MOST_THREADS = 4
 _LOOKS = 20_000  # at what others have done, before the processor is given away
@@ -85,7 +86,11 @@ class RowGather:
         if any(self._mapped):
             self._read_ahead(bill)
         out, targets = self._allocated(len(rows))
-        if len(rows) * self._sample_bytes < _SHARED_BYTES or (threads := self._arrays.threads()) == 1:
+        size = len(rows) * self._sample_bytes
+        if size < _LITTLE_BYTES:
+            table = self._addresses, self._lengths, self._sizes
+            wrong = int(self._kernels.gather_little(*table, bill.source_idx, rows, targets))
+        elif size < _SHARED_BYTES or (threads := self._arrays.threads()) == 1:
             wrong = self._copy(bill.source_idx, rows, out, targets, 1)
         else:
             threads = threads if self._quicker.shared else 1

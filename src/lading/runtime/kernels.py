@@ -17,7 +17,9 @@ from numba.extending import intrinsic
 from lading.runtime.splitmix import GOLDEN, MULTIPLY_1, MULTIPLY_2
 
 kernel = numba.njit(cache=True, nogil=True)
-_keeps_the_lock = numba.njit(cache=True)  # no other thread may draw from a generator whose state is half exchanged
+# For what takes microseconds, or must not be seen half done: whoever lets go of the interpreter's lock may have to wait
+# for it for milliseconds.
+short_kernel = numba.njit(cache=True)
 
 _M1, _M2, _GOLDEN = np.uint64(MULTIPLY_1), np.uint64(MULTIPLY_2), np.uint64(GOLDEN)
 _S30, _S27, _S31, _S32 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(32)
@@ -44,7 +46,7 @@ def copy(typing_context: Any, target: Any, source: Any, size: Any) -> Any:
     return types.void(types.int64, types.int64, types.int64), generate
 
 
-@_keeps_the_lock
+@short_kernel
 def exchange(key, table, made, saved):  # type: ignore[no-untyped-def]
     """Save the states of generators and give them the numbers of a key.
 
@@ -73,7 +75,7 @@ def exchange(key, table, made, saved):  # type: ignore[no-untyped-def]
         saved, words = saved + size, words + body
 
 
-@_keeps_the_lock
+@short_kernel
 def put_back(table, saved):  # type: ignore[no-untyped-def]
     """Undo ``exchange``."""
     for i in range(table.shape[0]):
