@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from hypothesis import given, settings, strategies as st
 
 from lading.errors import ConfigError, LedgerError, ResumeError
 from lading.identity import Bill, Deviation, World
-from lading.ledger import Ledger
+from lading.ledger import Ledger, writer
 from lading.order import Plan, PlannedDataset, Reweight
 from lading.order.mixture.spec import MixtureSpec
 from lading.report import open_run
@@ -672,3 +673,21 @@ def test_a_copy_that_went_its_own_way_is_recognised(tmp_path: Path):
     verdict = open_run(tmp_path / "b").verify()
     assert not verdict.holds
     assert "steps before 4 are unknown" in verdict.faults[0].message
+
+
+def test_rows_are_made_before_many_bills_wait(tmp_path, monkeypatch):
+    """Bills that wait for the next turn are visited by Python's collector again and again: 30 us a batch, once."""
+    monkeypatch.setattr(writer, "_TURN_SECONDS", 60.0)
+    plan = Plan.make({"a": 5000}, batch_size=4)
+    with Ledger(tmp_path, plan) as ledger:
+        for step in range(1000):
+            bill = plan.bill(step)
+            ledger.deliver(bill)
+            ledger.commit(bill, loss=1.0)
+        ends = time.monotonic() + 20
+        while len(ledger._writer._queue) >= writer._FEW_ITEMS and time.monotonic() < ends:
+            time.sleep(0.01)
+        waiting = len(ledger._writer._queue)
+
+    assert waiting < writer._FEW_ITEMS
+    assert open_run(tmp_path).step(999).fate == "applied"

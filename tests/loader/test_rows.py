@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 import torch
@@ -12,7 +14,7 @@ from lading import Columns, Loader, NumpyLoader, Plan
 from lading.loader.numpy import NumpyArrays
 from lading.loader.rows import RowGather, _Quicker
 from lading.loader.torch.collate import TorchArrays
-from lading.runtime import compiled
+from lading.runtime import compiled, threads
 from lading.source import buffers
 from lading.source.reader import reader_of
 
@@ -196,3 +198,22 @@ def test_a_tensor_that_was_resized_is_not_read_from():
 
     with pytest.raises(Exception, match="resized"):
         next(batches)
+
+
+def test_a_process_that_was_forked_has_helpers_of_its_own(monkeypatch):
+    """Threads do not come along; what they were called does, and must be forgotten."""
+    monkeypatch.setattr(TorchArrays, "threads", lambda self: 2)
+    monkeypatch.setattr(_Quicker, "shared", True)
+    data = np.random.default_rng(0).random((200, 9000))
+    gather = RowGather.of([reader_of(data, "a")], TorchArrays())
+    bills = [Plan.make(200, batch_size=50, seed=seed).bill(0) for seed in range(8)]
+
+    def is_right():
+        return all(np.array_equal(gather.batch(bill), data[bill.idx]) for bill in bills)
+
+    assert is_right() and threads._helpers
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if not threads._helpers and is_right() and threads._helpers else 1)
+
+    assert os.waitpid(child, 0)[1] == 0 and is_right()
