@@ -55,10 +55,6 @@ class Arrays(Protocol):
         """Add the name columns to a dict batch; they are copies, the bill keeps its own."""
         ...
 
-    def nbytes(self, batch: Any) -> int:
-        """Return the bytes of the arrays in a batch."""
-        ...
-
     def threads(self) -> int:
         """Return how many threads may copy rows."""
         ...

@@ -101,14 +101,6 @@ class NumpyArrays:
         fits = self.small_names and (not values.size or int(values.max()) < 1 << 31)
         return np.int32 if fits else np.int64
 
-    def nbytes(self, batch: Any) -> int:
-        """Return the bytes of the arrays in a batch."""
-        if isinstance(batch, np.ndarray):
-            return batch.nbytes
-        if isinstance(batch, dict):
-            return sum(map(self.nbytes, batch.values()))
-        return sum(map(self.nbytes, batch)) if isinstance(batch, list | tuple) else 0
-
     def threads(self) -> int:
         """Return how many threads may copy rows: the processors of this process."""
         return processors()
@@ -165,7 +157,7 @@ class NumpyLoader(EngineLoader):
             name of its dataset; or a ``BadSamplePolicy`` with a limit.
         fingerprint: Content to look at for the plan: None, ``"sample"`` or ``"full"``.
         world: Who this process is; default: the process group, else the environment.
-        prefetch: Batches to gather ahead in a thread, without workers; None: where batches are large and used slowly.
+        prefetch: Batches to gather ahead in a thread, without workers; None: where they and their user take a while.
         on_resume: What may differ between a saved run and this loader when its state is loaded.
         num_workers, timeout, worker_init_fn, multiprocessing_context, prefetch_factor, persistent_workers: Worker
             processes, as in torch.

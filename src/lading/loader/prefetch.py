@@ -1,7 +1,7 @@
 """Fetch in this process: when a batch is asked for, or ahead of it in a thread.
 
-    requests ─▶ fetch ─▶ place ─────────────────────▶ deliveries     small batches; code that may draw random numbers
-    requests ─▶ thread: fetch ─▶ place, ahead ──────▶ deliveries     big columns in memory
+    requests ─▶ fetch ─▶ place ─────────────────────▶ deliveries     quick batches; code that may draw random numbers
+    requests ─▶ thread: fetch ─▶ place, ahead ──────▶ deliveries     batches that take a while, and whose user does
     workers  ─▶ thread: place, ahead ───────────────▶ deliveries     pinning, copies to a device
 
 All give the same deliveries in the same order. Code that may draw from the
@@ -13,8 +13,8 @@ Apart from ``engine``: when a thread helps, and how far it may run ahead.
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Generator, Iterator
-from typing import Any
 
 from lading.errors import MixtureError
 from lading.loader.fetch import Delivery, FetchRequest
@@ -24,38 +24,56 @@ from lading.runtime.threads import ahead
 
 Delivered = tuple[FetchRequest, Delivery]
 Fetch = Callable[[FetchRequest], Delivery]
-PREFETCH_BYTES = 1 << 20  # below this a batch is quicker to gather than to pass between threads
+_QUICK_SECONDS = 2e-4  # a batch that is fetched in less is quicker to fetch than to pass between threads
+_SEEN = 4
+
+
+class Pace:
+    """Whether a thread should fetch ahead, by how long the last batches took and how long their user did.
+
+    Attributes:
+        depth: Batches to fetch ahead; None: not known yet.
+    """
+
+    def __init__(self) -> None:
+        self.depth: int | None = None
+        self._seen: deque[tuple[float, float]] = deque(maxlen=_SEEN)
+
+    def note(self, fetching: float, using: float) -> None:
+        """Note the seconds that a batch took to fetch, and its user until the next one was asked for."""
+        self._seen.append((fetching, using))
+        if len(self._seen) == _SEEN:
+            quickest, soonest = (min(seconds) for seconds in zip(*self._seen, strict=True))
+            if quickest < _QUICK_SECONDS:
+                self.depth = 0  # such batches stay quick: nothing is measured any more
+            elif soonest > quickest / 2:  # a user that only takes batches is served faster without a thread
+                self.depth = PREFETCH
 
 
 def in_this_process(
-    fetch: Fetch, requests: Iterator[FetchRequest], prefetch: int | None, size_of: Callable[[Any], int] | None
+    fetch: Fetch, requests: Iterator[FetchRequest], prefetch: int | None, pace: Pace
 ) -> Generator[Delivered, None, None]:
     """Fetch without workers: when asked for, or ahead in a thread where that hides something.
 
     Args:
         fetch: Makes the batches.
         requests: What to fetch.
-        prefetch: Batches to fetch ahead; None: ``PREFETCH``, as soon as batches are large and their user takes a
-            while. A user that only takes batches is served faster without a thread.
-        size_of: Returns the bytes of a batch; None: batches are always fetched when asked for.
+        prefetch: Batches to fetch ahead; None: as the pace says.
+        pace: What is known of earlier batches.
     """
-    if size_of is None:
-        prefetch = 0
     for request in requests:
-        if prefetch == 0:
+        depth = pace.depth if prefetch is None else prefetch
+        if depth == 0:
             yield request, fetch(request)
             continue
         start = time.perf_counter()
         delivery = fetch(request)
         ready = time.perf_counter()
-        is_large = prefetch is None and size_of is not None and size_of(delivery.batch) >= PREFETCH_BYTES
-        if prefetch is None and not is_large:
-            prefetch = 0  # small batches stay small: nothing is measured any more
         yield request, delivery
         del delivery  # a batch is held no longer than its user holds it
-        is_used_slowly = is_large and time.perf_counter() - ready > (ready - start) / 2
-        depth = PREFETCH if is_used_slowly else prefetch
-        if depth:
+        if depth is None:
+            pace.note(ready - start, time.perf_counter() - ready)
+        else:
             yield from ahead(((request, fetch(request)) for request in requests), depth)
 
 

@@ -129,14 +129,6 @@ class TorchArrays:
         for key, values in names.items():
             batch[key] = torch.from_numpy(values.astype(np.bool_ if values.dtype == np.bool_ else np.int64))
 
-    def nbytes(self, batch: Any) -> int:
-        """Return the bytes of the tensors in a batch."""
-        if isinstance(batch, torch.Tensor):
-            return batch.numel() * batch.element_size()
-        if isinstance(batch, dict):
-            return sum(map(self.nbytes, batch.values()))
-        return sum(map(self.nbytes, batch)) if isinstance(batch, list | tuple) else 0
-
     def threads(self) -> int:
         """Return how many threads may copy rows: as many as torch itself uses."""
         return min(torch.get_num_threads(), processors())
