@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from lading.errors import SourceError
 
 INT32 = np.iinfo(np.int32)
-_KINDS = {int: "q", float: "d"}  # of Python's arrays, and of NumPy's
+_KINDS = {int: ("q", np.int64), float: ("d", np.float64)}  # of Python's arrays, and of NumPy's
 
 
 def framework(array: Any) -> str:
@@ -102,9 +102,9 @@ def side_by_side(numbers: Sequence[Any]) -> NDArray[Any] | None:
 
     NumPy and torch look at every one of them first to find the type: that takes several times as long.
     """
-    kind = _KINDS.get(type(numbers[0]))
+    kinds = _KINDS.get(type(numbers[0]))
     try:
-        return None if kind is None else np.frombuffer(array_of_numbers(kind, numbers), kind)
+        return None if kinds is None else np.frombuffer(array_of_numbers(kinds[0], numbers), kinds[1])
     except (TypeError, OverflowError):
         return None
 
