@@ -895,7 +895,8 @@ def test_idle_workers_of_a_killed_parent_end(method, tmp_path):
 
 
 INTERRUPTED = """
-    import sys, time
+    import signal, sys, time
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs inherit that it is ignored
     from lading.loader.workers import Workers
     def fetch(k):
         time.sleep(0.05)
