@@ -78,7 +78,7 @@ def waiting(results: list[dict[str, Any]]) -> go.Figure:
     for column, libraries in enumerate(shares.values(), 1):
         for color, (library, steps) in zip((OURS, THEIRS, THIRD), libraries.items(), strict=True):
             x, y = list(steps), list(steps.values())
-            text = [f"{share:.2g}" for share in y]
+            text = [f"{share:.0f}" if share >= 10 else f"{share:.1f}" for share in y]
             bar = go.Bar(x=x, y=y, name=library, text=text, marker={"color": color}, showlegend=column == 1)
             figure.add_trace(bar, row=1, col=column)
     figure.update_yaxes(title="% of the time", row=1, col=1)
