@@ -88,7 +88,7 @@ def _observed(path: Path) -> Iterable[dict[str, Any]]:
     run = open_run(path)
     yield _case("observed where", _median_ms(lambda: run.where("code", 93_412)), 1000.0, "ms")
     yield _case("observed step", _median_ms(lambda: run.step(steps // 2)), 100.0, "ms")
-    yield _case("observed mix", _median_ms(lambda: run.mix()), 2000.0, "ms")
+    yield _case("observed mix", _median_ms(lambda: open_run(path).mix()), 2000.0, "ms, run opened for it")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
     yield _case("peak memory", peak, 2.0, "GB of the whole process")
 
