@@ -98,11 +98,15 @@ def test_bfloat16_rows():
     assert [(batch.dtype, batch.tolist()) for batch in loader][1] == (torch.bfloat16, [4.0, 5.0, 6.0, 7.0])
 
 
+@pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
 @pytest.mark.parametrize("face", [Loader, NumpyLoader])
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float8_e4m3fn, torch.complex64, torch.uint16, torch.bool])
+@pytest.mark.parametrize(
+    "dtype", [torch.bfloat16, torch.float8_e4m3fn, torch.complex64, torch.complex32, torch.uint16, torch.bool]
+)
 def test_values_are_those_of_the_tensor_whatever_its_type(face, dtype):
-    """NumPy has no bfloat16: its bytes were taken for those of float32, once."""
-    source = torch.arange(8).to(dtype)
+    """NumPy has no bfloat16: its bytes were taken for those of float32, once; of complex32 a part was lost."""
+    numbers = torch.arange(8)
+    source = (numbers + 1j * numbers if dtype.is_complex else numbers).to(dtype)
 
     found = [value for batch in face(source, 4, shuffle=False) for value in batch.tolist()]
 
