@@ -128,8 +128,11 @@ def elsewhere() -> dict[str, list[float]]:
     with tempfile.TemporaryDirectory() as folder:
         command = [str(ELSEWHERE), str(Path(__file__).with_name("peers_resume.py")), folder, "1", str(LATER)]
         run = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
-    found: dict[str, list[float]] = json.loads(run.stdout)
-    return found
+    found: dict[str, list[float] | str] = json.loads(run.stdout)
+    for name, why in found.items():
+        if isinstance(why, str):
+            print(f"{name} could not be measured: {why}", file=sys.stderr)
+    return {name: times for name, times in found.items() if not isinstance(times, str)}
 
 
 def named(step: int, how: str) -> str:

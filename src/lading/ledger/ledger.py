@@ -210,11 +210,11 @@ class Ledger:
         """
         for name, value in metrics.items():
             metrics[name] = checked_number(name, value)
-        self._settle(bills, APPLIED, checked_update(update), checked_number("loss", loss), metrics)
+        self._settle(bills, APPLIED, update=checked_update(update), loss=checked_number("loss", loss), metrics=metrics)
 
     def skip(self, bills: Bill | Iterable[Bill], reason: str) -> None:
         """Record that a batch was not used, and why (an overflow, for instance)."""
-        self._settle(bills, SKIPPED, None, None, {}, str(reason))
+        self._settle(bills, SKIPPED, reason=str(reason))
 
     def is_open(self, bill: Bill) -> bool:
         """Say whether a delivered batch still waits to be committed or skipped."""
@@ -258,8 +258,8 @@ class Ledger:
     def __repr__(self) -> str:
         return f"Ledger({str(self.run_dir)!r}, attempt={self.attempt}, record={self.record!r})"
 
-    def _settle(self, bills: Bill | Iterable[Bill], fate: str, *fields: Any) -> None:
-        """Record what became of some batches; further fields are those of ``Fate`` after its time."""
+    def _settle(self, bills: Bill | Iterable[Bill], fate: str, **fields: Any) -> None:
+        """Record what became of some batches; further fields are those of ``Fate``."""
         if self._is_off():
             return
         several = (bills,) if isinstance(bills, Bill) else _checked_bills(bills)
@@ -280,7 +280,7 @@ class Ledger:
         for step in steps:
             del self._open[step]
         self._settled = max(self._settled, *steps) if steps else self._settled
-        writer.put(Rows.settle, Fate(steps, fate, _now(), *fields))
+        writer.put(Rows.settle, Fate(steps, fate, _now(), **fields))
         if writer.has_news:
             self._complain()
 

@@ -58,7 +58,8 @@ class RowGather:
         self._moving = [column for column in self._columns if hasattr(column, "data_ptr")]  # a tensor may be resized
         self._found = [column.data_ptr() for column in self._moving]
         self._addresses = np.array([[_address(column) for column in columns] for columns in sources], dtype=np.int64)
-        self._mapped = [[column for column in columns if is_mapped(column)] for columns in sources]
+        mapped = [[column for column in columns if is_mapped(column)] for columns in sources]
+        self._mapped = mapped if any(mapped) else []
         self._lengths = np.array([len(columns[0]) for columns in sources], dtype=np.int64)
         self._sizes = np.array([_row_bytes(column) for column in sources[0]], dtype=np.int64)
         self._row_bytes = self._sizes.tolist()
@@ -83,7 +84,7 @@ class RowGather:
         if [column.data_ptr() for column in self._moving] != self._found:
             raise RuntimeError("a tensor of a dataset was resized while it was read from.")
         rows = bill.rows
-        if any(self._mapped):
+        if self._mapped:
             self._read_ahead(bill)
         out, targets = self._allocated(len(rows))
         size = len(rows) * self._sample_bytes

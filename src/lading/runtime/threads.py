@@ -27,6 +27,8 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
+from lading.runtime.processes import usable_cpus
+
 _PATIENCE_SECONDS = 5.0
 
 
@@ -150,22 +152,18 @@ class _Helper:
 
 
 _helpers: list[_Helper] = []  # of this process
-_processors: int | None = None
+_is_worker = False
 
 
 def processors() -> int:
-    """Return the processors that this process may use; one where it is a worker among others."""
-    global _processors
-    if _processors is None:
-        has_affinity = hasattr(os, "sched_getaffinity")
-        _processors = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
-    return _processors
+    """Return the processors that threads of this process may use; one where it is a worker among others."""
+    return 1 if _is_worker else usable_cpus()
 
 
 def stay_on_one_processor() -> None:
     """Say that this process is a worker among others."""
-    global _processors
-    _processors = 1
+    global _is_worker
+    _is_worker = True
 
 
 @contextlib.contextmanager
