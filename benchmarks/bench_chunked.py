@@ -16,10 +16,10 @@ from benchmarks.measure import case, interleaved
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from lading import Chunks, GrowWhileImproving, LearningValue, Ledger
+from lading.kits.chunked.audio.soundfile import ClipReader, probe
 from lading.loader.torch.chunked import ChunkedDataLoader
 from lading.loader.torch.loader import Loader
 from lading.order.chunked_sampler import ChunkedSampler
-from lading.source.audio.soundfile import ClipReader, probe
 
 SAMPLES, BATCH, CHUNK = 20_000, 64, 50
 READ_SECONDS, TRAIN_SECONDS, VALIDATION_SECONDS, BORDERS = 0.1e-3, 2e-3, 30e-3, 15

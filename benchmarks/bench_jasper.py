@@ -20,11 +20,11 @@ import torch
 from benchmarks.measure import case, interleaved
 from torch.utils.data import DataLoader, Dataset
 
-from lading.loader import create_loader
-from lading.source.jasper.build.builder import build_jasper_dataset
-from lading.source.jasper.build.write import write_directory
-from lading.source.jasper.dataset import JASPERSteeringDataset
-from lading.source.jasper.inspect import faults
+from lading.kits.jasper import create_loader
+from lading.kits.jasper.build.builder import build_jasper_dataset
+from lading.kits.jasper.build.write import write_directory
+from lading.kits.jasper.dataset import JASPERSteeringDataset
+from lading.kits.jasper.inspect import faults
 
 PAIRS, QUESTIONS, SOURCES, KEYWORDS, CLUSTERS = 200_000, 60_000, 100_000, 1_000, 64
 DIMENSIONS, NEGATIVES, BATCH, SMALL = 384, 8, 256, 32

@@ -33,7 +33,7 @@ def ms(first_batch: Callable[[], Any]) -> float:
 def of_streaming(folder: Path, batch: int, later: int) -> list[float]:
     """Return the times of StreamingDataset with StreamingDataLoader."""
     sys.path.insert(0, str(Path(__file__).parents[1]))
-    from tests.source.mds_writer import StandIns  # streaming imports what is not installed and not needed
+    from tests.kits.formats.mds_writer import StandIns  # streaming imports what is not installed and not needed
 
     sys.meta_path.append(StandIns())
     from streaming import MDSWriter, StreamingDataLoader, StreamingDataset

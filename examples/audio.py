@@ -13,8 +13,7 @@ import numpy as np
 import soundfile
 import torch
 
-from lading.datamodule import ChunkedQuantizedAutoregressiveAudio
-from lading.train import ChunkedTrainingMixin
+from lading.kits.chunked import ChunkedQuantizedAutoregressiveAudio, ChunkedTrainingMixin
 
 
 class Tones(ChunkedQuantizedAutoregressiveAudio):

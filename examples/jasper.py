@@ -14,7 +14,7 @@ from torch.nn.functional import cosine_similarity, cross_entropy
 
 from jasper_texts import docstrings
 from lading import build_jasper_dataset, create_loader, set_epoch, validate_first_batch
-from lading.source.jasper.build.sklearn import TfidfEmbedding
+from lading.kits.jasper.build.sklearn import TfidfEmbedding
 
 EPOCHS, DIM, LAUNCHED = 8, 64, dist.is_torchelastic_launched()
 

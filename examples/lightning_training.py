@@ -12,8 +12,9 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from torch.utils.data import TensorDataset
 
+from lading.kits.chunked.lightning import ChunkedSequenceDataset
 from lading.report import open_run
-from lading.train.lightning import ChunkedSequenceDataset, LedgerCallback
+from lading.train.lightning import LedgerCallback
 
 
 class AudioModel(LightningModule):

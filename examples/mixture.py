@@ -10,9 +10,9 @@ import sys
 import numpy as np
 
 from lading import Mixture
+from lading.kits.web.render.plotly import MixturePicture
 from lading.loader import Loader
 from lading.order.simulation import changes
-from lading.report.render.plotly import MixturePicture
 from lading.source.columns import Columns
 
 BATCH, STEPS, WINDOW = 256, 600, 6

@@ -133,7 +133,7 @@ def _run_command(block: CodeBlock, command: str, output: str) -> None:
     if words[0] in ELSEWHERE or words[:2] == [
         "lading",
         "ui",
-    ]:  # which serves until it is stopped; tests/report/ui has it
+    ]:  # which serves until it is stopped; tests/kits/web/ui has it
         return
     expected = int(found[1]) if (found := re.search(r"\(exit code (\d)\)", output)) else 0
     if words[0] == "lading" and not environment:

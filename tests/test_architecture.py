@@ -27,8 +27,10 @@ LEVELS = [
     ["order"],
     ["source", "batch", "ledger"],
     ["loader", "report"],
-    ["observe", "datamodule"],
+    ["observe"],
     ["train"],
+    ["cli.output"],  # how verbs answer: those of kits, too
+    ["kits"],
     ["testing", "cli"],
 ]
 LEVEL = {room: level for level, rooms in enumerate(LEVELS) for room in rooms}
@@ -40,12 +42,12 @@ FRAMEWORKS = (
 )
 # What a package or a file may import although it is not named after it.
 ALLOWED = {
-    "source/jasper": {"torch"},
-    "datamodule": {"torch"},
+    "kits/jasper": {"torch"},
+    "kits/chunked": {"torch"},
     "observe": {"torch"},
     "testing": {"torch", "jax"},
     "train/lightning": {"torch"},
-    "train/deepspeed": {"torch"},
+    "kits/deepspeed": {"torch"},
     "train/transformers": {"torch", "trl"},
     "kernels": {"numba"},
     "hdf5": {"h5py"},
@@ -90,18 +92,37 @@ def modules_of(imported: set[str], known: Mapping[str, str]) -> set[str]:
     return {m for name in imported for m in [name if name in known else name.rpartition(".")[0]] if m in known}
 
 
+def room_of(name: str) -> str:
+    """Return the room that a dotted name lies in, or nothing for the front door and for others' names."""
+    parts = name.split(".")
+    if parts[0] != "lading":
+        return ""
+    return next((room for room in (".".join(parts[1:3]), "".join(parts[1:2])) if room in LEVEL), "")
+
+
 def upward(texts: Mapping[str, str]) -> list[str]:
     """Return the imports that do not point down."""
     wrong = []
     for name, text in texts.items():
-        room = name.split(".")[1] if "." in name else ""
-        for target in imports_of(text) if room in LEVEL else ():
-            parts = target.split(".")
-            if parts[0] != "lading" or len(parts) < 2 or parts[1] not in LEVEL or parts[1] == room:
+        room = room_of(name)
+        for target in imports_of(text) if room else ():
+            other = room_of(target)
+            if other in ("", room):
                 continue
-            if LEVEL[parts[1]] >= LEVEL[room] or (room, parts[1]) in STRANGERS:
+            if LEVEL[other] >= LEVEL[room] or (room, other) in STRANGERS:
                 wrong.append(f"{name} imports {target}")
     return wrong
+
+
+def between_kits(texts: Mapping[str, str]) -> list[str]:
+    """Return the imports of one kit by another."""
+    return [
+        f"{name} imports {target}"
+        for name, text in texts.items()
+        if name.startswith("lading.kits.")
+        for target in imports_of(text)
+        if target.startswith("lading.kits.") and target.split(".")[2] != name.split(".")[2]
+    ]
 
 
 def two_way(texts: Mapping[str, str]) -> list[str]:
@@ -133,22 +154,6 @@ def framework_imports(texts: Mapping[str, str]) -> list[str]:
     return wrong
 
 
-def unexplained(texts: Mapping[str, str]) -> list[str]:
-    """Return the modules with one importer, in their own package, whose docstring does not say why they are apart."""
-    importers = defaultdict(set)
-    for name, text in texts.items():
-        for target in modules_of(imports_of(text), texts) - {name}:
-            importers[target].add(name)
-    return sorted(
-        f"{name} is imported by {only} alone"
-        for name, text in texts.items()
-        for only in list(importers[name])[:1]
-        if len(importers[name]) == 1
-        and only.rpartition(".")[0] == name.rpartition(".")[0]
-        and "apart" not in (ast.get_docstring(ast.parse(text)) or "").lower()
-    )
-
-
 def strays(tests: list[Path], texts: Mapping[str, str], root: Path = TESTS) -> list[str]:
     """Return the test files that are named after no module of the package their folder mirrors."""
     wrong = []
@@ -173,6 +178,16 @@ RULES = {
             {"lading.source.tagged": "from lading.batch import pack"},
             {"lading.loader.torch.loader": "from lading.ledger import Ledger"},
             {"lading.runtime.files": "if TYPE_CHECKING:\n    from lading.identity import Bill"},
+            {"lading.loader.engine": "from lading.kits.jasper.dataset import JASPERSteeringDataset"},
+            {"lading.train.policy": "def f():\n    from lading.kits.chunked import read_config"},
+            {"lading.kits.jasper.verbs": "from lading.cli.ask import show"},
+        ],
+    ),
+    "no kit imports another": (
+        between_kits,
+        [
+            {"lading.kits.jasper.loader": "from lading.kits.chunked.config import read_config"},
+            {"lading.kits.web.verbs": "def f():\n    import lading.kits.formats.mds"},
         ],
     ),
     "no two files import each other": (
@@ -197,10 +212,6 @@ RULES = {
             {"lading.loader.jax.loader": "import torch"},
             {"lading.source.columns": "import numba"},
         ],
-    ),
-    "a fragment says why it is apart": (
-        unexplained,
-        [{"lading.order.plan": "from lading.order import clock", "lading.order.clock": '"""Time."""'}],
     ),
 }
 

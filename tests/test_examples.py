@@ -24,10 +24,10 @@ HERE = {
 # Run by another test, which knows more about them: (file of the test, what it says of the example).
 ELSEWHERE = {
     "ddp.py": ("tests/train/test_torch_loop.py", "ddp.py"),
-    "jasper.py": ("tests/source/jasper/test_dataset_example.py", "jasper.py"),
+    "jasper.py": ("tests/kits/jasper/test_dataset_example.py", "jasper.py"),
     "jasper_texts.py": ("examples/jasper.py", "jasper_texts"),
-    "tones.yaml": ("tests/cli/test_train.py", "tones.yaml"),
-    "deepspeed_training.py": ("tests/train/deepspeed/test_trainer.py", "deepspeed_training.py"),
+    "tones.yaml": ("tests/kits/chunked/test_verbs.py", "tones.yaml"),
+    "deepspeed_training.py": ("tests/kits/deepspeed/test_trainer.py", "deepspeed_training.py"),
     "ray_training.py": ("tests/train/scripts/ray_rows.py", "ray_training.py"),
     "adopt_existing_loader.py": ("tests/observe/test_tracking.py", "adopt_existing_loader.py"),
 }

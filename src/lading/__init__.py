@@ -36,18 +36,35 @@ if TYPE_CHECKING:  # the same names for type checkers; a test compares the two l
         to_numpy as to_numpy,
         to_torch as to_torch,
     )
-    from lading.datamodule import (
-        ChunkedQuantizedAutoregressiveAudio as ChunkedQuantizedAutoregressiveAudio,
-        ChunkedSequenceDataset as ChunkedSequenceDataset,
-        QuantizedAutoregressiveAudio as QuantizedAutoregressiveAudio,
-        SequenceDataset as SequenceDataset,
-    )
     from lading.identity import (
         Bill as Bill,
         Deviation as Deviation,
         Place as Place,
         SampleId as SampleId,
         World as World,
+    )
+    from lading.kits.chunked import (
+        ChunkedQuantizedAudioDataset as ChunkedQuantizedAudioDataset,
+        ChunkedQuantizedAutoregressiveAudio as ChunkedQuantizedAutoregressiveAudio,
+        ChunkedSequenceDataset as ChunkedSequenceDataset,
+        ChunkedTrainingMixin as ChunkedTrainingMixin,
+        QuantizedAudioDataset as QuantizedAudioDataset,
+        QuantizedAutoregressiveAudio as QuantizedAutoregressiveAudio,
+        SequenceDataset as SequenceDataset,
+    )
+    from lading.kits.deepspeed import (
+        DsTrainer as DsTrainer,
+        DsTrainingArguments as DsTrainingArguments,
+    )
+    from lading.kits.jasper import (
+        JASPERBuilder as JASPERBuilder,
+        JASPERSteeringDataset as JASPERSteeringDataset,
+        build_jasper_dataset as build_jasper_dataset,
+        build_steering as build_steering,
+        create_loader as create_loader,
+        mine_negatives as mine_negatives,
+        set_epoch as set_epoch,
+        validate_first_batch as validate_first_batch,
     )
     from lading.ledger import BatchTracker as BatchTracker, Ledger as Ledger
     from lading.loader import (
@@ -59,9 +76,6 @@ if TYPE_CHECKING:  # the same names for type checkers; a test compares the two l
         NumpyLoader as NumpyLoader,
         Resume as Resume,
         StatefulDistributedSampler as StatefulDistributedSampler,
-        create_loader as create_loader,
-        set_epoch as set_epoch,
-        validate_first_batch as validate_first_batch,
     )
     from lading.observe import audit as audit, track as track
     from lading.order import (
@@ -83,17 +97,7 @@ if TYPE_CHECKING:  # the same names for type checkers; a test compares the two l
     from lading.order.packing.rules import PackingRules as PackingRules
     from lading.report import open_run as open_run
     from lading.source import TokenColumn as TokenColumn, build_tokens as build_tokens
-    from lading.source.audio.torch import (
-        ChunkedQuantizedAudioDataset as ChunkedQuantizedAudioDataset,
-        QuantizedAudioDataset as QuantizedAudioDataset,
-    )
     from lading.source.columns import Columns as Columns
-    from lading.source.jasper.build.builder import (
-        JASPERBuilder as JASPERBuilder,
-        build_jasper_dataset as build_jasper_dataset,
-    )
-    from lading.source.jasper.build.refresh import build_steering as build_steering, mine_negatives as mine_negatives
-    from lading.source.jasper.dataset import JASPERSteeringDataset as JASPERSteeringDataset
     from lading.source.spec import BatchSpec as BatchSpec, Field as Field, validate_batch as validate_batch
     from lading.source.stream.torch import TaggedIterableDataset as TaggedIterableDataset
     from lading.source.stream.weighted import WeightedConcatIterableDataset as WeightedConcatIterableDataset
@@ -106,9 +110,6 @@ if TYPE_CHECKING:  # the same names for type checkers; a test compares the two l
     )
     from lading.source.windows import Windows as Windows
     from lading.train import (
-        ChunkedTrainingMixin as ChunkedTrainingMixin,
-        DsTrainer as DsTrainer,
-        DsTrainingArguments as DsTrainingArguments,
         FollowLosses as FollowLosses,
         GrowWhileImproving as GrowWhileImproving,
         LearningValue as LearningValue,
@@ -133,11 +134,7 @@ _HOMES = {
     "BatchSpec": "lading.source.spec",
     "Field": "lading.source.spec",
     "Columns": "lading.source.columns",
-    "ChunkedQuantizedAudioDataset": "lading.source.audio.torch",
-    "JASPERBuilder": "lading.source.jasper.build.builder",
-    "JASPERSteeringDataset": "lading.source.jasper.dataset",
     "PackedRows": "lading.source.tokens.packed",
-    "QuantizedAudioDataset": "lading.source.audio.torch",
     "TaggedDataset": "lading.source.tagged",
     "TaggedIterableDataset": "lading.source.stream.torch",
     "TokenColumn": "lading.source",
@@ -146,10 +143,7 @@ _HOMES = {
     "WeightedConcatDataset": "lading.source.weighted_concat",
     "WeightedConcatIterableDataset": "lading.source.stream.weighted",
     "Windows": "lading.source.windows",
-    "build_jasper_dataset": "lading.source.jasper.build.builder",
-    "build_steering": "lading.source.jasper.build.refresh",
     "build_tokens": "lading.source",
-    "mine_negatives": "lading.source.jasper.build.refresh",
     "validate_batch": "lading.source.spec",
     # order
     "Block": "lading.order",
@@ -190,22 +184,11 @@ _HOMES = {
     "Resume": "lading.loader",
     "StatefulDistributedSampler": "lading.loader",
     "audit": "lading.observe",
-    "create_loader": "lading.loader",
-    "set_epoch": "lading.loader",
-    "validate_first_batch": "lading.loader",
     # ledger and report
     "BatchTracker": "lading.ledger",
     "Ledger": "lading.ledger",
     "open_run": "lading.report",
-    # datamodule
-    "ChunkedQuantizedAutoregressiveAudio": "lading.datamodule",
-    "ChunkedSequenceDataset": "lading.datamodule",
-    "QuantizedAutoregressiveAudio": "lading.datamodule",
-    "SequenceDataset": "lading.datamodule",
     # train
-    "ChunkedTrainingMixin": "lading.train",
-    "DsTrainer": "lading.train",
-    "DsTrainingArguments": "lading.train",
     "FollowLosses": "lading.train",
     "GrowWhileImproving": "lading.train",
     "LearningValue": "lading.train",
@@ -217,6 +200,24 @@ _HOMES = {
     "per_dataset_mean": "lading.train",
     "per_dataset_token_mean": "lading.train",
     "track": "lading.observe",
+    # kits
+    "ChunkedQuantizedAudioDataset": "lading.kits.chunked",
+    "ChunkedQuantizedAutoregressiveAudio": "lading.kits.chunked",
+    "ChunkedSequenceDataset": "lading.kits.chunked",
+    "ChunkedTrainingMixin": "lading.kits.chunked",
+    "QuantizedAudioDataset": "lading.kits.chunked",
+    "QuantizedAutoregressiveAudio": "lading.kits.chunked",
+    "SequenceDataset": "lading.kits.chunked",
+    "DsTrainer": "lading.kits.deepspeed",
+    "DsTrainingArguments": "lading.kits.deepspeed",
+    "JASPERBuilder": "lading.kits.jasper",
+    "JASPERSteeringDataset": "lading.kits.jasper",
+    "build_jasper_dataset": "lading.kits.jasper",
+    "build_steering": "lading.kits.jasper",
+    "create_loader": "lading.kits.jasper",
+    "mine_negatives": "lading.kits.jasper",
+    "set_epoch": "lading.kits.jasper",
+    "validate_first_batch": "lading.kits.jasper",
 }
 
 __all__ = [

@@ -21,14 +21,16 @@ import pyarrow.parquet as pq
 import torch
 from tests.campaigns.mutations import changed_bytes, changed_json, changed_parquet, changed_text, changed_yaml
 from tests.campaigns.rehash import rehash
+from tests.kits.jasper.jasper_directory import make_directory
 from tests.report.runs import record
-from tests.source.jasper.jasper_directory import make_directory
 
 from lading import Plan, TokenStore, build_tokens
 from lading.cli.plan import read_plan, steps_until
-from lading.datamodule.config import read_config
 from lading.errors import LadingError
 from lading.identity import World
+from lading.kits.chunked.config import read_config
+from lading.kits.jasper.dataset import JASPERSteeringDataset
+from lading.kits.web.render.page import page
 from lading.ledger import Ledger
 from lading.loader.state import Resume, make_state, read_state, restored_plan
 from lading.order import Block, Reweight
@@ -37,9 +39,7 @@ from lading.order.packing.file import open_index, save_index
 from lading.order.packing.fill import fill_rows
 from lading.order.packing.index import PackingIndex
 from lading.report import Run, open_run
-from lading.report.render.page import page
 from lading.report.summary import summarise
-from lading.source.jasper.dataset import JASPERSteeringDataset
 from lading.source.tokens.inputs import Piece, find_inputs
 from lading.source.tokens.read import read_documents
 

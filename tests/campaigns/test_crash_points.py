@@ -15,18 +15,18 @@ import numpy as np
 import pytest
 import torch
 from tests.crash_points import survives
+from tests.kits.jasper.jasper_directory import make_directory
 from tests.report.runs import record
-from tests.source.jasper.jasper_directory import make_directory
 
 from lading.errors import ResumeError
+from lading.kits.deepspeed.checkpoint import Checkpoint, checkpoint_folder, complete_checkpoints
+from lading.kits.jasper.build.write import rewrite_directory
+from lading.kits.jasper.dataset import JASPERSteeringDataset
+from lading.kits.jasper.hdf5 import convert
+from lading.kits.web.render.page import write_page
 from lading.loader import Loader
 from lading.report import open_run
-from lading.report.render.page import write_page
 from lading.runtime import files
-from lading.source.jasper.build.write import rewrite_directory
-from lading.source.jasper.dataset import JASPERSteeringDataset
-from lading.source.jasper.hdf5 import convert
-from lading.train.deepspeed.checkpoint import Checkpoint, checkpoint_folder, complete_checkpoints
 from lading.train.torch import load_checkpoint, save_checkpoint
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")

@@ -15,19 +15,19 @@ import torch
 from tests.campaigns.fuzz import MOST_BYTES, MOST_SECONDS, measured
 from tests.campaigns.readers import TARGETS
 from tests.campaigns.rehash import rehash
+from tests.kits.jasper.jasper_directory import make_directory
 from tests.report.runs import record
-from tests.source.jasper.jasper_directory import make_directory
 
 from lading import TokenStore
 from lading.cli import main
 from lading.errors import LadingError
+from lading.kits.jasper.dataset import JASPERSteeringDataset
+from lading.kits.web.render.page import page
 from lading.ledger import Ledger
 from lading.order import Plan
 from lading.order.packing.file import open_index, save_index
 from lading.order.packing.index import PackingIndex
 from lading.report import Run, open_run
-from lading.report.render.page import page
-from lading.source.jasper.dataset import JASPERSteeringDataset
 
 
 class Payload:

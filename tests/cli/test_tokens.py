@@ -121,7 +121,7 @@ def test_tasks_wait_for_each_other_and_the_last_one_joins(tmp_path, lading, monk
 
 def test_import_makes_stores_of_files_that_hold_tokens(tmp_path, lading):
     """A stream and a Megatron dataset give the same store; an unknown format or type is wrong use."""
-    from lading.source import write_megatron
+    from lading.kits.formats import write_megatron
 
     np.array([5, 6, 99, 7, 99], np.uint16).tofile(tmp_path / "train.bin")
     write_megatron([[5, 6, 99], [7, 99]], tmp_path / "data")

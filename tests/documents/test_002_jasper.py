@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 from tests.documents.contract import check_arguments, promised
-from tests.source.jasper.jasper_directory import CURRICULUM, make_directory, table
+from tests.kits.jasper.jasper_directory import CURRICULUM, make_directory, table
 from torch.utils.data import DataLoader
 
 from lading import (

@@ -20,9 +20,8 @@ from torch.utils.data import TensorDataset
 import lading
 from lading import ChunkedDataLoader, ChunkedSampler, ChunkedSequenceDataset, ChunkedTrainingMixin
 from lading.cli import main
-from lading.datamodule import read_config
 from lading.errors import ConfigError
-from lading.source import audio
+from lading.kits.chunked import audio, read_config
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning"),

@@ -1,7 +1,7 @@
 """The names that count are the batch's: whatever stands between, everybody books what the batch carries.
 
 Here: DataLoader, Loader, NumpyLoader, RepeatingLoader, ``track`` and Lightning. The JAX loader is in
-``tests/loader/jax/test_loader_names.py``, DsTrainer and its file in ``tests/train/deepspeed/test_trainer.py``.
+``tests/loader/jax/test_loader_names.py``, DsTrainer and its file in ``tests/kits/deepspeed/test_trainer.py``.
 """
 
 from __future__ import annotations

@@ -12,12 +12,12 @@ import pytest
 import torch
 from tests.crash_points import crash_points
 
+from lading.kits.jasper.build.write import write_directory
 from lading.order.packing.file import open_index, save_index
 from lading.order.packing.index import build_index
 from lading.order.packing.rules import PackingRules
 from lading.runtime import files
 from lading.runtime.files import built_aside, clean_up, create_aside, write_aside
-from lading.source.jasper.build.write import write_directory
 from lading.source.tokens.store import TokenStore
 from lading.source.tokens.tokenizer import ByteTokenizer
 from lading.source.tokens.write import TokenWriter

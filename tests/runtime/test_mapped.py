@@ -8,12 +8,12 @@ import os
 import numpy as np
 import pytest
 import torch
-from tests.source.jasper.jasper_directory import make_directory
+from tests.kits.jasper.jasper_directory import make_directory
 
 from lading import Columns, Loader, NumpyLoader, PackedRows
+from lading.kits.jasper.dataset import JASPERSteeringDataset
 from lading.order.packing.rules import PackingRules
 from lading.runtime import mapped
-from lading.source.jasper.dataset import JASPERSteeringDataset
 from lading.source.tokens.store import TokenStore
 from lading.source.tokens.tokenizer import ByteTokenizer
 from lading.source.tokens.write import TokenWriter

@@ -15,8 +15,8 @@ import pytest
 from tests.documentation import blocks
 
 from lading.errors import SourceError
+from lading.kits.formats.convert import StreamDocuments, store_tokens
 from lading.loader import NumpyLoader
-from lading.source.tokens.convert import StreamDocuments, store_tokens
 from lading.source.windows import Windows
 from lading.testing import SourceContract
 

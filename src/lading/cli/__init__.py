@@ -38,20 +38,21 @@ VERBS = {
     "demo": "Train on real text, crash, resume, and ask what was in it.",
 }
 
-# The file of each verb, where it is not ``ask``.
+# The file of each verb, where it is not ``ask``; the verbs of a kit are in its folder.
 _FILES = {
-    "compact": "compact",
-    "ls": "look",
-    "spikes": "look",
-    "bad": "look",
-    "export": "look",
-    "ui": "ui",
-    "plan": "plan",
-    "audit": "audit",
-    "tokens": "tokens",
-    "jasper": "jasper",
-    "train": "train",
-    "demo": "demo.command",
+    "compact": "lading.cli.compact",
+    "ls": "lading.cli.look",
+    "spikes": "lading.cli.look",
+    "bad": "lading.cli.look",
+    "export": "lading.cli.look",
+    "plan": "lading.cli.plan",
+    "audit": "lading.cli.audit",
+    "tokens": "lading.cli.tokens",
+    "demo": "lading.cli.demo.command",
+    "report": "lading.kits.web.verbs",
+    "ui": "lading.kits.web.verbs",
+    "jasper": "lading.kits.jasper.verbs",
+    "train": "lading.kits.chunked.verbs",
 }
 
 
@@ -111,7 +112,7 @@ def _app(given: Sequence[str]):  # type: ignore[no-untyped-def]
     wanted = _verb(given or os.environ.get("_TYPER_COMPLETE_ARGS", "").split()[1:])  # the shell completes a line
     for verb, text in VERBS.items():
         if verb == wanted:
-            module = importlib.import_module(f"lading.cli.{_FILES.get(verb, 'ask')}")
+            module = importlib.import_module(_FILES.get(verb, "lading.cli.ask"))
             group = getattr(module, "app", None)
             if group is not None:
                 app.add_typer(group, name=verb, help=f"{text}\n\nExample: {_EXAMPLES[verb]}")

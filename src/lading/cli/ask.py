@@ -5,7 +5,6 @@ lading show RUN      lading step RUN 48213      lading where RUN code 93412     
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -20,15 +19,13 @@ from lading.cli.output import (
     answer,
     contents,
     decoded_table,
-    looks_of,
     open_run,
     progress_bar,
     watched,
 )
 from lading.errors import ConfigError
-from lading.report import Run as OpenedRun
+from lading.report import Run as OpenedRun, text as render
 from lading.report.documents import rows_of_document
-from lading.report.render import text as render
 from lading.report.summary import summarise
 
 
@@ -259,23 +256,3 @@ def _bounds(steps: str | None) -> tuple[int, int] | None:
     if not colon or not first.isdigit() or not stop.isdigit():
         raise ConfigError(f"--steps {steps!r}: expected FIRST:STOP, for instance 100:200.")
     return int(first), int(stop)
-
-
-def report(
-    run: Run,
-    out: Annotated[str, typer.Option("--out", "-o", help="File to write.")] = "report.html",
-    decode: Decode = None,
-    attempt: Attempt = None,
-    as_json: Json = False,
-) -> None:
-    """Write one page that tells the whole run; it needs no network, no script and no other file.
-
-    Example: lading report runs/7 -o report.html
-    """
-    from lading.report.render.page import write_page  # jinja2 is optional
-
-    with progress_bar(quiet=as_json) as progress:
-        looks = looks_of(decode) if decode is not None else None
-        opened = open_run(run, attempt, decodes=decode is not None, visits=OpenedRun.visited_by_mix)
-        size = write_page(opened, Path(out), progress, looks)
-    answer({"file": out, "bytes": size}, lambda: Text(f"{out}: {size / 1e3:.0f} kB"), as_json=as_json)

@@ -15,10 +15,9 @@ from rich.text import Text
 
 from lading.cli.output import Attempt, Json, Run, answer, open_run
 from lading.errors import ConfigError
-from lading.report import Run as OpenedRun
+from lading.report import Run as OpenedRun, text as render
 from lading.report.export import TABLES, write_rows
 from lading.report.folder import glance_at, named_runs
-from lading.report.render import text as render
 from lading.runtime import compiled
 from lading.runtime.arrow import without_pandas
 

@@ -20,8 +20,8 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.segment import Segment
 
 from lading.report import Run as OpenedRun, open_run as open_folder
-from lading.report.render.text import cell, summary, table
 from lading.report.summary import Summary
+from lading.report.text import cell, summary, table
 from lading.runtime import compiled
 from lading.runtime.arrow import without_pandas
 from lading.runtime.imports import imported

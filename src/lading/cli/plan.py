@@ -30,7 +30,7 @@ from lading.order import Plan, PlannedDataset
 from lading.order.duration import Duration
 from lading.order.mixture.request import Mixture
 from lading.order.simulation import Forecast, forecast
-from lading.report.render import text as render
+from lading.report import text as render
 from lading.runtime.fields import Fields, Origin
 from lading.runtime.numbers import is_number, is_whole
 from lading.runtime.shown import found as brief, listed
@@ -214,7 +214,7 @@ def _text(found: Forecast, worn: list[str], max_passes: float | None) -> Rendera
 
 
 def _draw(found: Forecast, path: str) -> None:
-    from lading.report.render.plotly import MixturePicture  # plotly is optional and slow to import
+    from lading.kits.web.render.plotly import MixturePicture  # plotly is optional and slow to import
 
     marks = [(step, "new weights") for step in found.changes] if len(found.changes) <= 8 else []
     marks += [(d.used_up, f"{d.dataset} used up") for d in found.datasets if d.used_up is not None][:8]

@@ -18,16 +18,14 @@ from rich.table import Table
 
 from lading.cli.output import Json, answer, progress_bar
 from lading.errors import ConfigError, SourceError
+from lading.kits.formats.convert import open_documents, store_tokens
 from lading.order.packing.file import index_for, open_index
 from lading.order.packing.index import PackingIndex
 from lading.order.packing.rules import PackingRules
 from lading.runtime.blocks.run import Task
 from lading.runtime.processes import usable_cpus
-from lading.source.mds import MDSDocuments
-from lading.source.megatron import MegatronDocuments
 from lading.source.tokens.build import build_task, build_tokens, join_tokens, token_job
-from lading.source.tokens.convert import StreamDocuments, store_tokens
-from lading.source.tokens.store import TokenDocuments, TokenStore
+from lading.source.tokens.store import TokenStore
 from lading.source.tokens.tokenizer import TokenizerRef
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
@@ -101,24 +99,11 @@ def import_(
     as_json: Json = False,
 ) -> None:
     """Make a token store of files that hold tokens already."""
-    documents = _documents(path, format_, eod, column, dtype)
+    documents = open_documents(path, format_, eod, column, dtype)
     store = store_tokens(
         documents, out, vocab_size=vocab_size, eod_token_id=eod, name=f"imported from {format_}", overwrite=overwrite
     )
     _tell(_store_facts(store), as_json)
-
-
-def _documents(path: Path, format_: str, eod: int, column: str, dtype: str | None) -> TokenDocuments:
-    types = ("uint8", "uint16", "uint32", "int32", "int64")
-    if dtype is not None and dtype not in types:
-        raise ConfigError(f"--dtype {dtype}: expected one of {', '.join(types)}.")
-    if format_ == "nanogpt":
-        return StreamDocuments(path, eod_token_id=eod, dtype=dtype or "uint16")
-    if format_ == "megatron":
-        return MegatronDocuments(path, by="document")
-    if format_ == "mds":
-        return MDSDocuments(path, column, dtype=dtype or "int64")
-    raise ConfigError(f"--format {format_}: expected nanogpt, megatron or mds.")
 
 
 @app.command()

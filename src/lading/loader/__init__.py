@@ -12,11 +12,6 @@ if TYPE_CHECKING:  # the same names for type checkers; a test compares the two l
     from lading.loader.state import Resume as Resume
     from lading.loader.torch.chunked import ChunkedDataLoader as ChunkedDataLoader
     from lading.loader.torch.distributed_sampler import StatefulDistributedSampler as StatefulDistributedSampler
-    from lading.loader.torch.jasper import (
-        create_loader as create_loader,
-        set_epoch as set_epoch,
-        validate_first_batch as validate_first_batch,
-    )
     from lading.loader.torch.loader import Loader as Loader
 
 _HOMES = {
@@ -28,9 +23,6 @@ _HOMES = {
     "NumpyLoader": "lading.loader.numpy",
     "Resume": "lading.loader.state",
     "StatefulDistributedSampler": "lading.loader.torch.distributed_sampler",
-    "create_loader": "lading.loader.torch.jasper",
-    "set_epoch": "lading.loader.torch.jasper",
-    "validate_first_batch": "lading.loader.torch.jasper",
 }
 
 __all__ = list(_HOMES)

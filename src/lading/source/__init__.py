@@ -7,24 +7,11 @@ from lading.source.columns import Columns
 from lading.source.spec import BatchSpec, Field, validate_batch
 
 if TYPE_CHECKING:  # the same names for type checkers; a test compares the two lists
-    from lading.source.audio.torch import (
-        ChunkedQuantizedAudioDataset as ChunkedQuantizedAudioDataset,
-        QuantizedAudioDataset as QuantizedAudioDataset,
-    )
-    from lading.source.jasper.build.builder import (
-        JASPERBuilder as JASPERBuilder,
-        build_jasper_dataset as build_jasper_dataset,
-    )
-    from lading.source.jasper.build.refresh import build_steering as build_steering, mine_negatives as mine_negatives
-    from lading.source.jasper.dataset import JASPERSteeringDataset as JASPERSteeringDataset
-    from lading.source.mds import MDSDataset as MDSDataset, MDSDocuments as MDSDocuments
-    from lading.source.megatron import MegatronDocuments as MegatronDocuments, write_megatron as write_megatron
     from lading.source.stream.torch import TaggedIterableDataset as TaggedIterableDataset
     from lading.source.stream.weighted import WeightedConcatIterableDataset as WeightedConcatIterableDataset
     from lading.source.tagged import TaggedDataset as TaggedDataset
     from lading.source.tokens.build import build_tokens as build_tokens
     from lading.source.tokens.column import TokenColumn as TokenColumn
-    from lading.source.tokens.convert import StreamDocuments as StreamDocuments, store_tokens as store_tokens
     from lading.source.tokens.packed import PackedRows as PackedRows
     from lading.source.tokens.store import TokenStore as TokenStore
     from lading.source.tokens.tokenizer import ByteTokenizer as ByteTokenizer
@@ -37,15 +24,7 @@ if TYPE_CHECKING:  # the same names for type checkers; a test compares the two l
 
 _HOMES = {
     "ByteTokenizer": "lading.source.tokens.tokenizer",
-    "ChunkedQuantizedAudioDataset": "lading.source.audio.torch",
-    "JASPERBuilder": "lading.source.jasper.build.builder",
-    "JASPERSteeringDataset": "lading.source.jasper.dataset",
-    "MDSDataset": "lading.source.mds",
-    "MDSDocuments": "lading.source.mds",
-    "MegatronDocuments": "lading.source.megatron",
     "PackedRows": "lading.source.tokens.packed",
-    "QuantizedAudioDataset": "lading.source.audio.torch",
-    "StreamDocuments": "lading.source.tokens.convert",
     "TaggedDataset": "lading.source.tagged",
     "TaggedIterableDataset": "lading.source.stream.torch",
     "TokenColumn": "lading.source.tokens.column",
@@ -55,12 +34,7 @@ _HOMES = {
     "WeightedConcatDataset": "lading.source.weighted_concat",
     "WeightedConcatIterableDataset": "lading.source.stream.weighted",
     "Windows": "lading.source.windows",
-    "build_jasper_dataset": "lading.source.jasper.build.builder",
-    "build_steering": "lading.source.jasper.build.refresh",
     "build_tokens": "lading.source.tokens.build",
-    "mine_negatives": "lading.source.jasper.build.refresh",
-    "store_tokens": "lading.source.tokens.convert",
-    "write_megatron": "lading.source.megatron",
 }
 
 __all__ = ["BatchSpec", "Columns", "Field", "validate_batch", *_HOMES]

@@ -10,10 +10,6 @@ if TYPE_CHECKING:  # the same names for type checkers; a test compares the two l
         LearningValue as LearningValue,
         PaceValidation as PaceValidation,
     )
-    from lading.train.chunked_mixin import ChunkedTrainingMixin as ChunkedTrainingMixin
-    from lading.train.deepspeed.arguments import DsTrainingArguments as DsTrainingArguments
-    from lading.train.deepspeed.callback import DsCallback as DsCallback
-    from lading.train.deepspeed.trainer import DsTrainer as DsTrainer
     from lading.train.metrics import (
         per_dataset_mean as per_dataset_mean,
         per_dataset_token_mean as per_dataset_token_mean,
@@ -27,10 +23,6 @@ if TYPE_CHECKING:  # the same names for type checkers; a test compares the two l
     from lading.train.repeating import RepeatingLoader as RepeatingLoader
 
 _HOMES = {
-    "ChunkedTrainingMixin": "lading.train.chunked_mixin",
-    "DsCallback": "lading.train.deepspeed.callback",
-    "DsTrainer": "lading.train.deepspeed.trainer",
-    "DsTrainingArguments": "lading.train.deepspeed.arguments",
     "FollowLosses": "lading.train.policy",
     "GrowWhileImproving": "lading.loader.adaptive.policies",
     "LearningValue": "lading.loader.adaptive.policies",

@@ -11,8 +11,8 @@ from tests.cli.calling import lading
 
 from lading import Chunks, Columns, Curriculum, Ledger, Mixture, NumpyLoader, Plan, Resume, World, open_run
 from lading.errors import ConfigError, LadingError, LoaderError, MixtureError, PlanError, ResumeError
+from lading.kits.web.render.page import page
 from lading.loader.adaptive.policies import GrowWhileImproving, LearningValue, PaceValidation, Trained
-from lading.report.render.page import page
 
 HOSTILE = "<script>\x1b[2J"
 

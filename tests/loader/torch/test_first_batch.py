@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler
 
-from lading.loader import validate_first_batch
+from lading.kits.jasper import validate_first_batch
 from lading.source.spec import BatchSpec, Field
 
 DATA = [{"x": torch.tensor(float(i))} for i in range(12)]

@@ -20,7 +20,8 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from torch.utils.data import TensorDataset
 from lading import ChunkedDataLoader
-from lading.train.lightning import ChunkedSequenceDataset, LedgerCallback
+from lading.kits.chunked.lightning import ChunkedSequenceDataset
+from lading.train.lightning import LedgerCallback
 
 
 class Model(LightningModule):

@@ -14,10 +14,11 @@ from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from torch.utils.data import DataLoader, TensorDataset
 
 from lading.errors import LadingError, LedgerError
+from lading.kits.chunked.lightning import ChunkedSequenceDataset, SequenceDataset
 from lading.ledger import BatchTracker, Ledger
 from lading.loader.torch.loader import Loader
 from lading.report import open_run
-from lading.train.lightning import ChunkedSequenceDataset, LedgerCallback, SequenceDataset, plain
+from lading.train.lightning import LedgerCallback, plain
 from lading.train.loggers import logged
 
 pytestmark = [

@@ -1,13 +1,9 @@
-"""Lading in Lightning: an ordinary ``Trainer``, an ordinary ``LightningModule``.
+"""Lading in Lightning: the books of any ``Trainer`` (``ledger``), and loaders it leaves alone (``plain``).
 
-    data   = ChunkedSequenceDataset(train, val, train_chunk_size=2000, loader={"batch_size": 32})
     record = LedgerCallback("runs/7")
-    Trainer(max_epochs=40, callbacks=[record]).fit(model, datamodule=data)
+    Trainer(max_epochs=4, callbacks=[record]).fit(model, lading.Loader(sources, batch_size=32))
 
-One chunk is one epoch of the trainer, so validation follows each chunk. The
-rooms behind this door: ``lightning_chunked`` (the callback), ``lightning_loops``
-(what of Lightning it touches), ``lightning_datamodule``, ``lightning_ledger``,
-``lightning_plain`` and ``lightning_run`` (a run from a configuration).
+Runs cut into chunks are in ``lading.kits.chunked.lightning``.
 """
 
 from __future__ import annotations
@@ -19,23 +15,7 @@ try:
 except ModuleNotFoundError as error:
     raise missing_extra("lightning", "lightning", "lading.train.lightning") from error
 
-from lading.train.lightning.chunked import ChunkedTraining
-from lading.train.lightning.datamodule import (
-    ChunkedQuantizedAutoregressiveAudio,
-    ChunkedSequenceDataset,
-    QuantizedAutoregressiveAudio,
-    SequenceDataset,
-)
 from lading.train.lightning.ledger import LedgerCallback
 from lading.train.lightning.plain import PlainLoader, plain
 
-__all__ = [
-    "ChunkedQuantizedAutoregressiveAudio",
-    "ChunkedSequenceDataset",
-    "ChunkedTraining",
-    "LedgerCallback",
-    "PlainLoader",
-    "QuantizedAutoregressiveAudio",
-    "SequenceDataset",
-    "plain",
-]
+__all__ = ["LedgerCallback", "PlainLoader", "plain"]

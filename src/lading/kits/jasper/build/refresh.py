@@ -1,0 +1,111 @@
+"""Work out negatives or steering anew for a directory that exists; open datasets see it with ``reload_negatives()``.
+
+    mine_negatives("corpus", tier_proportions=[1, 2, 4, 1])     hard_negatives, negative_tiers
+    build_steering("corpus")                                    steering_*, centroid_distances
+
+Everything else stays as it is. The directory is replaced as a whole, so that
+a crash leaves the old or the new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from lading.errors import SourceError
+from lading.kits.jasper.build.clusters import nearest
+from lading.kits.jasper.build.negatives import Pools, mine, most_similar, tier_sizes
+from lading.kits.jasper.build.vectors import steering_tables
+from lading.kits.jasper.build.write import rewrite_directory
+from lading.kits.jasper.layout import CONFIG_FILE, config_size, read_config
+from lading.kits.jasper.storage import open_storage
+from lading.kits.jasper.validate import check_ids, check_keywords, check_references, check_rows, load_tables
+
+
+def mine_negatives(
+    dataset_dir: str | Path,
+    *,
+    tier_proportions: Sequence[int | float] | None = None,
+    adjacent_k: int | None = None,
+    source_clusters: ArrayLike | None = None,
+    seed: int | None = None,
+) -> Path:
+    """Mine the hard negatives of a directory anew and write them, with their tiers.
+
+    Args:
+        dataset_dir: A JASPER directory with ``.pt`` files.
+        tier_proportions: Of tiers 1 to 4: numbers that sum to ``n_neg``, or shares that sum to 1.
+        adjacent_k: Nearest clusters that tier 2 draws from; None: as the directory was built.
+        source_clusters: Cluster of each source; None: the nearest centroid's.
+        seed: Same seed, same negatives; None: the one after the directory's, so that they differ.
+
+    Returns:
+        The directory.
+    """
+    path, config, tables, _ = _read(Path(dataset_dir))
+    seed = _next_seed(config) if seed is None else seed
+    adjacent = int(config.get("adjacent_k", 3)) if adjacent_k is None else adjacent_k
+    given = config.get("tier_proportions") if tier_proportions is None else list(tier_proportions)
+    sizes = tier_sizes(config_size(config, "n_neg", path / CONFIG_FILE), given)
+    questions, sources = tables["question_embs"].numpy(), tables["source_embs"].numpy()
+    index, clusters = tables["pair_index"].numpy(), tables["pair_cluster_id"].numpy()
+    centroids = tables["centroid_embs"].numpy()
+    of_sources = _source_clusters(source_clusters, sources, centroids)
+    pools = Pools.make(of_sources, centroids, adjacent)
+    similar = most_similar(questions, sources, index, clusters, pools, sizes[2])
+    negatives, tiers = mine(index, clusters, similar, pools, sizes, seed)
+    changed = {"hard_negatives": torch.from_numpy(negatives), "negative_tiers": torch.from_numpy(tiers)}
+    mined = {"adjacent_k": adjacent, "negatives_seed": seed} | ({} if given is None else {"tier_proportions": given})
+    rewrite_directory(path, {**config, **mined}, changed)
+    return path
+
+
+def build_steering(dataset_dir: str | Path) -> Path:
+    """Work out the steering tables of a directory anew from its embeddings, clusters and keywords, and write them."""
+    path, config, tables, keywords = _read(Path(dataset_dir))
+    made = steering_tables(
+        tables["question_embs"].numpy(),
+        tables["centroid_embs"].numpy(),
+        tables["keyword_embs"].numpy(),
+        (tables["pair_index"].numpy()[:, 0], tables["pair_cluster_id"].numpy()),
+        keywords,
+    )
+    rewrite_directory(path, config, {name: torch.from_numpy(values) for name, values in made.items()})
+    return path
+
+
+def _read(path: Path) -> tuple[Path, dict[str, Any], dict[str, Tensor], list[list[int]]]:
+    if not path.is_dir():
+        raise SourceError(f"Dataset directory not found: {path}. Build one with 'lading jasper build'.")
+    config = read_config(path)
+    storage = open_storage(path, "pt", False, config)
+    sizes = (config_size(config, "embedding_dim", path / CONFIG_FILE), config_size(config, "n_neg", path / CONFIG_FILE))
+    tables = load_tables(storage, sizes)
+    check_references(tables, storage.label)
+    check_rows(tables, storage.label)
+    keywords = storage.keyword_ids()
+    check_keywords(keywords, len(tables["pair_index"]), len(tables["keyword_embs"]), "pair_keyword_ids.pt")
+    return path, config, tables, keywords
+
+
+def _next_seed(config: Mapping[str, Any]) -> int:
+    return int(config.get("negatives_seed", config.get("seed", 41))) + 1
+
+
+def _source_clusters(
+    given: ArrayLike | None, sources: NDArray[np.float32], centroids: NDArray[np.float32]
+) -> NDArray[np.int64]:
+    if given is None:
+        return nearest(sources, centroids)
+    ids = np.asarray(given)
+    if ids.shape != (len(sources),) or ids.dtype.kind not in "iu":
+        raise SourceError(f"source_clusters are {ids.dtype} of shape {ids.shape}, expected {len(sources)} integers.")
+    check_ids(torch.from_numpy(ids.astype(np.int64)), "source_clusters references cluster", "cluster", len(centroids),
+              "source_clusters")  # fmt: skip
+    return ids.astype(np.int64)

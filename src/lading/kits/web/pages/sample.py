@@ -1,0 +1,72 @@
+"""A sample, or a document of packed rows, on one page: every step that used it, and those that will."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+from lading.kits.web.pages.looks import Looks, described
+from lading.report.documents import rows_of_document
+from lading.report.run import Run
+
+_MOST_USES = 1000
+
+
+def sample_page(run: Run, dataset: str | int, index: int, looks: Looks | None = None) -> dict[str, Any]:
+    """Return everything on the page of a sample.
+
+    Args:
+        run: The run.
+        dataset: Name or number of its dataset.
+        index: Its index there.
+        looks: Says what samples look like, where the sources are at hand.
+    """
+    number = run.number_of(dataset)
+    name = run.datasets[number] if number < len(run.datasets) else str(number)
+    until = planned_until(run)
+    uses = run.where(number, index, until=until).dicts()
+    return {
+        "dataset": number,
+        "name": name,
+        "index": index,
+        "description": described(looks, name, index),
+        "preview": _preview(looks, name, index),
+        **_counts(uses),
+        "planned_until": until,
+        "uses": uses[:_MOST_USES],
+        "steps": run.num_steps,
+    }
+
+
+def document_page(run: Run, dataset: str | int, document: int) -> dict[str, Any]:
+    """Return everything on the page of a document of a packed dataset: its rows, and their steps."""
+    number, until = run.number_of(dataset), planned_until(run)
+    spans = rows_of_document(run, number, None, document)
+    uses = [{**row, **span} for span in spans for row in run.where(number, span["index"], until=until)]
+    uses.sort(key=lambda row: (row["step"], row["index"]))
+    fields = {"dataset": number, "name": run.datasets[number], "document": document, "rows": spans}
+    return {**fields, **_counts(uses), "planned_until": until, "uses": uses[:_MOST_USES], "steps": run.num_steps}
+
+
+def planned_until(run: Run) -> int | None:
+    """Return the step up to which coming uses are listed: an epoch from now; None where nothing is planned."""
+    plan = run.plan
+    if plan is None:
+        return None
+    return run.num_steps + plan.epoch_steps(plan.locate(run.num_steps).epoch)
+
+
+def _counts(uses: list[dict[str, Any]]) -> dict[str, int]:
+    return {
+        "used": sum(row["fate"] == "applied" for row in uses),
+        "coming": sum(row["fate"] == "planned" for row in uses),
+        "unused": sum(row["fate"] not in ("applied", "planned") for row in uses),
+    }
+
+
+def _preview(looks: Looks | None, name: str, index: int) -> dict[str, Any] | None:
+    found = None if looks is None else looks.preview(name, index)
+    if found is None or "data" not in found:
+        return found
+    data = base64.b64encode(found["data"]).decode("ascii")
+    return {**{k: v for k, v in found.items() if k != "data"}, "base64": data}

@@ -1,0 +1,130 @@
+"""One page that tells the whole run: one file, no script, no network; readable on a phone, in the dark and in print.
+
+It is the page that ``lading ui`` shows of a run, without the links: the same values, the same template.
+Everything that comes from the run is shown as text: a dataset may be called
+``<script>alert(1)</script>`` and stays a name.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from lading.errors import ConfigError
+from lading.kits.web.pages.looks import Looks
+from lading.kits.web.pages.run import MOST_DRAWN, run_page
+from lading.kits.web.render import charts
+from lading.kits.web.render.jinja2 import rendered
+from lading.report.losses import SPIKE_WINDOW
+from lading.report.run import Run
+from lading.report.verify.verdict import Progress, silent
+from lading.runtime.files import clean_up, write_aside
+
+_LOSS_PARTS = 40
+_DECISIONS = 20
+
+
+def write_page(run: Run, path: Path, progress: Progress = silent, looks: Looks | None = None) -> int:
+    """Write the page of a run; return its size in bytes."""
+    content = page(run, progress, looks).encode()
+    try:
+        clean_up(path.parent, path.name)
+        write_aside(path, content)
+    except OSError as error:
+        raise ConfigError(
+            f"{path} cannot be written: {error.strerror}. Pass -o with a file in a folder that can be written to."
+        ) from error
+    return len(content)
+
+
+def page(run: Run, progress: Progress = silent, looks: Looks | None = None) -> str:
+    """Return the page of a run."""
+    values = run_page(run, lambda share, what: progress(0.8 * share, what), looks)
+    progress(0.8, "losses by dataset")
+    if len(run.named_datasets) > 1 and values["loss"]["step"]:
+        values["dataset_loss"] = dataset_losses(run, values)
+    progress(0.95, "page")
+    return run_html(run, values)
+
+
+def run_html(run: Run, values: dict[str, Any], *, name: str | None = None, base: str = "", **more: Any) -> str:
+    """Return the page of a run, static or as a page of a site.
+
+    Args:
+        run: The run.
+        values: What ``run_page`` returned.
+        name: What the run is called; None: its path.
+        base: Address of the run on the site; "": no site, no links.
+        more: Further values of the template.
+    """
+    drawn = {
+        "loss": charts.loss_chart(values),
+        "mix": charts.mix_chart(values),
+        "attempts": charts.attempts_chart(values),
+    }
+    if "dataset_loss" in values:
+        drawn["dataset_loss"] = charts.dataset_loss_chart(values["dataset_loss"]["lines"], values["steps"])
+    return rendered(
+        "run.html",
+        page={**values, **_for_people(run, values, base)},
+        charts=drawn,
+        name=name or str(run.path),
+        base=base,
+        window=SPIKE_WINDOW,
+        version=lading_version(),
+        **{"site": False, "others": False, **more},
+    )
+
+
+def _for_people(run: Run, values: dict[str, Any], base: str) -> dict[str, Any]:
+    """Return what the template needs beyond the values: colours, links, times as people read them."""
+    facts = {key: value for key, value in values["facts"].items() if key not in ("run", "id")}
+    colours = {row["dataset"]: row["colour"] for row in values["mix"]["datasets"]}
+    last = values["last_steps"]
+    return {
+        "facts_shown": facts,
+        "fact_links": {"steps_applied": f"{base}/step/last"} if base and values["steps"] else {},
+        "datasets": [{**row, "colour": colours.get(row["dataset"], MOST_DRAWN)} for row in values["datasets"]],
+        "largest_share": max([1e-9, *(max(d["share"], d["planned"] or 0.0) for d in values["datasets"])]),
+        "numbers": {name: number for number, name in run.named_datasets},
+        "last_steps": [{**row, "time_shown": f"{row['time']:%Y-%m-%d %H:%M:%S}"} for row in last],
+        "decisions": run.decisions().dicts()[-_DECISIONS:],
+        "older": last[-1]["step"] if last and last[-1]["step"] > 0 else None,
+    }
+
+
+def dataset_losses(run: Run, values: dict[str, Any]) -> dict[str, Any]:
+    """Return the loss of the largest datasets along the run.
+
+    Where training committed ``loss/<dataset>`` that is drawn. Otherwise the batches are all there is, and every one
+    holds a bit of everything: drawn is how much more than the mean of all batches those cost that are rich in it.
+    """
+    rows = run.losses(by="dataset", bins=_LOSS_PARTS).dicts()
+    own = run.has_dataset_losses
+    means = {} if own else _part_means(rows)
+    lines = []
+    for drawn in values["mix"]["datasets"]:
+        mine = [row for row in rows if row["dataset"] == drawn["dataset"] and row["loss"] is not None]
+        if mine:
+            steps = [(row["first_step"] + row["last_step"]) / 2 for row in mine]
+            loss = [row["loss"] - means.get(row["first_step"], 0.0) for row in mine]
+            lines.append({"dataset": drawn["dataset"], "colour": drawn["colour"], "step": steps, "loss": loss})
+    return {"own": own, "lines": lines}
+
+
+def _part_means(rows: list[dict[str, Any]]) -> dict[int, float]:
+    """Return the mean loss of each part of the run, all datasets together."""
+    totals: dict[int, list[float]] = {}
+    for row in rows:
+        if row["loss"] is not None:
+            total = totals.setdefault(row["first_step"], [0.0, 0.0])
+            total[0] += row["loss"] * row["samples"]
+            total[1] += row["samples"]
+    return {first: weighted / samples for first, (weighted, samples) in totals.items() if samples}
+
+
+def lading_version() -> str:
+    """Return the version of Lading, for the foot of a page."""
+    from lading import __version__  # here: the front door opens this package
+
+    return __version__

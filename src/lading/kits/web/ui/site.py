@@ -1,0 +1,325 @@
+"""The site without a web framework: an address in, a page or its ``.json`` twin out.
+
+    /                                 the runs                  /index.json
+    /r/RUN                            a run                     /r/RUN.json
+    /r/RUN/step/48213                 a step                    /r/RUN/step/48213.json
+    /r/RUN/sample/DATASET/INDEX       a sample                  ...
+    /r/RUN/document/DATASET/NUMBER    a document of packed rows
+    /compare?left=A&right=B           two runs
+    /search?q=...                     where a query leads
+
+RUN is a name in the list of runs that the site was started with: no address is ever a path on the disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from lading.errors import LadingError
+from lading.kits.web.pages.compare import compare_page
+from lading.kits.web.pages.looks import Looks
+from lading.kits.web.pages.run import last_steps, run_page
+from lading.kits.web.pages.sample import document_page, sample_page
+from lading.kits.web.pages.search import hits_in, runs_named
+from lading.kits.web.pages.step import step_page
+from lading.kits.web.render import charts
+from lading.kits.web.render.jinja2 import rendered
+from lading.kits.web.render.page import lading_version, run_html
+from lading.ledger.begun import lives
+from lading.ledger.run_folder import RunFolder
+from lading.report.folder import glance_at
+from lading.report.run import Run
+from lading.runtime import compiled
+from lading.runtime.json import plain
+
+_KEPT_OPEN = 4
+_STEPS_LISTED = 25
+_LARGEST = 1 << 62
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a request gets.
+
+    Attributes:
+        body: The text.
+        kind: ``html`` or ``json``.
+        status: HTTP's number for how it went.
+        location: Where else to go, with a status of 3xx.
+    """
+
+    body: str
+    kind: str = "html"
+    status: int = 200
+    location: str = ""
+
+
+class NotFound(LookupError):
+    """There is no such page."""
+
+
+@dataclass
+class OpenedRun:
+    """A run that was asked something lately, and what it answered."""
+
+    run: Run
+    version: str
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    pages: dict[str, Any] = field(default_factory=dict)
+
+    def page(self, name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """Return a page's values; they are worked out once."""
+        if name not in self.pages:
+            self.pages[name] = make()
+        found: dict[str, Any] = self.pages[name]
+        return found
+
+
+class Site:
+    """The pages of some runs.
+
+    Args:
+        runs: Folders of the runs, by name.
+        looks: Says what samples look like, where the sources are at hand.
+    """
+
+    def __init__(self, runs: Mapping[str, Path], looks: Looks | None = None) -> None:
+        self._runs, self._looks = dict(runs), looks
+        self._opened: OrderedDict[str, OpenedRun] = OrderedDict()
+        self._glances: dict[str, tuple[str, dict[str, Any]]] = {}
+        self._lock, self._glancing = threading.Lock(), threading.Lock()
+
+    def answer(self, path: str, query: Mapping[str, str]) -> Answer:
+        """Return the page at an address, or its JSON.
+
+        Args:
+            path: The decoded path of the address.
+            query: Its parameters.
+        """
+        try:
+            return self._answer(path, query)
+        except NotFound as error:
+            return self._problem(404, f"There is no page {error}.", path)
+        except LadingError as error:
+            return self._problem(404, " ".join(str(error).split()), path)
+
+    def _answer(self, path: str, query: Mapping[str, str]) -> Answer:
+        pages = {"/": self._index, "/compare": self._compare, "/search": self._search}
+        twins = {"/index.json": self._index, "/compare.json": self._compare, "/search.json": self._search}
+        as_json = path.endswith(".json")
+        if path in pages or path in twins:
+            return (twins if as_json else pages)[path](query, as_json)
+        if not path.startswith("/r/"):
+            raise NotFound(path)
+        try:
+            name, rest = self._named(path.removeprefix("/r/"))
+            return self._of_run(name, rest, query, as_json=False)
+        except NotFound:
+            if not as_json:
+                raise
+        name, rest = self._named(path.removeprefix("/r/").removesuffix(".json"))
+        return self._of_run(name, rest, query, as_json=True)
+
+    def _named(self, text: str) -> tuple[str, list[str]]:
+        """Return the run whose name an address begins with, and the rest of it."""
+        parts = text.split("/")
+        for size in range(len(parts), 0, -1):
+            name = "/".join(parts[:size])
+            if name in self._runs:
+                return name, parts[size:]
+        raise NotFound(f"/r/{text}")
+
+    def _of_run(self, name: str, rest: list[str], query: Mapping[str, str], *, as_json: bool) -> Answer:
+        base = address(name)
+        if rest == ["step", ""]:  # the form that goes to a step
+            number = query.get("number", "").strip()
+            return Answer("", status=303, location=f"{base}/step/{quote(number, safe='')}" if number else base)
+        kind = rest[0] if rest else "run"
+        makers = {"run": self._run, "step": self._step, "sample": self._sample, "document": self._document}
+        if kind not in makers or len(rest) != {"run": 0, "step": 2, "sample": 3, "document": 3}[kind]:
+            raise NotFound("/".join(["/r", name, *rest]))
+        opened = self._open(name)
+        with opened.lock:
+            return makers[kind](opened, name, rest[1:], query, as_json)
+
+    def _run(self, opened: OpenedRun, name: str, rest: list[str], query: Mapping[str, str], as_json: bool) -> Answer:
+        run = opened.run
+        if as_json and query.get("since") == opened.version:
+            return _json({"version": opened.version, "unchanged": True})
+        values = opened.page("run", lambda: run_page(run, looks=self._looks))
+        if as_json:
+            return _json({"run": name, "version": opened.version, **values})
+        before = query.get("before", "")
+        if before.isdigit():
+            values = {**values, "last_steps": last_steps(run, _STEPS_LISTED, _whole(before))}
+        base = address(name)
+        html = run_html(
+            run, values, name=name, base=base, site=True, live=f"{base}.json", others=len(self._runs) > 1, within=name
+        )
+        return Answer(html)
+
+    def _step(self, opened: OpenedRun, name: str, rest: list[str], query: Mapping[str, str], as_json: bool) -> Answer:
+        last = max(opened.run.num_steps - 1, 0)
+        step = last if rest[0] == "last" else _whole(rest[0])
+        values = opened.page(f"step/{step}", lambda: step_page(opened.run, step, self._looks))
+        if as_json:
+            return _json({"run": name, **values})
+        return self._html("step.html", name, page=values)
+
+    def _sample(self, opened: OpenedRun, name: str, rest: list[str], query: Mapping[str, str], as_json: bool) -> Answer:
+        dataset, index = (_whole(part) for part in rest)
+        values = sample_page(opened.run, dataset, index, self._looks)
+        if as_json:
+            return _json({"run": name, **values})
+        return self._html("sample.html", name, page=values, chart=charts.uses_chart(values))
+
+    def _document(
+        self, opened: OpenedRun, name: str, rest: list[str], query: Mapping[str, str], as_json: bool
+    ) -> Answer:
+        dataset, document = (_whole(part) for part in rest)
+        values = document_page(opened.run, dataset, document)
+        if as_json:
+            return _json({"run": name, **values})
+        return self._html("sample.html", name, page=values, chart=charts.uses_chart(values))
+
+    def _html(self, template: str, name: str, **values: Any) -> Answer:
+        base = address(name)
+        common = {"site": True, "base": base, "name": name, "within": name, "version": lading_version()}
+        return Answer(rendered(template, **common, **values))
+
+    def _index(self, query: Mapping[str, str], as_json: bool) -> Answer:
+        if len(self._runs) == 1 and not as_json and "all" not in query:
+            return Answer("", status=303, location=address(next(iter(self._runs))))
+        rows = self._rows()
+        if as_json:
+            return _json(rows)
+        linked = [{**row, "href": address(row["run"])} for row in rows]
+        return Answer(
+            rendered("index.html", site=True, rows=linked, version=lading_version(), live="/index.json", within="")
+        )
+
+    def _rows(self) -> list[dict[str, Any]]:
+        with self._glancing:  # who asks meanwhile waits, and nothing is read twice
+            return [{"run": name, **self._glance(name, path)} for name, path in self._runs.items()]
+
+    def _glance(self, name: str, path: Path) -> dict[str, Any]:
+        version = _version(path)
+        known = self._glances.get(name)
+        if known is None or known[0] != version or known[1]["state"] == "running":
+            known = self._glances[name] = (version, glance_at(path))
+        return known[1]
+
+    def _compare(self, query: Mapping[str, str], as_json: bool) -> Answer:
+        left, right = query.get("left", ""), query.get("right", "")
+        for name in (left, right):
+            if name and name not in self._runs:
+                raise NotFound(f"of a run called {name}")
+        values: dict[str, Any] = {}
+        if left and right:
+            opened = {name: self._open(name) for name in sorted({left, right})}
+            with contextlib.ExitStack() as stack:
+                for one in opened.values():
+                    stack.enter_context(one.lock)
+                values = compare_page(opened[left].run, opened[right].run)
+        if as_json:
+            return _json({"left": left, "right": right, **values})
+        names = {"left": left, "right": right, "names": list(self._runs)}
+        bases = {"left_base": address(left), "right_base": address(right)}
+        drawn = charts.compare_chart(values) if values else None
+        common = {"site": True, "version": lading_version(), "within": ""}
+        return Answer(rendered("compare.html", **common, **names, **bases, page=values, chart=drawn))
+
+    def _search(self, query: Mapping[str, str], as_json: bool) -> Answer:
+        text, within = query.get("q", "")[:400], query.get("run", "")
+        hits: list[dict[str, Any]] = []
+        names = [within] if within in self._runs else list(self._runs) if len(self._runs) == 1 else []
+        for name in names:
+            opened = self._open(name)
+            with opened.lock:
+                hits += hits_in(opened.run, name, text)
+        if text.strip():
+            hits += runs_named({row["run"]: row for row in self._rows()}, text)
+        linked = [{**hit, "href": _href(hit)} for hit in hits]
+        if as_json:
+            return _json({"query": text, "hits": linked})
+        if len(linked) == 1:
+            return Answer("", status=303, location=linked[0]["href"])
+        common = {"site": True, "version": lading_version(), "within": within}
+        return Answer(rendered("search.html", **common, query=text, hits=linked))
+
+    def _open(self, name: str) -> OpenedRun:
+        """Return a run as it is now: opened again only where its files have changed."""
+        path = self._runs[name]
+        version = _version(path)
+        with self._lock:  # held while a run is opened: whoever asks for it meanwhile waits, and opens nothing twice
+            opened = self._opened.get(name)
+            if opened is not None and opened.version == _with_life(version, opened.run):
+                self._opened.move_to_end(name)
+                return opened
+            run = Run(path)
+            compiled.expect(run.visited_by_mix())
+            fresh = OpenedRun(run, _with_life(version, run))
+            self._opened[name] = fresh
+            self._opened.move_to_end(name)
+            while len(self._opened) > _KEPT_OPEN:
+                self._opened.popitem(last=False)
+        return fresh
+
+    def _problem(self, status: int, text: str, path: str) -> Answer:
+        if path.endswith(".json"):
+            return Answer(json.dumps({"error": text}), "json", status)
+        values = {"site": True, "version": lading_version(), "within": ""}
+        return Answer(rendered("problem.html", status=status, text=text, **values), status=status)
+
+
+def address(name: str) -> str:
+    """Return the address of a run."""
+    return f"/r/{quote(name)}"
+
+
+def _href(hit: dict[str, Any]) -> str:
+    place = hit["place"]
+    return address(hit["run"]) + (place if place.startswith("#") or not place else f"/{place}")
+
+
+def _whole(text: str) -> int:
+    if not text.isdigit() or not text.isascii() or len(text) > 19 or int(text) >= _LARGEST:
+        raise NotFound(f"of {text[:40]!r}: expected a number from 0 on")
+    return int(text)
+
+
+def _json(value: Any) -> Answer:
+    return Answer(json.dumps(plain(value), separators=(",", ":")), "json")
+
+
+def _version(path: Path) -> str:
+    """Return what changes whenever a run is written to: sizes and times of the files that grow."""
+    folder = RunFolder(path)
+    files = [folder.head]
+    for attempt in folder.attempts():
+        for rank in folder.ranks(attempt):
+            files += [rank.begun, rank.tail, rank.manifest]
+    text = []
+    for file in files:
+        try:
+            found = file.stat()
+            text.append(f"{found.st_size} {found.st_mtime_ns}")
+        except OSError:
+            text.append("-")
+    return hashlib.sha256("\n".join(text).encode()).hexdigest()[:16]
+
+
+def _with_life(version: str, run: Run) -> str:
+    """Return a version that also changes when a process of the run dies."""
+    ranks = (rank for attempt in run.evidence.attempts.values() for rank in attempt.ranks)
+    alive = sum(rank.begun is not None and lives(rank.folder, rank.begun) for rank in ranks)
+    return f"{version}-{alive}"

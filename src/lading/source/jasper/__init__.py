@@ -1,1 +1,0 @@
-"""JASPER directories: embeddings, steering and tiered negatives."""

@@ -1,1 +1,0 @@
-"""DeepSpeed training with batch tracking, checkpoints and a ledger."""

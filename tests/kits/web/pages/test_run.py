@@ -1,0 +1,71 @@
+"""The values of a run's page: every peak is kept, nothing is too much to send."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+from tests.report.runs import record
+
+from lading.kits.web.pages.run import run_page, thinned
+from lading.order import Mixture, Plan
+from lading.report import open_run
+from lading.runtime.json import plain
+
+
+def test_thinning_keeps_every_peak():
+    """A spike of one step in a million survives, beside NaNs."""
+    values = np.ones(1_000_001)
+    values[654_321], values[17], values[400_000:410_000] = 9.0, -3.0, np.nan
+
+    places = thinned(np.arange(len(values)), values)
+
+    assert len(places) <= 2002
+    assert {654_321, 17} <= set(places.tolist())
+    assert thinned(np.arange(5), np.ones(5)).tolist() == [0, 1, 2, 3, 4]
+
+
+def test_the_page_of_a_run_is_json_with_stable_keys(rolled_back):
+    """What programs poll."""
+    page = json.loads(json.dumps(plain(run_page(open_run(rolled_back)))))
+
+    assert sorted(page) == [
+        *("attempts", "bad", "bad_count", "changes", "damage", "datasets", "facts", "last_steps", "loss", "mix"),
+        *("skipped", "spike_count", "spike_marks", "spikes", "state", "steps", "undone"),
+    ]
+    assert (page["steps"], page["state"], page["spike_count"]) == (130, "ended", 1)
+    assert page["spikes"][0]["step"] == 70 and len(page["spikes"][0]["samples"]) == 6
+    assert page["undone"][0]["step"] == list(range(60, 100))
+    assert [row["step"] for row in page["last_steps"]][:2] == [129, 128]
+
+
+def test_changes_of_weights_are_on_the_page(tmp_path):
+    """A planned stage that the run has reached, not one that is to come."""
+    mixture = Mixture(schedule=[(0, {"a": 1, "b": 1}), (10, {"a": 3, "b": 1}), (5000, {"a": 1, "b": 2})])
+    record(tmp_path, range(20), plan=Plan.make({"a": 500, "b": 500}, batch_size=16, mixture=mixture))
+
+    changes = run_page(open_run(tmp_path))["changes"]
+
+    assert [change["what"] for change in changes] == ["planned"]
+    assert changes[0]["step"] == 10
+
+
+def test_a_spike_names_datasets_only_that_it_has_more_of_than_usual(rolled_back):
+    """Datasets with their usual share, or less, are no hint."""
+    (spike,) = run_page(open_run(rolled_back))["spikes"]
+
+    assert all(found["share"] > found["usual"] for found in spike["outstanding"])
+    assert len(spike["outstanding"]) < 2  # of two datasets one at most
+
+
+def test_samples_of_several_steps_are_those_of_each(rolled_back):
+    """Asked for at once, or step by step."""
+    run = open_run(rolled_back)
+
+    found = run.samples_of([3, 70])
+
+    for step, rows in found.items():
+        alone = run.step(step).samples.dicts()
+        assert [(r["slot"], r["rank"], r["name"], r["index"]) for r in rows] == [
+            (r["slot"], r["rank"], r["name"], r["index"]) for r in alone
+        ]

@@ -1,0 +1,228 @@
+"""The pages of the site and their twins: every address answers, nothing in a run acts, no address leaves the runs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+from tests.kits.web.render.test_page import Outline
+from tests.report.runs import leave, record
+
+from lading.kits.web.ui.site import Site
+from lading.ledger import Ledger
+from lading.order import Plan
+from lading.order.packing.file import save_index
+from lading.order.packing.index import PackingIndex
+from lading.report.folder import named_runs
+from lading.source.looks import SourceLooks
+
+ATTACK = (
+    "<script>alert(1)</script><img src=x onerror=alert(1)>\"'><svg onload=alert(1)>{{7*7}}%{x}"
+    "\x1b[2J\u202e\u200b</title></style>javascript:alert(1)"
+)
+PLAN = Plan.make({ATTACK: 60, "prose" + ATTACK: 30}, batch_size=8, seed=1)
+
+
+class Evil:
+    """A source whose texts are attacks."""
+
+    def __getitem__(self, index: int) -> dict[str, str]:
+        return {"text": f"{ATTACK} {index}", "label": ATTACK}
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory) -> Site:
+    """Two runs whose names, datasets, reasons, metrics and samples are attacks."""
+    home = tmp_path_factory.mktemp("hostile")
+    folder = home / "runs<img src=x onerror=alert(1)>" / "7'\"><b>"
+    ledger = Ledger(folder, PLAN)
+    for step in range(40):
+        bill = PLAN.bill(step)
+        ledger.deliver(bill)
+        if step == 3:
+            ledger.skip(bill, ATTACK)
+        else:
+            loss = 9.0 if step == 30 else 1.0 + 0.01 * (step % 3)
+            ledger.commit(bill, update=step, loss=loss, **{f"m{ATTACK}": 1.0, f"loss/{ATTACK}": 2.0})
+    ledger.flush()
+    leave(ledger)
+    record(home / "other", range(40), plan=Plan.make({"code": 60, "prose": 30}, batch_size=8, seed=2))
+    return Site(named_runs([home]), SourceLooks(Evil()))
+
+
+def addresses(site: Site) -> list[str]:
+    """Return an address of every kind of page."""
+    evil = next(name for name in site._runs if name != "other")
+    return [
+        "/?all=1",
+        f"/r/{evil}",
+        f"/r/{evil}?before=20",
+        f"/r/{evil}/step/3",
+        f"/r/{evil}/step/30",
+        f"/r/{evil}/step/99",
+        f"/r/{evil}/sample/0/5",
+        f"/r/{evil}/sample/1/5",
+        f"/compare?left={evil}&right=other",
+        "/compare",
+        f"/search?q={ATTACK}",
+        "/nowhere" + ATTACK,
+        f"/r/{evil}/sample/7/5",
+    ]
+
+
+def ask(site: Site, address: str):
+    """Return the answer to an address that is not encoded."""
+    path, _, query = address.partition("?")
+    pairs = [part.partition("=") for part in query.split("&")] if query else []
+    return site.answer(path, {key: value for key, _, value in pairs})
+
+
+@pytest.mark.parametrize("number", range(13))
+def test_nothing_that_comes_from_a_run_acts_on_any_page(hostile, number: int):
+    """Names of runs, datasets, metrics, reasons, texts and queries: no element, no handler, no script of theirs."""
+    address = addresses(hostile)[number]
+
+    answer = ask(hostile, address)
+
+    outline = Outline(answer.body)
+    scripts = [attributes.get("src") for tag, attributes in outline.elements if tag == "script"]
+    assert answer.status == (404 if number >= 11 else 200)
+    assert set(scripts) <= {"/static/page.js", "/static/plotly.js"}
+    assert not {"svg", "img", "iframe", "b"} & {
+        tag for tag, attributes in outline.elements if not attributes.get("viewbox")
+    }
+    assert not [n for _, attributes in outline.elements for n in attributes if n.startswith("on")]
+    links = [v or "" for _, a in outline.elements for n, v in a.items() if n in ("href", "src", "action")]
+    assert all(link.startswith(("/", "data:")) and not link.startswith("//") for link in links)
+    assert not set("\x1b\u202e\u200b") & set(answer.body)
+
+
+@pytest.mark.parametrize("number", range(9))
+def test_every_page_has_a_twin(hostile, number: int):
+    """The same address with .json: one document."""
+    address = addresses(hostile)[number].replace("/?all=1", "/index")
+    path, mark, query = address.partition("?")
+
+    answer = ask(hostile, f"{path}.json{mark}{query}")
+
+    assert (answer.status, answer.kind) == (200, "json")
+    assert json.loads(answer.body)
+
+
+def test_samples_lead_to_steps_and_steps_to_samples(hostile):
+    """Links on the pages are addresses of pages."""
+    from urllib.parse import unquote
+
+    evil = next(name for name in hostile._runs if name != "other")
+    seen = set()
+    for start in (f"/r/{evil}", f"/r/{evil}/step/30", f"/r/{evil}/sample/0/5"):
+        for _, attributes in Outline(ask(hostile, start).body).elements:
+            href = attributes.get("href") or ""
+            if href.startswith("/r/"):
+                path = unquote(href.partition("#")[0].partition("?")[0])
+                kind = "step" if "/step/" in path else "sample" if "/sample/" in path else "run"
+                if (start, kind, path.endswith(".json")) not in seen:
+                    seen.add((start, kind, path.endswith(".json")))
+                    assert hostile.answer(path, {}).status == 200, path
+    assert {kind for _, kind, _ in seen} == {"run", "step", "sample"}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/r/../../etc/passwd", "/r/other/../../secret", "/r/", "/r", "/etc/passwd", "//evil.example/", "/r/none"),
+        *("/r/other/step/-1", "/r/other/step/1.5", "/r/other/step/x", "/r/other/step/99999999999999999999"),
+        *("/r/other/step/٣", "/r/other/sample/0", "/r/other/sample/0/1/2", "/r/other/secret", "/r/other/sample/9/1"),
+        *("/compare/x", "/r/other.json.json", "/r/other/document/0/1", "/index.html", "/.json"),
+    ],
+)
+def test_what_is_no_page_is_not_found(hostile, path: str):
+    """Traversal, numbers that are none, datasets that are not there: 404, as a page or as JSON."""
+    assert hostile.answer(path, {}).status == 404
+
+
+def test_search_goes_where_a_query_points(hostile):
+    """A step, the last one, a sample by name or number; part of a run's name."""
+    found = {
+        q: hostile.answer("/search", {"q": q, "run": "other"}).location
+        for q in ("17", "step 17", "last", "code:5", "1:5", "oth")
+    }
+
+    assert found == {
+        "17": "/r/other/step/17",
+        "step 17": "/r/other/step/17",
+        "last": "/r/other/step/39",
+        "code:5": "/r/other/sample/0/5",
+        "1:5": "/r/other/sample/1/5",
+        "oth": "/r/other",
+    }
+    assert "Nothing." in hostile.answer("/search", {"q": "zzz"}).body
+
+
+def test_a_run_that_grows_is_seen(tmp_path):
+    """Its version changes with its files; unchanged it costs a few bytes."""
+    plan = Plan.make({"a": 500}, batch_size=4)
+    ledger = Ledger(tmp_path / "run", plan)
+    ledger.begin(0)
+    ledger.commit(plan.bill(0), update=0, loss=1.0)
+    ledger.flush()
+    site = Site({"run": tmp_path / "run"})
+    first = json.loads(site.answer("/r/run.json", {}).body)
+
+    same = json.loads(site.answer("/r/run.json", {"since": first["version"]}).body)
+    ledger.commit(plan.bill(1), update=1, loss=0.5)
+    ledger.flush()
+    more = json.loads(site.answer("/r/run.json", {"since": first["version"]}).body)
+    ledger.close()
+    ended = json.loads(site.answer("/r/run.json", {"since": more["version"]}).body)
+
+    assert same == {"version": first["version"], "unchanged": True}
+    assert (first["steps"], more["steps"], first["state"], ended["state"]) == (1, 2, "running", "ended")
+
+
+def test_documents_have_pages(tmp_path):
+    """Of a packed dataset: its rows and their steps."""
+    index = save_index(PackingIndex.build([5, 20, 3, 9, 4], row_length=8, overflow="split"), tmp_path)
+    plan = Plan.make({"corpus": len(index)}, batch_size=2, seed=1)
+    from dataclasses import replace
+
+    plan = replace(plan, datasets=(replace(plan.datasets[0], location=str(index.path)),))
+    record(tmp_path / "run", range(plan.epoch_steps(0)), plan=plan)
+    site = Site({"run": tmp_path / "run"})
+
+    page = json.loads(site.answer("/r/run/document/0/1.json", {}).body)
+
+    assert {row["index"] for row in page["uses"]} == {piece.row for piece in index.rows_of_document(1)}
+    assert site.answer("/r/run/document/0/1", {}).status == 200
+    assert site.answer("/search", {"q": "document 1 of corpus"}).location == "/r/run/document/0/1"
+
+
+def test_own_losses_of_samples_are_shown(tmp_path):
+    """Where training committed loss/<dataset>:<index>, each row has its share."""
+    plan = Plan.make({"a": 50}, batch_size=2)
+    samples = plan.bill(0).samples
+    with Ledger(tmp_path / "run", plan) as ledger:
+        own = {f"loss/a:{sample.index}": float(1 + 2 * n) for n, sample in enumerate(samples)}
+        ledger.commit(plan.bill(0), update=0, loss=2.0, **own)
+
+    page = json.loads(Site({"run": tmp_path / "run"}).answer("/r/run/step/0.json", {}).body)
+
+    assert [row["loss_share"] for row in page["samples"]] == [0.25, 0.75]
+
+
+def test_a_folder_of_many_runs_is_listed_quickly(tmp_path):
+    """A glance at each, not a database for each. 200 runs take under two seconds on a quiet machine; here 40."""
+    record(tmp_path / "run-00", range(40))
+    for number in range(1, 40):
+        shutil.copytree(tmp_path / "run-00", tmp_path / f"run-{number:02d}")
+    site = Site(named_runs([tmp_path]))
+
+    began = time.process_time()
+    rows = json.loads(site.answer("/index.json", {}).body)
+
+    assert len(rows) == 40 and {row["steps"] for row in rows} == {40}
+    assert time.process_time() - began < 3.0
+    assert Path(tmp_path / "run-00" / "run.json").exists()

@@ -1,0 +1,266 @@
+"""A real Chromium on a run that is being trained at that moment, and on the report that comes of it.
+
+One browser, one training process and one server for all cases; the cases go through one visit, in order.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.report.runs import record
+
+from lading.kits.web.render.page import write_page
+from lading.order import Plan
+from lading.report import open_run
+from lading.report.folder import glance_at
+
+pytestmark = pytest.mark.browser
+
+EVIL = "<img src=x onerror=alert(1)>web"
+TRAIN = """
+import sys, time
+from lading.ledger import Ledger
+from lading.order import Mixture, Plan
+plan = Plan.make({"code": 4000, sys.argv[2]: 2000}, batch_size=16, seed=3, mixture=Mixture({"code": 2, sys.argv[2]: 1}))
+ledger = Ledger(sys.argv[1], plan, flush_every=1)
+ledger.begin(0)
+for step in range(100_000):
+    bill = plan.bill(step)
+    ledger.deliver(bill)
+    loss = 2.0 + 2.0 / (1 + step / 40) + 0.01 * (step % 7) + (3.0 if step == 90 else 0.0)
+    ledger.commit(bill, update=step, loss=loss)
+    if step >= 120:
+        ledger.flush()
+        time.sleep(0.1)
+"""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """A headless Chromium."""
+    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if found is None:
+        pytest.skip("no Chromium on this machine")
+    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    with sync_api.sync_playwright() as playwright:
+        arguments = ["--no-sandbox", "--disable-background-networking"]
+        opened = playwright.chromium.launch(executable_path=found, args=arguments)
+        yield opened
+        opened.close()
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A run that is being trained, and one that has ended."""
+    home = tmp_path_factory.mktemp("live")
+    record(home / "ended", range(60), plan=Plan.make({"code": 4000, EVIL: 2000}, batch_size=16, seed=4))
+    command = [sys.executable, "-c", TRAIN, str(home / "live"), EVIL]
+    with subprocess.Popen(command) as training:
+        end = time.monotonic() + 60
+        while time.monotonic() < end and not (glance_at(home / "live")["steps"] or 0) > 120:
+            time.sleep(0.2)
+        yield home
+        training.kill()
+
+
+@pytest.fixture(scope="module")
+def served(runs: Path) -> Iterator[tuple[str, str]]:
+    """``lading ui`` on both runs: its address, and the same with the token."""
+    command = [sys.executable, "-m", "lading", "ui", str(runs), "--port", "0", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        said = json.loads(server.stdout.readline())
+        yield said["address"].partition("/?")[0], said["address"]
+        server.send_signal(signal.SIGINT)
+        assert server.wait(20) in (0, -signal.SIGINT, 130)
+
+
+@pytest.fixture(scope="module")
+def address(served: tuple[str, str]) -> str:
+    """The address of the site, without the token."""
+    return served[0]
+
+
+class Visit:
+    """A page of the browser, and everything that went wrong or left the machine on it."""
+
+    def __init__(self, browser: Any, **options: Any) -> None:
+        self.page = browser.new_page(**options)
+        self.trouble: list[str] = []
+        self.requests: list[str] = []
+        self.page.on("console", lambda m: self.trouble.append(m.text) if m.type in ("error", "warning") else None)
+        self.page.on("pageerror", lambda error: self.trouble.append(str(error)))
+        self.page.on("dialog", lambda dialog: (self.trouble.append("a dialog opened"), dialog.dismiss()))
+        self.page.on("request", lambda request: self.requests.append(request.url))
+
+    def strangers(self, address: str) -> list[str]:
+        """Return the requests that went elsewhere."""
+        return [url for url in self.requests if not url.startswith((address, "data:"))]
+
+
+@pytest.fixture(scope="module")
+def visit(browser, served) -> Iterator[Visit]:
+    """One visit, signed in."""
+    visit = Visit(browser, viewport={"width": 1200, "height": 800})
+    visit.page.goto(served[1])
+    yield visit
+    assert visit.trouble == []
+    assert visit.strangers(served[0]) == []
+    visit.page.close()
+
+
+def until(page: Any, holds: Callable[[], bool], seconds: float = 20) -> None:
+    """Wait until something holds; the page's policy forbids to evaluate texts in it."""
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end
+        page.wait_for_timeout(100)
+
+
+def test_without_the_token_a_browser_sees_nothing(browser, address):
+    """403, in words."""
+    stranger = Visit(browser)
+
+    answer = stranger.page.goto(f"{address}/r/live")
+
+    assert answer.status == 403 and "token" in stranger.page.inner_text("body")
+    stranger.page.close()
+
+
+def test_the_runs_are_listed(visit, address):
+    """Two runs, one of them running; the token is gone from the address."""
+    page = visit.page
+
+    assert page.url == f"{address}/"
+    assert page.locator("#live-runs tbody tr").count() == 2
+    assert "running" in page.inner_text("#live-runs")
+    page.click("text=live")
+    page.wait_for_url(f"{address}/r/live")
+
+
+def test_the_loss_grows_without_a_reload(visit, address):
+    """More steps are drawn, and stand in the facts, while the page stays the one that was loaded."""
+    page = visit.page
+    page.wait_for_selector("body[data-drawn]", timeout=30_000)
+    page.evaluate("window.same = true")
+    before, said = int(page.get_attribute("body", "data-drawn")), page.inner_text("#live-head dl")
+
+    until(page, lambda: int(page.get_attribute("body", "data-drawn")) > before)
+    until(page, lambda: page.inner_text("#live-head dl") != said)
+
+    assert page.evaluate("window.same") is True
+    last = page.evaluate("document.querySelector('[data-chart=loss] .js-plotly-plot').data[0].x.at(-1)")
+    assert last >= before
+
+
+def test_a_click_on_a_spike_opens_its_step(visit, address):
+    """The ring in the chart, as a person clicks it."""
+    page = visit.page
+    page.wait_for_selector("[data-chart=loss] .scatterlayer .trace.scatter >> nth=1")
+    page.wait_for_timeout(300)
+    ring = page.locator("[data-chart=loss] .scatterlayer .points path.point").first.bounding_box()
+
+    page.mouse.move(ring["x"] + ring["width"] / 2, ring["y"] + ring["height"] / 2)
+    page.wait_for_timeout(200)
+    page.mouse.click(ring["x"] + ring["width"] / 2, ring["y"] + ring["height"] / 2)
+
+    page.wait_for_url(f"{address}/r/live/step/90")
+    assert page.inner_text("h1") == "Step 90"
+    assert page.locator("#samples tbody tr").count() == 16
+    assert "as planned" in page.inner_text("dl.facts >> nth=0")
+
+
+def test_a_click_on_a_sample_shows_its_steps(visit, address):
+    """Past ones, and those the plan has for it."""
+    page = visit.page
+
+    page.click("#samples tbody tr >> nth=0 >> a >> nth=0")
+    page.wait_for_selector("#uses")
+
+    steps = page.locator("#uses tbody tr td:first-child").all_inner_texts()
+    assert "90" in steps
+    page.click("#uses tbody >> text=90")
+    page.wait_for_url(f"{address}/r/live/step/90")
+
+
+def test_the_keyboard_goes_from_step_to_step(visit, address):
+    """Right, left, up, and / for the search."""
+    page = visit.page
+
+    page.keyboard.press("ArrowRight")
+    page.wait_for_url(f"{address}/r/live/step/91")
+    page.keyboard.press("ArrowLeft")
+    page.wait_for_url(f"{address}/r/live/step/90")
+    page.keyboard.press("/")
+    page.keyboard.type("code:17")
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"{address}/r/live/sample/0/17")
+    page.keyboard.press("Escape")
+    page.keyboard.press("u")
+    page.wait_for_url(f"{address}/r/live")
+
+
+def test_two_runs_are_compared(visit, address):
+    """The first differing step, with a link to it."""
+    page = visit.page
+    page.goto(f"{address}/compare?left=ended&right=live")
+
+    assert "differ from step 0 on" in page.inner_text("main")
+    assert page.locator("#compare svg path").count() == 2
+
+
+def test_search_that_finds_several_things_lists_them(visit, address):
+    """And names are text there, too."""
+    page = visit.page
+    page.goto(f"{address}/search?q=e&run=live")
+    page.goto(f"{address}/search?q=img src&run=live")
+    page.wait_for_url("**/r/live#live-datasets")
+
+    assert EVIL in page.inner_text("#live-datasets")
+
+
+def test_a_phone_shows_every_page_without_scrolling_sideways(browser, served, address):
+    """In light and dark, with the colours of the system, which may change while a page is open."""
+    phone = Visit(browser, viewport={"width": 390, "height": 800}, color_scheme="light")
+    phone.page.goto(served[1])
+    for path in ("/compare?left=ended&right=live", "/r/live/step/90", "/r/live/sample/1/3", "/r/live"):
+        phone.page.goto(address + path)
+        if path == "/r/live":
+            phone.page.wait_for_selector("body[data-drawn]", timeout=30_000)
+        for scheme, paper in (("light", "rgb(255, 255, 255)"), ("dark", "rgb(19, 22, 25)")):
+            phone.page.emulate_media(color_scheme=scheme)
+            assert phone.page.evaluate("document.documentElement.scrollWidth") <= 390, path
+            assert phone.page.evaluate("getComputedStyle(document.body).backgroundColor") == paper
+    phone.page.wait_for_timeout(200)
+    assert phone.trouble == [] and phone.strangers(address) == []
+    phone.page.close()
+
+
+@pytest.mark.parametrize("width", [1200, 390])
+def test_the_report_is_drawn_without_a_script(browser, runs, tmp_path, width):
+    """One file: no request but itself, charts there with JavaScript switched off, nothing wider than the screen."""
+    write_page(open_run(runs / "ended"), tmp_path / "report.html")
+    context = browser.new_context(java_script_enabled=False, viewport={"width": width, "height": 800})
+    view = context.new_page()
+    requests: list[str] = []
+    view.on("request", lambda request: requests.append(request.url))
+
+    view.goto((tmp_path / "report.html").as_uri())
+
+    assert requests == [(tmp_path / "report.html").as_uri()]
+    for chart in ("#loss", "#mix", "#attempts"):
+        box = view.locator(f"{chart} svg").bounding_box()
+        assert box["width"] > 0.6 * width - 60 and box["height"] > 15
+    assert EVIL in view.inner_text("#live-datasets")
+    box = view.locator("table").last.bounding_box()
+    assert view.locator("main").bounding_box()["width"] <= width and box is not None
+    context.close()
