@@ -40,7 +40,7 @@ from lading.order.packing.fill import fill_rows
 from lading.order.packing.index import PackingIndex
 from lading.report import Run, open_run
 from lading.report.summary import summarise
-from lading.source.tokens.inputs import Piece, find_inputs
+from lading.source.tokens.inputs import FilePiece, find_inputs
 from lading.source.tokens.read import read_documents
 
 HALF = 1 << 30
@@ -178,8 +178,8 @@ def _documents(folder: Path) -> None:
     pq.write_table(pa.table({"text": [[1, 2], [], [3]]}), folder / "d.parquet")
 
 
-def _whole(path: Path) -> list[Piece]:
-    return [Piece(file, 0, max(file.size, 1)) for file in find_inputs([path])]
+def _whole(path: Path) -> list[FilePiece]:
+    return [FilePiece(file, 0, max(file.size, 1)) for file in find_inputs([path])]
 
 
 def _read_documents(folder: Path) -> None:

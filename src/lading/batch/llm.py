@@ -9,7 +9,7 @@ Three documents, rows of 8, packed by first fit; E ends a document, 0 is padding
     position         0 1 2 3 0 1 2 0
     borders          1 0 0 0 1 0 0 1      where a recurrent model forgets
 
-Questions about the segments of token rows, and rows whose segments are found by their E tokens.
+Rows that were not packed find their segments by their E tokens:
 
 inputs          E 1 2 3 E 4 5 E     each E in the inputs starts a segment; the first one is segment 1
 segmentation    1 1 1 1 2 2 2 3     (0 where it was 0 before: padding)

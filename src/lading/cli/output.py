@@ -1,6 +1,6 @@
 """How verbs answer: a table for people, ``--json`` for programs, an exit code for both.
 
-``--decode``: show the content of samples where the source is at hand.
+Where the source is at hand, ``--decode`` shows the samples themselves:
 
 --decode train:sources        the object ``sources`` of train.py: a dict of datasets, one dataset, or a function
                               that returns either

@@ -1,6 +1,6 @@
 """``lading plan CONFIG``: passes per source, exhaustion and shares over time, before anything runs.
 
-Read a plan from a configuration: what will be mixed, how, and for how long.
+A configuration says what will be mixed, how, and for how long:
 
     datasets:
       code: 1_000_000                               # samples

@@ -6,7 +6,7 @@ Sums do not care who computed which part, so the ranks' digests of a step add
 up to the step's, and the steps' to the run's: equal runs have equal digests
 whatever their world size. A sample more, less or elsewhere changes the sum.
 
-Short stable fingerprints of descriptions: equal content, equal fingerprint, on every machine.
+``fingerprint`` does the same for descriptions: equal content, equal fingerprint, on every machine.
 """
 
 from __future__ import annotations

@@ -6,8 +6,6 @@
 
 A number is claimed by creating a record of the run's log: of two processes that
 claim the same number one succeeds, and the other finds the winner's.
-
-Apart from ``opening``, which decides what an attempt is: this one reads and claims them.
 """
 
 from __future__ import annotations

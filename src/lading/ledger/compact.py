@@ -26,7 +26,7 @@ from lading.errors import CorruptLedgerError, LedgerError
 from lading.ledger.begun import OPENING, SEALED, Begun, lives, read_begun, write_begun
 from lading.ledger.description import read_description
 from lading.ledger.log import read_log, repeat_until_first, sha256_of_bytes
-from lading.ledger.parts import Manifest, Part, has_live_rows, read_manifest, settled_rows, sha256_of, write_part
+from lading.ledger.parts import LedgerPart, Manifest, has_live_rows, read_manifest, settled_rows, sha256_of, write_part
 from lading.ledger.run_folder import RankFolder, RunFolder
 from lading.ledger.schema import SCHEMAS, TABLES
 from lading.ledger.tail import read_tail
@@ -131,7 +131,7 @@ class _Work:
         if begun.state == OPENING or not folder.path.exists():
             return
         begun = _tidied(folder, begun)
-        rank = _Rank(folder, begun)
+        rank = _RankFolder(folder, begun)
         before = sum(len(part.files) for part in rank.manifest.parts)
         after = before
         if rank.is_sealable or rank.is_mergeable:
@@ -176,7 +176,7 @@ def _remove_old(folder: RankFolder, manifest: Manifest, begun: Begun) -> None:
     sync_folder(folder.path)
 
 
-class _Rank:
+class _RankFolder:
     """The files of a rank that has ended or died."""
 
     def __init__(self, folder: RankFolder, begun: Begun) -> None:
@@ -192,9 +192,9 @@ class _Rank:
         if not self.begun.has_ended and not is_whole:
             raise CorruptLedgerError(f"{self.folder.tail} is damaged or gone; left as it is.")
 
-    def _groups(self) -> list[list[Part]]:
+    def _groups(self) -> list[list[LedgerPart]]:
         """Return the closed parts in runs that make one merged part each."""
-        groups: list[list[Part]] = []
+        groups: list[list[LedgerPart]] = []
         rows = dict.fromkeys(TABLES, 0)
         for part in self.manifest.parts:
             more = {file.table: file.rows for file in part.files}
@@ -212,7 +212,7 @@ class _Rank:
         number = max((part.number for part in self.manifest.parts), default=-1) + 1
         groups, tail = self._groups(), self._tail_tables()
         last = groups.pop() if groups and tail else []
-        parts: list[Part] = []
+        parts: list[LedgerPart] = []
         for group in [*groups, last]:
             if len(group) == 1 and group is not last:
                 parts += group
@@ -223,7 +223,7 @@ class _Rank:
         self._replace_manifest(parts)
         return sum(len(part.files) for part in parts)
 
-    def _replace_manifest(self, parts: list[Part]) -> None:
+    def _replace_manifest(self, parts: list[LedgerPart]) -> None:
         values: list[dict[str, Any]] = [
             {"compacted": True},
             *({"part": part.number, "files": [asdict(file) for file in part.files]} for part in parts),
@@ -245,7 +245,7 @@ class _Rank:
         tables = {name: pa.concat_tables(found) for name, found in self.tail.tables.items() if found}
         return tables if any(map(len, tables.values())) else {}
 
-    def _tables(self, group: list[Part], more: Tables) -> Tables:
+    def _tables(self, group: list[LedgerPart], more: Tables) -> Tables:
         """Return the rows of some parts, in order, and more rows after them."""
         found: dict[str, list[pa.Table]] = {name: [] for name in TABLES}
         for part in group:

@@ -4,7 +4,7 @@
 
 A part without its line does not exist: its rows are still in the tail.
 
-The files of one rank in one attempt: rows go to the tail, full tails become parts.
+A rank writes its rows to the tail; full tails become parts:
 
 add ──▶ tail ──(enough rows)──▶ part-000041.parquet ──▶ manifest ──▶ begun ──▶ a new, empty tail
 """
@@ -61,7 +61,7 @@ class PartFile:
 
 
 @dataclass(frozen=True)
-class Part:
+class LedgerPart:
     """The files that were closed together."""
 
     number: int
@@ -81,7 +81,7 @@ class Manifest:
         compacted: Whether its parts were merged; then their numbers are any, in order of the lines.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[LedgerPart, ...]
     end: str | None
     problems: tuple[str, ...]
     torn: bool
@@ -93,21 +93,22 @@ class Manifest:
         return sha256_of_bytes(b"".join(self.lines[:lines]))
 
 
-def close_part(folder: RankFolder, number: int, tables: Mapping[str, pa.Table]) -> Part:
+def close_part(folder: RankFolder, number: int, tables: Mapping[str, pa.Table]) -> LedgerPart:
     """Write tables as the next part of a rank, so that it exists completely or not at all."""
     part = write_part(folder, number, tables)
     Journal(folder.manifest).append({"part": number, "files": [asdict(file) for file in part.files]})
     return part
 
 
-def write_part(folder: RankFolder, number: int, tables: Mapping[str, pa.Table]) -> Part:
+def write_part(folder: RankFolder, number: int, tables: Mapping[str, pa.Table]) -> LedgerPart:
     """Write the files of a part, which exists once the manifest has its line."""
-    return Part(number, tuple(_write_file(folder, name, number, table) for name, table in tables.items() if len(table)))
+    files = (_write_file(folder, name, number, table) for name, table in tables.items() if len(table))
+    return LedgerPart(number, tuple(files))
 
 
 def read_manifest(folder: RankFolder) -> Manifest:
     """Return the closed parts of a rank, in order, and what is wrong with their manifest."""
-    parts: list[Part] = []
+    parts: list[LedgerPart] = []
     end, problems, torn, compacted = None, [], False, False
     origin = Origin(folder.manifest, CorruptLedgerError)
     found = Journal(folder.manifest).lines()
@@ -143,7 +144,7 @@ def _whole_lines(path: Path) -> tuple[bytes, ...]:
 
 def _line_from(
     fields: Fields, folder: RankFolder, number: int, used: set[int] | None
-) -> tuple[Part | None, str | None]:
+) -> tuple[LedgerPart | None, str | None]:
     """Return the part of a line, or how the rank ended.
 
     Args:
@@ -163,7 +164,7 @@ def _line_from(
     fields.only("part", "files")
     number = found
     files = tuple(_part_file(record, folder, number) for record in fields.records("files", most=len(TABLES)))
-    return Part(number, files), None
+    return LedgerPart(number, files), None
 
 
 def _part_file(fields: Fields, folder: RankFolder, number: int) -> PartFile:

@@ -5,8 +5,6 @@
 
 Rows that cannot be written stay in memory, up to a limit, and are tried again:
 a disk that was full for a while leaves no gap. What is on disk is never touched.
-
-Apart from ``ledger``, which is what training calls: this one runs in a thread of its own.
 """
 
 from __future__ import annotations

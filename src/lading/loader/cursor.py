@@ -5,8 +5,6 @@ iterate     starts at the iteration's first step, or where a loaded state points
 yield       the last batch of an iteration moves the loader to the next one at once,
             because frameworks never ask for the StopIteration
 break off   the next iteration starts the same epoch or chunk again, as torch does
-
-Apart from ``engine``: the one piece of state, and the rules by which it moves.
 """
 
 from __future__ import annotations

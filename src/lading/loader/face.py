@@ -1,4 +1,4 @@
-"""What the engine asks of a framework. Apart from ``engine``, so that a new face reads one page."""
+"""What the engine asks of a framework."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The iterator that a training loop holds. Apart from ``engine``: it knows no plan, only when a batch is delivered."""
+"""The iterator that a training loop holds."""
 
 from __future__ import annotations
 

@@ -7,8 +7,6 @@ What identifies a source, so that a resume on other data is refused.
 By default only what costs nothing: type, length, columns and dtypes, and what
 the source offers itself. Content is read on request (``"sample"``: 64 spread
 samples, ``"full"``: all), because datasets may augment at random.
-
-Apart from ``engine``: from a request to a plan, once, before anything runs.
 """
 
 from __future__ import annotations

@@ -7,8 +7,6 @@
 Without workers the collate call is the delivery. With workers a delivery is
 known only if it is reported (``Loader.delivered``); until then no state can say
 where the run is.
-
-Apart from ``engine``: only loaders that frameworks rebuild come here.
 """
 
 from __future__ import annotations

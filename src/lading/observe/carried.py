@@ -5,8 +5,6 @@
 
 Nothing is known of the order, so nothing is predicted. After a resume the head
 of a pass is read again and its ids are compared with those of the run.
-
-Apart from ``recording``, which watches the samplers of torch DataLoaders.
 """
 
 from __future__ import annotations

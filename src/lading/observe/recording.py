@@ -1,6 +1,6 @@
 """Watch a foreign DataLoader without touching what it does.
 
-    sampler ──▶ Pulls ──▶ DataLoader ──▶ batch        map style: what is pulled is noted, in order
+    sampler ──▶ pulls ──▶ DataLoader ──▶ batch        map style: what is pulled is noted, in order
                   └── noted ──────────────▶ names
 
     collate ──▶ Counted(batch, worker, count) ──▶ batch      iterable: counted where the batch is made
@@ -9,11 +9,6 @@ The sampler is never iterated by us: that would draw random numbers at another
 time and change the batches. The dataset is never wrapped: people shard by
 ``get_worker_info().dataset``. We work on a shallow copy of the loader, so the
 user's own stays as it is.
-
-Note what a DataLoader pulls from its sampler, when it pulls it.
-
-    DataLoader ── next ──▶ Pulls ── next ──▶ the user's sampler
-                             └── noted: [5, 2, 9], [4, 0, 8], ...
 
 Nothing is pulled earlier, later or more often than without us, so the random
 numbers a sampler draws are the same.
@@ -44,7 +39,7 @@ from lading.observe.names import (
 )
 
 
-class Pulls:
+class SamplerPulls:
     """One pass over a sampler that notes what it gives, as the DataLoader pulls it."""
 
     def __init__(self, order: Any, length: int, skip: int) -> None:
@@ -55,7 +50,7 @@ class Pulls:
         self.skipped: list[NDArray[np.int64]] = []
         self.noted: deque[NDArray[np.int64]] = deque()
 
-    def __iter__(self) -> Pulls:
+    def __iter__(self) -> SamplerPulls:
         return self
 
     def __next__(self) -> Any:
@@ -88,13 +83,13 @@ class RecordedOrder:
         self.length = length
         self.skip = 0
         self.rewind: Callable[[], None] | None = None
-        self.latest: Pulls | None = None
+        self.latest: SamplerPulls | None = None
 
-    def __iter__(self) -> Pulls:
+    def __iter__(self) -> SamplerPulls:
         if self.rewind is not None:
             self.rewind()
         # Not a generator: a sampler that draws in __iter__ must draw now, as it would without us.
-        self.latest = Pulls(self.order, self.length, self.skip)
+        self.latest = SamplerPulls(self.order, self.length, self.skip)
         return self.latest
 
     def __len__(self) -> int:
@@ -233,7 +228,7 @@ class RecordedPass:
         return batch, self._recording.names(self._note()), worker
 
     @property
-    def pulls(self) -> Pulls | None:
+    def pulls(self) -> SamplerPulls | None:
         """What was pulled so far; None for iterables and before a lazy loader began."""
         if self._pulls is None and self._order is not None:
             self._pulls = self._order.latest

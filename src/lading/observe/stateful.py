@@ -23,7 +23,7 @@ from lading.loader.base import EngineLoader
 from lading.loader.state import make_state, marked
 from lading.observe.names import pulled_indices
 from lading.observe.recording import Recording
-from lading.observe.track_state import Standing, names_digest
+from lading.observe.track_state import TrackedState, names_digest
 from lading.observe.tracking import TrackedLoader
 from lading.runtime.fields import Fields, Origin
 from lading.runtime.random_state import generators_of
@@ -169,7 +169,7 @@ def _tracked_state(saved: StatefulState, tracked: TrackedLoader, epoch: int) -> 
     indices = np.concatenate([pulled_indices(b, len(dataloader.dataset)) for b in batches] or [np.zeros(0, np.int64)])
     names = tracked._recording.names(indices) if isinstance(tracked._recording, Recording) else None
     assert names is not None, "a sampler means a torch DataLoader"
-    standing = Standing(
+    standing = TrackedState(
         epoch=epoch + is_over,
         step=epoch * len(dataloader) + len(batches),
         position=(epoch * len(dataloader.dataset) + len(indices)) * tracked.world.world_size,

@@ -6,8 +6,6 @@
 
 A foreign sampler promises nothing, so nothing is believed: where the digest
 differs, the sampler cannot be resumed, and the error says so.
-
-Apart from ``tracking``: what a checkpoint keeps, and how it is checked.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ _DIGESTED_AT_ONCE = 256
 
 
 @dataclass
-class Standing:
+class TrackedState:
     """The place of a tracked loader in its run.
 
     Attributes:
@@ -101,7 +99,7 @@ class Standing:
         }
 
     @classmethod
-    def from_state(cls, state: Mapping[str, Any], source: str) -> Standing:
+    def from_state(cls, state: Mapping[str, Any], source: str) -> TrackedState:
         """Rebuild a standing; refuse the state of another loader."""
         if state.get("version") != STATE_VERSION:
             raise ResumeError(

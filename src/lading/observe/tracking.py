@@ -47,7 +47,7 @@ from lading.observe.carried import CarriedNames, CarriedPass
 from lading.observe.dataloader import described, order_of, pass_length, told_epoch
 from lading.observe.names import RowNames
 from lading.observe.recording import RecordedPass, Recording
-from lading.observe.track_state import Standing, names_digest
+from lading.observe.track_state import TrackedState, names_digest
 from lading.runtime.random_state import Snapshot, as_captured, capture, restore, same
 
 _PREPARED_LATE = (
@@ -70,7 +70,7 @@ class ObservedBills:
         self._names = tuple(names)
         self._id_key = int(fingerprint([source, batch_size, list(names)])[:8], 16)
 
-    def bill(self, at: Standing, world: World, names: RowNames) -> Bill:
+    def bill(self, at: TrackedState, world: World, names: RowNames) -> Bill:
         """Return the bill of the batch yielded next."""
         rows = len(names.indices)
         return Bill(
@@ -132,7 +132,7 @@ class TrackedLoader:
         self.last_bill: Bill | None = None
         self._source = described(self._asked)
         self._bills = ObservedBills(self._source, self._asked.batch_size, self.names)
-        self._standing = Standing()
+        self._standing = TrackedState()
         self._is_resumed = False
         self._loaded: dict[str, Any] | None = None  # the state loaded last, until its first batch is yielded
         # A mark, not the pass itself: a cycle would keep a pass's workers alive until the garbage collector comes.
@@ -225,7 +225,7 @@ class TrackedLoader:
         Raises:
             ResumeError: The state is of other data, or in the middle of an iterable, which has no order to go back to.
         """
-        standing = Standing.from_state(state, self._source)
+        standing = TrackedState.from_state(state, self._source)
         if self._recording.is_iterable and standing.batch:
             raise ResumeError(
                 f"the state was taken after {standing.batch} batches of an epoch, but {self._source} is an iterable: "

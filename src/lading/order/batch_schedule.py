@@ -5,8 +5,6 @@
 A point in samples or epochs becomes the first step at or after it. A change in
 the middle of a chunk cuts that chunk short; the samples of the epoch stay as
 they are.
-
-Apart from ``plan``: the sizes of steps, read and checked once.
 """
 
 from __future__ import annotations

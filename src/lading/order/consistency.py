@@ -1,7 +1,4 @@
-"""What the fields of a plan must be, and which go together.
-
-Apart from ``plan``: said once, when a plan is made.
-"""
+"""What the fields of a plan must be, and which go together."""
 
 from __future__ import annotations
 

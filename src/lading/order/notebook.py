@@ -1,7 +1,4 @@
-"""A plan as a notebook shows it: its datasets, and the share that each has at the start.
-
-Apart from ``plan``, which is long enough.
-"""
+"""A plan as a notebook shows it: its datasets, and the share that each has at the start."""
 
 from __future__ import annotations
 

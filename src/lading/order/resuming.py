@@ -1,10 +1,7 @@
 """What resuming at a step needs of the events before it: one ``ResumeBase``, however many they were.
 
-    events   reweight · block · rebatch · reweight · reweight │ step │ reweight
-             ╰────────────── pace · stage · blocked ─────────╯        ╰ kept as it is
-
-Apart from ``plan``, which only asks: a state grows with the datasets and the
-blocked samples, not with the past, and this file is where that is ensured.
+events   reweight · block · rebatch · reweight · reweight │ step │ reweight
+         ╰────────────── pace · stage · blocked ─────────╯        ╰ kept as it is
 """
 
 from __future__ import annotations

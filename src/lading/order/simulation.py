@@ -1,11 +1,11 @@
 """What a run would do, before it runs: coverage, repeats, passes and tails.
 
-How many different samples a mixture has shown before a position.
+How many different samples a mixture has shown before a position:
 
 restart     one pass after the other, so as many as drawn, up to the length
 the others  every epoch chooses anew: counted, sample by sample, where that is feasible, else estimated
 
-What a plan will do to each dataset, before anything runs: passes, exhaustion, shares over time.
+A forecast says it for each dataset over time:
 
 step       0 ─────────────── 400 ────────────── 800
 share      .70 .69 .68 ...    .50                .20     code

@@ -1,7 +1,4 @@
-"""The samples that could not be used as planned, and where: bad ones, skipped or replaced.
-
-Apart from ``run``, which is the list of questions: this is one of them.
-"""
+"""The samples that could not be used as planned, and where: bad ones, skipped or replaced."""
 
 from __future__ import annotations
 

@@ -3,8 +3,6 @@
 code:93412       one sample
 code:100-199     several
 step:48213       every sample that the step held
-
-Apart from ``run``: the one question that writes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Rows of a run as a file: Parquet, CSV or JSON lines, written aside, batch by batch.
-
-Apart from ``run``: how rows become files, whatever they are.
-"""
+"""Rows of a run as a file: Parquet, CSV or JSON lines, written aside, batch by batch."""
 
 from __future__ import annotations
 

@@ -3,8 +3,6 @@
 mix         samples and share of each dataset, against the weights planned for each step
 passes      how often each dataset was gone through
 coverage    how many of its samples were ever used
-
-Apart from ``run``, which is the list of questions: this is one of them.
 """
 
 from __future__ import annotations

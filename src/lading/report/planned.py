@@ -1,9 +1,4 @@
-"""How many samples of each dataset some steps held, without visiting more of them than needed.
-
-The ``samples`` of a planned run: worked out from the plan for the steps a query asks for.
-
-What the plan says, in bulk: the digests of many steps at once.
-"""
+"""What the plan says of many steps at once: their samples, counts by dataset and digests, visiting no more than needed."""
 
 from __future__ import annotations
 

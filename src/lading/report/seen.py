@@ -1,7 +1,4 @@
-"""Which samples of each dataset were used: flags where they fit, sorted numbers where a dataset is too long.
-
-Apart from ``mix``: how much memory that may take, whatever a run claims.
-"""
+"""Which samples of each dataset were used: flags where they fit, sorted numbers where a dataset is too long."""
 
 from __future__ import annotations
 

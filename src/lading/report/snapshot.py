@@ -3,8 +3,6 @@
     begun ─▶ tail ─▶ manifest ─▶ begun again      of each rank; repeated where the writer closed a part in between
 
 Readers need no lock: a part that is closed in between is seen once.
-
-Apart from ``run``: how a run that is being written is read once.
 """
 
 from __future__ import annotations

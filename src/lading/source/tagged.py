@@ -8,8 +8,6 @@
 The name travels inside the sample, so it is right under any shuffling, with
 any number of workers, in a short last batch and after a resume.
 
-Put names on samples: the columns ``idx`` and ``dataset_idx``, and what to do where a sample has its own.
-
 Names are integer columns beside the data, so they survive collating, pinning
 and the way through worker processes.
 """

@@ -12,12 +12,11 @@ A policy must give the same answer on every rank: counts are the plan's and
 equal everywhere; losses must be all-reduced (``per_dataset_mean`` does it).
 Its state is JSON and lives in the loader's state.
 
-Plug a tracker's mapping into a scheduler that adjusts sampling probabilities on the fly.
+``MixtureScheduler`` steers by what a ``BatchTracker`` saw:
 
     tracker.n_samples_per_dataset ─▶ scheduler.step() ─▶ probabilities ─▶ loader.reweight
 
-For loops that hand their batches to a ``BatchTracker`` and want to steer by
-what it saw. What is new on each rank is added up over all ranks at every step,
+What is new on each rank is added up over all ranks at every step,
 so all ranks choose alike and the state is the same everywhere. The tracker may
 be reset right after a step of the scheduler, as often as one likes.
 """

@@ -14,8 +14,6 @@ moves a share by more than c = ``most_change``: with s the shares in force,
 
 so that shares which are u beyond their targets stay beyond them, by u, u - c, u - 2c ..., until later choices have
 brought them back. ``fastest`` is the u whose sum, times the samples between two choices, is just what is missing.
-
-Apart from ``policy``: the arithmetic of an approach, without policies, plans and trackers.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from lading.errors import SourceError
-from lading.kits.jasper.steering import VARIANTS, Curriculum, Steering, variant_number
+from lading.kits.jasper.steering import VARIANTS, Steering, SteeringCurriculum, variant_number
 
 shares = st.lists(st.integers(0, 100), min_size=4, max_size=4).filter(any).map(lambda w: tuple(x / sum(w) for x in w))
 
@@ -53,14 +53,14 @@ def test_curriculum_moves_zero_steering_linearly(epoch, zero):
 
 def test_curriculum_defaults_are_the_originals():
     """.5 to .1 over 100 epochs."""
-    assert Steering.from_config({"curriculum": {"epochs_total": 100}}).curriculum == Curriculum(0.5, 0.1, 100)
+    assert Steering.from_config({"curriculum": {"epochs_total": 100}}).curriculum == SteeringCurriculum(0.5, 0.1, 100)
     assert Steering.from_config({"curriculum": {}}).curriculum is None
 
 
 @given(shares, st.integers(0, 300), st.integers(0, 200))
 def test_the_other_three_keep_their_ratio_and_share_the_rest(base, epoch, total):
     """For all configurations; a configured zero of 1 gives the rest to centroid."""
-    probs = Steering(base, Curriculum(0.6, 0.2, total)).probabilities(epoch)
+    probs = Steering(base, SteeringCurriculum(0.6, 0.2, total)).probabilities(epoch)
 
     assert math.isclose(sum(probs.values()), 1)
     rest, others = 1 - probs["zero"], sum(base[1:])
@@ -82,7 +82,7 @@ def test_one_draw_equals_the_draw_of_many(base, epoch, pair):
 @pytest.mark.parametrize("epoch", [0, 60])
 def test_frequencies_follow_the_probabilities_over_many_draws(epoch):
     """10^5 pairs: every count within five standard deviations."""
-    steering, n = Steering((0.1, 0.2, 0.3, 0.4), Curriculum()), 100_000
+    steering, n = Steering((0.1, 0.2, 0.3, 0.4), SteeringCurriculum()), 100_000
 
     counts = np.bincount(steering.variants(np.arange(n), epoch), minlength=4)
 

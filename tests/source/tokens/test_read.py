@@ -81,7 +81,7 @@ import struct, sys
 from pathlib import Path
 import pyarrow as pa, pyarrow.parquet as pq
 from lading.errors import LadingError
-from lading.source.tokens.inputs import Piece, find_inputs
+from lading.source.tokens.inputs import FilePiece, find_inputs
 from lading.source.tokens.read import read_documents
 
 path = Path(sys.argv[1])
@@ -94,7 +94,7 @@ for place in range(len(good) - 8 - size, len(good)):
         bad[place] ^= 1 << bit
         path.write_bytes(bad)
         try:
-            list(read_documents([Piece(file, 0, file.size) for file in find_inputs([path])]))
+            list(read_documents([FilePiece(file, 0, file.size) for file in find_inputs([path])]))
         except LadingError:
             pass
 """

@@ -4,9 +4,7 @@ parent  ──start──▶  child trains, one JSON line an event
    ◀──── events ───────┘
    ──kill -9──▶  gone: no handler, no farewell
 
-What the demo shows while it trains: a bar for the steps, a line for every chunk.
-
-Apart from ``command``, which tells the story: this one starts, watches and kills.
+Events become a bar for the steps and a line for every chunk.
 """
 
 from __future__ import annotations

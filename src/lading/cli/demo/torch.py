@@ -32,7 +32,7 @@ CHECKPOINT_STEPS = 25
 SEED = 7
 
 
-class Block(nn.Module):
+class TransformerBlock(nn.Module):
     """One layer of a transformer that sees only the past."""
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class ByteModel(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.bytes, self.places = nn.Embedding(256, WIDTH), nn.Embedding(WINDOW, WIDTH)
-        self.layers = nn.Sequential(*(Block() for _ in range(LAYERS)))
+        self.layers = nn.Sequential(*(TransformerBlock() for _ in range(LAYERS)))
         self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 256)
 
     def forward(self, windows: Tensor) -> Tensor:

@@ -13,8 +13,6 @@ forks give arguments beside a short name instead:
     bits: 8
 
 Arguments given so are used where the class takes them, and noted where not.
-
-Apart from ``config``, which knows sections: this knows classes.
 """
 
 from __future__ import annotations

@@ -9,12 +9,9 @@ Before ``lading.json`` appears, every process has its ledger on disk, so no
 checkpoint is ahead of the ledger. A resume from an earlier checkpoint makes
 the later ones part of what was rolled back: their ``lading.json`` is renamed.
 
-Random numbers of a process: seeded at the start, kept in checkpoints, restored on resume.
-
-Dropout and the like continue as if nothing had happened, as long as the number
+The random numbers of a process are seeded at the start, kept in checkpoints and restored on resume:
+dropout and the like continue as if nothing had happened, as long as the number
 of processes stays the same. Order needs none of this: it is the plan's.
-
-Apart from ``trainer``: what is on disk, and what a restart undoes.
 """
 
 from __future__ import annotations

@@ -5,11 +5,9 @@
 The sizes are the loader's: a configuration that contradicts them would make
 DeepSpeed count samples that were not delivered, so it is refused.
 
-The learning rate over a run: up during the warm-up, then down to nothing, or level.
+The learning rate goes up during the warm-up, then down to nothing, or stays level:
 
 linear    ╱╲        cosine   ╱⌒╲        constant   ╱▔▔
-
-Apart from ``trainer``: from arguments to DeepSpeed's own configuration.
 """
 
 from __future__ import annotations

@@ -4,13 +4,11 @@ batch_tracker_rank_00.jsonl, _01 ...   each process: one line an update (from 1)
 log.jsonl                              rank 0: one line every logging_steps, over all processes; evaluations
 progress bar                           rank 0, where there is a terminal
 
-One JSON line an update, in a file that agrees with the run's history.
+The tracker's file agrees with the run's history:
 
 update     0 1 2 3 4 5 | 6 7 x           killed after a checkpoint at 6
 on disk    0 1 2 3 4 5 | 6 7             written at intervals, and always before a checkpoint
 resumed    0 1 2 3 4 5 | 6 7 8 ...       what the restart undid is removed; the ledger keeps it
-
-Apart from ``trainer``: files and lines that a run leaves.
 """
 
 from __future__ import annotations

@@ -8,17 +8,8 @@ Started by ``deepspeed script.py``, ``torchrun script.py`` or ``python
 script.py``. Killed at any moment and resumed from the last checkpoint, the
 run resumes with exactly the batch that comes next.
 
-DeepSpeed's engine: model, optimizer, learning rate and precision, as the arguments say.
-
-The two loaders of a trainer: one that repeats and drops a short tail, one that sees every sample once.
-
-The processes of a run, however they were started.
-
-    deepspeed script.py     RANK, WORLD_SIZE, ... are in the environment
-    torchrun script.py      so they are
-    python script.py        they are not: one process, alone
-
-Afterwards there is a process group, and Lading's ``World`` speaks of it.
+Training repeats and drops a short tail; evaluation sees every sample once. However the processes were started,
+there is a process group afterwards (``python script.py`` is one process, alone).
 """
 
 from __future__ import annotations

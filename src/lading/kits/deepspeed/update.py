@@ -4,12 +4,12 @@ step      0   1   2   3 │ 4   5   6   7 │      gradient_accumulation_steps=4
 update                0 │             1 │
 ledger    ─ applied ──┘   ─ skipped ──┘        where the gradients of 4..7 overflowed
 
-Evaluation that counts every sample exactly once, on any number of processes.
+Evaluation counts every sample exactly once, on any number of processes:
 
 10 samples, batches of 4, 2 processes    0 1 2 3 | 4 5 6 7
                                          8 9 · · | · · · ·     · padding: no process hangs, none is counted
 
-From a batch to the arguments of ``forward``, and from its output to a loss.
+A batch becomes the arguments of ``forward``, its output a loss:
 
     {"input_ids", "labels", "idx", "dataset_idx"}  ─▶  forward(input_ids=, labels=)          does not take names
                                                    ─▶  forward(input_ids=, labels=, idx=...)  does
@@ -18,7 +18,7 @@ From a batch to the arguments of ``forward``, and from its output to a loss.
 One number a sample is better: per-dataset losses, and the policies that
 follow them, need it.
 
-Losses of everything and of each dataset, added up over time and over processes.
+Losses of everything and of each dataset are added up over time and over processes:
 
             code   prose   everything
     sums     9.1     4.2        13.3      added here at every step, on the device

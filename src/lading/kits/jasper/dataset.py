@@ -7,7 +7,7 @@ Epoch and forced variant lie in shared memory: a ``set_epoch`` reaches workers
 that are already running. Through a Lading loader the epoch travels with the
 bill, so not even that is needed.
 
-Some samples of a JASPER split, still gathered a whole batch at a time.
+A subset by clusters is gathered a whole batch at a time, too.
 """
 
 from __future__ import annotations

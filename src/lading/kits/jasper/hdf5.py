@@ -5,8 +5,6 @@
                 steering/{centroid,keyword_weighted,residual,distances}    splits/{train,val,test}
 
 No handle outlives a call, so nothing is shared by accident between processes.
-
-Apart from ``storage``: it imports h5py, which is optional.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ import torch
 from torch import Tensor
 
 from lading.errors import LadingError, MissingFileError, SourceError
-from lading.kits.jasper.layout import HDF5_FILE, KEYWORDS_HDF5, SPLITS, TABLES, Table, split_table
+from lading.kits.jasper.layout import HDF5_FILE, KEYWORDS_HDF5, SPLITS, TABLES, JasperTable, split_table
 from lading.kits.jasper.pt import PtStorage, read_only
 from lading.runtime.files import named_aside
 
@@ -45,16 +43,16 @@ class Hdf5Storage:
         self.directory, self.mapped = directory, mapped
         self.path = directory / HDF5_FILE
 
-    def label(self, table: Table) -> str:
+    def label(self, table: JasperTable) -> str:
         """Return the name errors use for a table."""
         return f"{HDF5_FILE}/{table.hdf5}"
 
-    def require(self, table: Table) -> None:
+    def require(self, table: JasperTable) -> None:
         """Refuse a file that lacks this table."""
         with _opened(self.path, table.hdf5) as file:
             _dataset(file, table.hdf5)
 
-    def read(self, table: Table) -> Tensor:
+    def read(self, table: JasperTable) -> Tensor:
         """Return one table."""
         with _opened(self.path, table.hdf5) as file:
             dataset = _dataset(file, table.hdf5)

@@ -26,7 +26,7 @@ SPLITS = ("train", "val", "test")
 
 
 @dataclass(frozen=True)
-class Table:
+class JasperTable:
     """One tensor of the directory.
 
     Attributes:
@@ -58,19 +58,19 @@ class Table:
 
 
 TABLES = (
-    Table("question_embs", "embeddings/questions", "float32", ("questions", "D")),
-    Table("source_embs", "embeddings/sources", "float32", ("sources", "D")),
-    Table("keyword_embs", "embeddings/keywords", "float32", ("keywords", "D")),
-    Table("centroid_embs", "embeddings/centroids", "float32", ("clusters", "D")),
-    Table("pair_index", "pair_data/index", "int64", ("pairs", 2)),
-    Table("pair_cluster_id", "pair_data/cluster_id", "int64", ("pairs",)),
-    Table("pair_relevance", "pair_data/relevance", "float32", ("pairs",)),
-    Table("hard_negatives", "negatives/hardnegatives", "int64", ("pairs", "n_neg")),
-    Table("negative_tiers", "negatives/tiers", "int64", ("pairs", "n_neg")),
-    Table("steering_centroid", "steering/centroid", "float32", ("pairs", "D")),
-    Table("steering_keyword_weighted", "steering/keyword_weighted", "float32", ("pairs", "D")),
-    Table("steering_residual", "steering/residual", "float32", ("pairs", "D")),
-    Table("centroid_distances", "steering/distances", "float32", ("pairs",)),
+    JasperTable("question_embs", "embeddings/questions", "float32", ("questions", "D")),
+    JasperTable("source_embs", "embeddings/sources", "float32", ("sources", "D")),
+    JasperTable("keyword_embs", "embeddings/keywords", "float32", ("keywords", "D")),
+    JasperTable("centroid_embs", "embeddings/centroids", "float32", ("clusters", "D")),
+    JasperTable("pair_index", "pair_data/index", "int64", ("pairs", 2)),
+    JasperTable("pair_cluster_id", "pair_data/cluster_id", "int64", ("pairs",)),
+    JasperTable("pair_relevance", "pair_data/relevance", "float32", ("pairs",)),
+    JasperTable("hard_negatives", "negatives/hardnegatives", "int64", ("pairs", "n_neg")),
+    JasperTable("negative_tiers", "negatives/tiers", "int64", ("pairs", "n_neg")),
+    JasperTable("steering_centroid", "steering/centroid", "float32", ("pairs", "D")),
+    JasperTable("steering_keyword_weighted", "steering/keyword_weighted", "float32", ("pairs", "D")),
+    JasperTable("steering_residual", "steering/residual", "float32", ("pairs", "D")),
+    JasperTable("centroid_distances", "steering/distances", "float32", ("pairs",)),
 )
 BY_NAME = {table.name: table for table in TABLES}
 NEGATIVES = (BY_NAME["hard_negatives"], BY_NAME["negative_tiers"])
@@ -79,9 +79,9 @@ KEYWORDS_FILE = "pair_keyword_ids.pt"
 KEYWORDS_HDF5 = "pair_data/keyword_ids"
 
 
-def split_table(split: str) -> Table:
+def split_table(split: str) -> JasperTable:
     """Return the table of pair numbers of one split."""
-    return Table(f"{split}_idx", f"splits/{split}", "int64", ("samples",))
+    return JasperTable(f"{split}_idx", f"splits/{split}", "int64", ("samples",))
 
 
 def read_config(directory: Path) -> dict[str, Any]:

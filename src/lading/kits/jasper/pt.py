@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from lading.errors import MissingFileError, SourceError
-from lading.kits.jasper.layout import KEYWORDS_FILE, Table
+from lading.kits.jasper.layout import KEYWORDS_FILE, JasperTable
 
 
 class PtStorage:
@@ -36,15 +36,15 @@ class PtStorage:
     def __init__(self, directory: Path, mapped: bool = False) -> None:
         self.directory, self.mapped = directory, mapped
 
-    def label(self, table: Table) -> str:
+    def label(self, table: JasperTable) -> str:
         """Return the name errors use for a table."""
         return table.file
 
-    def require(self, table: Table) -> None:
+    def require(self, table: JasperTable) -> None:
         """Refuse a directory that lacks this table."""
         self._existing(table.file)
 
-    def read(self, table: Table) -> Tensor:
+    def read(self, table: JasperTable) -> Tensor:
         """Return one table."""
         path = self._existing(table.file)
         tensor = load(path, mapped=self.mapped)

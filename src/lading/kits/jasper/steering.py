@@ -8,7 +8,7 @@
 The variant of a pair is a function of (seed 42, epoch, pair) and of nothing
 else: no worker, rank, access order or resume can change it.
 
-The steering of a dataset that is open in several processes: one epoch, one forced variant, for all of them.
+A dataset that is open in several processes has one epoch and one forced variant for all of them:
 
     parent      set_epoch(3) ──▶ [3, -1, 0] ◀── worker 0, worker 1 ...      shared memory, three numbers
 
@@ -53,7 +53,7 @@ def variant_number(name: str) -> int:
 
 
 @dataclass(frozen=True)
-class Curriculum:
+class SteeringCurriculum:
     """How the share of zero steering moves from its start to its end."""
 
     zero_prob_start: float = 0.5
@@ -76,7 +76,7 @@ class Steering:
     """
 
     base: tuple[float, ...] = (0.25, 0.25, 0.25, 0.25)
-    curriculum: Curriculum | None = None
+    curriculum: SteeringCurriculum | None = None
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Steering:
@@ -88,7 +88,7 @@ class Steering:
     def probabilities(self, epoch: int) -> dict[str, float]:
         """Return the probability of each variant in an epoch.
 
-        >>> Steering(curriculum=Curriculum(0.5, 0.1, 100)).probabilities(0)["zero"]
+        >>> Steering(curriculum=SteeringCurriculum(0.5, 0.1, 100)).probabilities(0)["zero"]
         0.5
         """
         if self.curriculum is None:
@@ -133,16 +133,16 @@ def _probabilities(given: Any) -> tuple[float, ...]:
     return tuple(values)
 
 
-def _curriculum(given: Any) -> Curriculum:
+def _curriculum(given: Any) -> SteeringCurriculum:
     if not isinstance(given, Mapping):
         raise SourceError(
             f"curriculum is {given!r}, expected an object with zero_prob_start, zero_prob_end, epochs_total."
         )
-    default = Curriculum()
+    default = SteeringCurriculum()
     epochs = given.get("epochs_total", default.epochs_total)
     if not is_number(epochs) or epochs < 0:
         raise SourceError(f"curriculum['epochs_total'] is {epochs!r}, expected a number of epochs.")
-    return Curriculum(
+    return SteeringCurriculum(
         _share("curriculum['zero_prob_start']", given.get("zero_prob_start", default.zero_prob_start)),
         _share("curriculum['zero_prob_end']", given.get("zero_prob_end", default.zero_prob_end)),
         epochs,

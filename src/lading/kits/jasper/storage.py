@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from lading.errors import MissingExtraError, SourceError
-from lading.kits.jasper.layout import HDF5_FILE, SPLITS, TABLES, Table, split_table
+from lading.kits.jasper.layout import HDF5_FILE, SPLITS, TABLES, JasperTable, split_table
 from lading.kits.jasper.pt import PtStorage
 
 LARGE_BYTES = 10 * 1024**3
@@ -25,9 +25,9 @@ class Storage(Protocol):
     mapped: bool
     directory: Path
 
-    def label(self, table: Table) -> str: ...
-    def require(self, table: Table) -> None: ...
-    def read(self, table: Table) -> Tensor: ...
+    def label(self, table: JasperTable) -> str: ...
+    def require(self, table: JasperTable) -> None: ...
+    def read(self, table: JasperTable) -> Tensor: ...
     def require_keyword_ids(self) -> None: ...
     def keyword_ids(self) -> Any: ...
     def files(self) -> list[Path]: ...
@@ -97,7 +97,7 @@ def find_split(storage: Storage, split: str) -> Storage:
     raise SourceError(f"Split file not found: {storage.directory / table.file}. Valid splits are: {', '.join(SPLITS)}")
 
 
-def has_table(storage: Storage, table: Table) -> bool:
+def has_table(storage: Storage, table: JasperTable) -> bool:
     """True where a storage holds a table."""
     try:
         storage.require(table)

@@ -8,7 +8,7 @@
 Tables are scanned in blocks, so a mapped table never comes into memory as a
 whole. Every error names the file, the row and the value.
 
-Read the tables of a JASPER directory and check them, in the order in which errors are promised.
+Errors come in the order that is promised:
 
 split there? ▸ every file there? ▸ shapes ▸ splits ▸ pairs ▸ negatives ▸ lengths ▸ contents
 """
@@ -32,7 +32,7 @@ from lading.kits.jasper.layout import (
     NEGATIVES,
     STEERING_TABLES,
     TABLES,
-    Table,
+    JasperTable,
     split_table,
 )
 from lading.kits.jasper.storage import Storage, find_split
@@ -42,10 +42,10 @@ FULL_SCAN_BYTES = 1024**3
 REPAIR = "Rebuild the dataset with 'lading jasper build', or correct that row."
 RANGES = {"pair_relevance": (0, 1), "centroid_distances": (0, 2)}
 
-Label = Callable[[Table], str]
+Label = Callable[[JasperTable], str]
 
 
-def check_shape(tensor: Tensor, table: Table, label: str, embedding_dim: int, n_neg: int) -> Tensor:
+def check_shape(tensor: Tensor, table: JasperTable, label: str, embedding_dim: int, n_neg: int) -> Tensor:
     """Return the tensor if it has the dimensions, sizes and type its table promises."""
     expected = table.expected_shape(embedding_dim, n_neg)
     if tensor.ndim != len(expected):
@@ -153,7 +153,7 @@ def check_ids(
             raise SourceError(f"{what} {value}, {problem} ({label}, row {row}). {REPAIR}")
 
 
-def check_entries(tensor: Tensor, table: Table, num_pairs: int, label: str) -> None:
+def check_entries(tensor: Tensor, table: JasperTable, num_pairs: int, label: str) -> None:
     """Refuse a table that has not one row for each pair."""
     if len(tensor) != num_pairs:
         raise SourceError(f"{table.name} has {len(tensor)} entries, expected {num_pairs} ({label}). {REPAIR}")
@@ -252,5 +252,5 @@ def check_pairs(pairs: Tensor, split: str, label: str, num_pairs: int, validate:
     check_split(pairs, split, label, num_pairs, below_zero=validate is not False)
 
 
-def _read(storage: Storage, table: Table, sizes: Sizes) -> Tensor:
+def _read(storage: Storage, table: JasperTable, sizes: Sizes) -> Tensor:
     return check_shape(storage.read(table), table, storage.label(table), *sizes)

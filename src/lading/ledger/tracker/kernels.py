@@ -1,7 +1,4 @@
-"""Compiled twins of the tracker's counting and grouping, equal to ``grouping`` in every element.
-
-Apart from ``log``: Numba is optional, and opened at first use.
-"""
+"""Compiled twins of the tracker's counting and grouping, equal to ``grouping`` in every element."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ Names are copied in as they come, because batches may be buffers that are used
 again, or shared memory whose file descriptors must not pile up. Sorting waits
 until a block is full, so that its cost is spread over many batches.
 
-Group names by dataset, each group in arrival order.
+A block is grouped by dataset, each group in arrival order:
 
     datasets   1 0 1 2 0            values  0   1   2
     indices    7 5 8 9 6     ──▶    counts  2   2   1
@@ -17,8 +17,6 @@ Group names by dataset, each group in arrival order.
 
 A counting sort: datasets are few and close together, so nothing is compared.
 Indices below 2**32 take 4 bytes each.
-
-Apart from ``tracker``, which is the interface: this one is the compact arrays behind it.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@
     document_idx, sequence_idx          an LLM batch: its documents are the samples of dataset 0
 
 Tensors, arrays and lists are read alike, and no framework is imported for it.
-
-Apart from ``tracker``: what a batch may look like, in any framework.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """The engine's part of chunks that adapt: ask the policies at the end of a chunk, and turn answers into events.
 
-    chunk trained on and validated ─▶ resize policy ─▶ Rebatch at the next step (between passes where chunks are chosen)
-                                   ─▶ choice policy ─▶ Choose for the places up to ``ahead`` chunks after the next one
-
-Apart from ``engine``: the policies, what they remember, and when they are asked.
+chunk trained on and validated ─▶ resize policy ─▶ Rebatch at the next step (between passes where chunks are chosen)
+                               ─▶ choice policy ─▶ Choose for the places up to ``ahead`` chunks after the next one
 """
 
 from __future__ import annotations

@@ -6,8 +6,6 @@
 
 Rows follow the sharding, whatever the mesh: two processes that hold the same rows
 (model parallel) both read them.
-
-Apart from ``loader``: devices and shardings only, nothing of plans.
 """
 
 from __future__ import annotations

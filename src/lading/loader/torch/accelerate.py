@@ -6,8 +6,6 @@ Batches go to Accelerate's device, ``GradientState`` knows when the last batch o
 an iteration comes (gradients are synced there) and how many of its rows count
 (``gather_for_metrics``), and ``save_state`` keeps the loader's state. Nothing is
 sharded: the plan has given every rank its share and marked the padding.
-
-Apart from ``prepared``: it imports Accelerate, and is opened only where Accelerate has prepared a loader.
 """
 
 from __future__ import annotations

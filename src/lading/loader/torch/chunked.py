@@ -8,7 +8,7 @@ A chunk is finished when its last batch was yielded: frameworks never ask
 for more. One that was broken off comes again. Without ``chunk_size`` this is
 torch's DataLoader and nothing else.
 
-What a user's sampler, generator and shuffle mean for the order of chunks.
+A sampler of the user's says how chunks are ordered:
 
     nothing, RandomSampler          shuffled, differently in each pass
     SequentialSampler               in order

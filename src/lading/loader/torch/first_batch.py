@@ -2,8 +2,6 @@
 
 Lading loader      peeks: position, tracker and last bill are put back
 torch DataLoader   every generator an iteration draws from is put back, so the epoch that follows is the same
-
-Apart from ``jasper``: it checks any loader against any specification.
 """
 
 from __future__ import annotations

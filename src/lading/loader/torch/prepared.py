@@ -1,7 +1,4 @@
-"""What a torch loader offers to those who take it apart or prepare it: Accelerate, and whatever rebuilds loaders.
-
-Apart from ``loader``, which says what a loader is; this is how it behaves among frameworks.
-"""
+"""What a torch loader offers to those who take it apart or prepare it: Accelerate, and whatever rebuilds loaders."""
 
 from __future__ import annotations
 

@@ -1,14 +1,10 @@
-"""A plan dressed as torch's ``DistributedSampler``.
+"""A plan dressed as torch's samplers, and what a framework means when it rebuilds a loader around a sampler.
 
 Frameworks leave a ``DistributedSampler`` in peace, ask it for the rank, and
 set its epoch. This one is a view of the engine: it holds nothing.
 
-The plan of a loader dressed as torch's ``RandomSampler`` or ``SequentialSampler``.
-
 Code written for torch asks ``isinstance(loader.sampler, RandomSampler)``.
 These are views: the order is the plan's, and there is nothing in them to lose.
-
-What a framework means when it rebuilds a loader around a sampler.
 
 Lightning re-instantiates a ``DataLoader`` from its arguments to predict (around
 a batch sampler that notes indices) and to overfit (around a sequential sampler).

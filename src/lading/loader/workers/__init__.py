@@ -2,8 +2,6 @@
 
 requests ─▶ Workers: processes, shared memory ─▶ (request, result)     sources that work per sample
 requests ─▶ ThreadWorkers ────────────────────▶ (request, result)     sources that release the interpreter's lock
-
-Apart from ``engine``: processes and shared memory, nothing of plans.
 """
 
 from lading.loader.workers.processes import Workers

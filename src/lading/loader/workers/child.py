@@ -27,8 +27,8 @@ from typing import Any
 import numpy as np
 
 from lading.loader.workers import wire
-from lading.loader.workers.failure import Failure
-from lading.loader.workers.slots import Place, SlotWriter
+from lading.loader.workers.failure import WorkerFailure
+from lading.loader.workers.slots import SlotPlace, SlotWriter
 from lading.runtime.processes import die_with_parent, is_running
 from lading.runtime.threads import stay_on_one_processor
 
@@ -41,7 +41,7 @@ _PARENT_CHECK_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
-class Task:
+class WorkerTask:
     """What a worker is started with."""
 
     fetch: Callable[[Any], Any]
@@ -58,7 +58,7 @@ class _Stopped(Exception):
     """The parent wants no more, or is gone."""
 
 
-def work(link: socket.socket, task: Task) -> None:
+def work(link: socket.socket, task: WorkerTask) -> None:
     """Run a worker; the target of its process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is interrupted too, and stops its workers
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -70,18 +70,18 @@ def work(link: socket.socket, task: Task) -> None:
 
 
 class _Worker:
-    def __init__(self, link: socket.socket, task: Task) -> None:
+    def __init__(self, link: socket.socket, task: WorkerTask) -> None:
         self._task = task
         self._inbox = _Inbox(link, task.parent)
         self._link, self._slots = link, SlotWriter()
-        self._broken: Failure | None = None
+        self._broken: WorkerFailure | None = None
         self._where = f"worker {task.number} of {task.num_workers}"
 
     def run(self) -> None:
         try:
             _prepare(self._task)
         except Exception as error:
-            self._broken = Failure.of(error, f"{self._where} could not start (worker_init_fn)")
+            self._broken = WorkerFailure.of(error, f"{self._where} could not start (worker_init_fn)")
         while True:
             generation, number, request = self._inbox.next()
             kind, place, descriptor = self._answer(request)
@@ -92,17 +92,17 @@ class _Worker:
                 socket.send_fds(self._link, [message], [descriptor])
                 os.close(descriptor)
 
-    def _answer(self, request: bytes) -> tuple[int, Place, int | None]:
+    def _answer(self, request: bytes) -> tuple[int, SlotPlace, int | None]:
         if self._broken is not None:
             return FAILURE, *self._slots.write(self._broken)
         try:
             result = self._task.fetch(wire.unpack(request))
         except BaseException as error:
-            return FAILURE, *self._slots.write(Failure.of(error, f"{self._where} could not fetch"))
+            return FAILURE, *self._slots.write(WorkerFailure.of(error, f"{self._where} could not fetch"))
         try:
             return RESULT, *self._slots.write(result)
         except Exception as error:
-            return FAILURE, *self._slots.write(Failure.of(error, f"{self._where} could not send what it fetched"))
+            return FAILURE, *self._slots.write(WorkerFailure.of(error, f"{self._where} could not send what it fetched"))
 
 
 class _Inbox:
@@ -156,7 +156,7 @@ class _Inbox:
                 self._requests.append((generation, number, payload))
 
 
-def _prepare(task: Task) -> None:
+def _prepare(task: WorkerTask) -> None:
     """Seed the generators, as torch does in its workers; tell torch which worker this is; call the user's function."""
     stay_on_one_processor()
     random.seed(task.seed)

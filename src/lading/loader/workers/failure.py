@@ -1,6 +1,6 @@
 """Errors that cross from a worker to its parent, and stay what they were.
 
-    worker   FileNotFoundError: a.wav             ─▶  Failure: the chain of causes, and the traceback as text
+    worker   FileNotFoundError: a.wav             ─▶  WorkerFailure: the chain of causes, and the traceback as text
     parent   WorkerError *and* FileNotFoundError  ◀─  raised from the original, with the worker's traceback as a note
 
 ``except FileNotFoundError`` catches it, and so does ``except LadingError``.
@@ -23,7 +23,7 @@ E = TypeVar("E", bound=LadingError)
 
 
 @dataclass(frozen=True)
-class Failure:
+class WorkerFailure:
     """What a worker sends instead of a result.
 
     Attributes:
@@ -39,7 +39,7 @@ class Failure:
     chain: tuple[bytes, ...]
 
     @classmethod
-    def of(cls, error: BaseException, where: str) -> Failure:
+    def of(cls, error: BaseException, where: str) -> WorkerFailure:
         """Describe an error that has just been caught."""
         summary = f"{type(error).__name__}: {error}".rstrip(": ")
         trace = "".join(traceback.format_exception(error))

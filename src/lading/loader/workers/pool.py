@@ -1,8 +1,4 @@
-"""Running worker processes, waited for together.
-
-It is apart from ``processes``, which keeps the order of requests and results: a
-pool outlives an iteration where workers are persistent.
-"""
+"""Running worker processes, waited for together."""
 
 from __future__ import annotations
 
@@ -17,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lading.identity.hashing import key64
-from lading.loader.workers.child import Task
+from lading.loader.workers.child import WorkerTask
 from lading.loader.workers.worker_process import WorkerProcess, end_all, starts_in_main_thread
 from lading.runtime.processes import start_method
 
@@ -118,9 +114,9 @@ def _preload(context: Any) -> None:
         context.set_forkserver_preload(["__main__", *needed])
 
 
-def _task(settings: Settings, number: int, context: Any) -> Task:
+def _task(settings: Settings, number: int, context: Any) -> WorkerTask:
     is_our_child = context.get_start_method() in ("fork", "spawn")
-    return Task(
+    return WorkerTask(
         fetch=settings.fetch,
         dataset=settings.dataset,
         init=settings.worker_init_fn,

@@ -20,7 +20,7 @@ from lading.loader.workers import wire
 from lading.loader.workers.child import CANCEL, FAILURE, FINISH, REQUEST
 from lading.loader.workers.pool import Pool, Settings
 from lading.loader.workers.run import OrderedRun
-from lading.loader.workers.slots import Place
+from lading.loader.workers.slots import SlotPlace
 from lading.loader.workers.worker_process import WorkerProcess
 
 R = TypeVar("R")
@@ -58,7 +58,7 @@ class Workers:
         self._settings = Settings(fetch, num_workers, seed, context, prefetch_factor, timeout, worker_init_fn, dataset)
         self._persistent = persistent
         self._pool: Pool | None = None
-        self._runs: weakref.WeakSet[Run[Any]] = weakref.WeakSet()
+        self._runs: weakref.WeakSet[WorkerRun[Any]] = weakref.WeakSet()
 
     def run(self, requests: Iterator[R]) -> Generator[tuple[R, Any], None, None]:
         """Start fetching now; iterate over (request, result) in order.
@@ -67,12 +67,12 @@ class Workers:
             requests: Read ahead by at most ``num_workers * prefetch_factor``.
         """
         if not self._persistent:
-            run = Run(Pool(self._settings), requests, keeps_pool=False)
+            run = WorkerRun(Pool(self._settings), requests, keeps_pool=False)
         else:
             if self._pool is None or not self._pool.is_usable():
                 self.close()
                 self._pool = Pool(self._settings)
-            run = Run(self._pool, requests, keeps_pool=True)
+            run = WorkerRun(self._pool, requests, keeps_pool=True)
         self._runs.add(run)
         return run
 
@@ -105,7 +105,7 @@ def check_numbers(num_workers: int, prefetch_factor: int, timeout: float) -> Non
         )
 
 
-class Run(OrderedRun[R]):
+class WorkerRun(OrderedRun[R]):
     """One iteration over requests; ends its workers unless they are kept."""
 
     def __init__(self, pool: Pool, requests: Iterator[R], *, keeps_pool: bool) -> None:
@@ -176,7 +176,7 @@ class Run(OrderedRun[R]):
             pool.end()
         return WorkerError(self._death)
 
-    def _receive(self, pool: Pool, worker: WorkerProcess) -> tuple[int, Place]:
+    def _receive(self, pool: Pool, worker: WorkerProcess) -> tuple[int, SlotPlace]:
         """Wait for the next result."""
         timeout = pool.settings.timeout
         deadline = time.monotonic() + timeout if timeout else float("inf")

@@ -30,7 +30,7 @@ _FREE, _USED, _RETIRED = 0, 1, 2
 _PAGE = mmap.PAGESIZE
 
 
-class Place(NamedTuple):
+class SlotPlace(NamedTuple):
     """Where a result lies: the slot, its size, the number of buffers, the bounds of the pickle stream."""
 
     slot: int
@@ -61,7 +61,7 @@ class SlotWriter:
     def __init__(self) -> None:
         self._maps: dict[int, mmap.mmap] = {}
 
-    def write(self, value: Any) -> tuple[Place, int | None]:
+    def write(self, value: Any) -> tuple[SlotPlace, int | None]:
         """Write an object; return where it lies, and the descriptor of the slot if it is new."""
         stream, buffers = wire.pack(value)
         starts, end = [], _ALIGN
@@ -78,7 +78,7 @@ class SlotWriter:
             view[start : start + buffer.nbytes] = buffer
         view[end:stop] = stream
         view[stop : stop + len(lengths)] = lengths
-        return Place(slot, len(memory), len(buffers), end, stop), descriptor
+        return SlotPlace(slot, len(memory), len(buffers), end, stop), descriptor
 
     def _find(self, size: int) -> tuple[int, int | None]:
         small = None
@@ -104,7 +104,7 @@ class SlotReader:
         self._slots: dict[int, _Slot] = {}
         self._held: set[_Slot] = set()
 
-    def adopt(self, place: Place, descriptor: int | None) -> None:
+    def adopt(self, place: SlotPlace, descriptor: int | None) -> None:
         """Map a slot that the worker has just made."""
         if descriptor is not None:
             try:
@@ -112,7 +112,7 @@ class SlotReader:
             finally:
                 os.close(descriptor)
 
-    def read(self, place: Place) -> Any:
+    def read(self, place: SlotPlace) -> Any:
         """Return the object in a slot; the slot is free when the object's arrays and tensors are gone."""
         slot = self._slots[place.slot]
         if len(self._held) >= MAX_HELD:
@@ -122,7 +122,7 @@ class SlotReader:
         root = slot.hold()
         return wire.unpack(memoryview(memory)[place.start : place.stop], _cut(root, lengths))
 
-    def drop(self, place: Place) -> None:
+    def drop(self, place: SlotPlace) -> None:
         """Free a slot whose result is no longer wanted."""
         self._slots[place.slot].memory[0] = _FREE
 
@@ -130,7 +130,7 @@ class SlotReader:
         """Forget all slots; what is still held keeps its memory."""
         self._slots.clear()
 
-    def _copy(self, slot: _Slot, place: Place) -> Any:
+    def _copy(self, slot: _Slot, place: SlotPlace) -> Any:
         memory = slot.memory
         lengths = struct.unpack_from(f"<{place.num_buffers}q", memory, place.stop)
         copied = np.frombuffer(memory, np.uint8, place.stop).copy()

@@ -19,8 +19,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from lading.errors import LoaderError
-from lading.loader.workers.child import FRAME, MESSAGE, Task, work
-from lading.loader.workers.slots import Place, SlotReader
+from lading.loader.workers.child import FRAME, MESSAGE, WorkerTask, work
+from lading.loader.workers.slots import SlotPlace, SlotReader
 
 GRACE_SECONDS = 5.0  # for the fetch that is under way when a worker is stopped; then it is killed
 _CLOSE_ON_EXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
@@ -34,7 +34,7 @@ class WorkerProcess:
         task: What it runs.
     """
 
-    def __init__(self, context: Any, task: Task) -> None:
+    def __init__(self, context: Any, task: WorkerTask) -> None:
         self.number, self.slots = task.number, SlotReader()
         self.link, theirs = socket.socketpair()
         self.link.setblocking(False)
@@ -77,7 +77,7 @@ class WorkerProcess:
             self._unsent.clear()  # the worker is dead; whoever waits for it finds out
         return True
 
-    def receive(self) -> tuple[int, int, int, Place] | None:
+    def receive(self) -> tuple[int, int, int, SlotPlace] | None:
         """Return the next message, None if there is none yet.
 
         Raises:
@@ -92,7 +92,7 @@ class WorkerProcess:
         if len(message) < MESSAGE.size:
             raise EOFError
         kind, generation, number, *numbers = MESSAGE.unpack(message)
-        place = Place(*numbers)
+        place = SlotPlace(*numbers)
         self.slots.adopt(place, descriptors[0] if descriptors else None)
         return kind, generation, number, place
 

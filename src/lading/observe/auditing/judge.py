@@ -1,7 +1,4 @@
-"""Say what the evidence means: the faults of a map-style loader's order, in plain words.
-
-Apart from ``command``: the verdicts on orders, without a DataLoader in sight.
-"""
+"""Say what the evidence means: the faults of a map-style loader's order, in plain words."""
 
 from __future__ import annotations
 

@@ -6,8 +6,6 @@
     worker 1                                   a a a a      nothing random: sound
 
 Every worker is asked for one and the same sample several times.
-
-Apart from ``command``: the one fault that needs random numbers of worker processes.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@ cut by the weight into a whole part and a rest of 0 or more, so that every divis
 parent of each dataset's leaf. Positions are cut as x = q·n + r, so that no product leaves 64 bits: |a·r + φ| stays
 below 2**63 for weights that sum to 2**31. The passes of a stage are one uint64 table, a row per dataset: draws before
 the stage, length, side and key.
-
-Apart from ``tree``: Numba is optional, and opened at first use.
 """
 
 from __future__ import annotations

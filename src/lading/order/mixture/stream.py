@@ -8,8 +8,6 @@ Each stage has a tree of its own. What a dataset was owed, or had too much,
 when a stage ended is carried into the phases of the next, so shares hold over
 the whole run, and a stage that changes nothing changes nothing. A later stage
 cannot change an earlier position.
-
-Apart from ``order``: stages and residuals, nothing of passes and samples.
 """
 
 from __future__ import annotations

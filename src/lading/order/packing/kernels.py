@@ -1,13 +1,11 @@
-"""Compiled twins of ``packing_plain``, equal to the last bit.
+"""Compiled twins of ``plain`` and ``fill``, equal to the last bit.
 
 First fit looks for a row in a tree with 16 children a node (one cache line of
 rooms), best fit in a bitmap of the rooms that have rows: both a few steps,
 whatever the number of open rows. Only the row of each piece is kept between the
 two passes, so that 10^8 documents fit into memory.
 
-Compiled twin of ``packing_fill``.
-
-Every column is written through slices of one row: the compiler then knows that no
+Filling rows: every column is written through slices of one row: the compiler then knows that no
 index is negative and no two arrays overlap inside a loop, and vectorises them.
 """
 

@@ -1,7 +1,4 @@
-"""Does the evidence say what the plan says, each step once?
-
-Apart from ``checking``: what the steps say, after the files have been believed.
-"""
+"""Does the evidence say what the plan says, each step once?"""
 
 from __future__ import annotations
 

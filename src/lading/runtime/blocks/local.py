@@ -1,4 +1,4 @@
-"""Blocks in processes of this machine. Apart from ``run``, which chooses: processes are all that this file is about."""
+"""Blocks in processes of this machine."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
 """How fast blocks are done and how long the rest takes.
 
 12 of 40 blocks, 3.1 MB/s, 2:40 left
-
-Apart from ``run``: executors report nothing, those who use them do.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ def silent(share: float, text: str) -> None:
     """Progress callback that does nothing."""
 
 
-class Pace:
+class BlockProgress:
     """Count work done, and say how it goes.
 
     Args:

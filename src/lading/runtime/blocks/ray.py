@@ -1,7 +1,4 @@
-"""Blocks as Ray tasks: one task a block, which writes its own result; no rows pass through the driver.
-
-Apart from ``run``: Ray is imported here and nowhere else.
-"""
+"""Blocks as Ray tasks: one task a block, which writes its own result; no rows pass through the driver."""
 
 from __future__ import annotations
 

@@ -8,8 +8,6 @@
 Batch b holds samples bB to bB+B-1 of the whole stream, whoever reads it: ids
 do not depend on the number of workers. Rounds are what ranks do together, so
 in every round each rank gets a batch of the same size.
-
-Apart from ``torch``: arithmetic of ranks and workers, without torch.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@
 
 A part whose record says that it was made of the same inputs in the same way, and whose digest is right, is kept: that
 is how a killed build resumes, and how tasks on several machines share one.
-
-Apart from ``build``, which shares blocks out and joins them: a worker needs this file alone.
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ _CHUNK = 1 << 23
 
 
 @dataclass(frozen=True)
-class Part:
+class TokenPart:
     """A block that is on disk.
 
     Attributes:
@@ -106,7 +104,7 @@ class TokenJob:
         """Return the file that says that a part is whole."""
         return self.folder / f"{number:06d}.json"
 
-    def __call__(self, number: int) -> Part:
+    def __call__(self, number: int) -> TokenPart:
         """Make a block, unless it is there."""
         found = finished_part(self, number)
         if found is not None and _digest_of(self.data(number)) == found.digest:
@@ -114,7 +112,7 @@ class TokenJob:
         return _write_part(self, number)
 
 
-def finished_part(job: TokenJob, number: int) -> Part | None:
+def finished_part(job: TokenJob, number: int) -> TokenPart | None:
     """Return the part of a block that is there and was made of the same; its digest is not looked at."""
     path = job.record(number)
     if not path.is_file():
@@ -125,7 +123,7 @@ def finished_part(job: TokenJob, number: int) -> Part | None:
         if fields.text("made_of") != job.made_of(number):
             return None
         documents, tokens = (fields.integer(name, low=0, high=MOST) for name in ("num_documents", "num_tokens"))
-        part = Part(number, documents, tokens, fields.hexadecimal("digest", digits=32))
+        part = TokenPart(number, documents, tokens, fields.hexadecimal("digest", digits=32))
     except SourceError:  # whatever is wrong with it, it is made again
         return None
     data = job.data(number)
@@ -133,7 +131,7 @@ def finished_part(job: TokenJob, number: int) -> Part | None:
     return part if data.is_file() and data.stat().st_size == size else None
 
 
-def mapped_part(job: TokenJob, part: Part) -> tuple[NDArray[Any], NDArray[Any]]:
+def mapped_part(job: TokenJob, part: TokenPart) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return the tokens and lengths of a part."""
     data, dtype = job.data(part.number), job.dtype()
     if not data.stat().st_size:
@@ -143,7 +141,7 @@ def mapped_part(job: TokenJob, part: Part) -> tuple[NDArray[Any], NDArray[Any]]:
     return np.asarray(content[:size]).view(dtype), np.frombuffer(content[size:].tobytes(), "<i8")
 
 
-def check_digest(job: TokenJob, part: Part) -> None:
+def check_digest(job: TokenJob, part: TokenPart) -> None:
     """Refuse a part that is not what was written."""
     if _digest_of(job.data(part.number)) != part.digest:
         job.record(part.number).unlink(missing_ok=True)
@@ -161,7 +159,7 @@ def _digest_of(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _write_part(job: TokenJob, number: int) -> Part:
+def _write_part(job: TokenJob, number: int) -> TokenPart:
     tokenizer, dtype = job.tokenizer.get(), job.dtype()
     digest, num_tokens = hashlib.blake2b(digest_size=16), 0
     lengths: list[int] = []
@@ -179,7 +177,7 @@ def _write_part(job: TokenJob, number: int) -> Part:
     num_tokens = sum(lengths)
     made = {"made_of": job.made_of(number), "num_documents": len(lengths), "num_tokens": num_tokens}
     write_aside(job.record(number), json_bytes({**made, "digest": digest.hexdigest()}))
-    return Part(number, len(lengths), num_tokens, digest.hexdigest())
+    return TokenPart(number, len(lengths), num_tokens, digest.hexdigest())
 
 
 def _batches(documents: Iterator[TextDocument]) -> Iterator[list[TextDocument]]:

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from lading.errors import SourceError
-from lading.runtime.blocks.progress import Pace, Progress, silent
+from lading.runtime.blocks.progress import BlockProgress, Progress, silent
 from lading.runtime.blocks.run import Task, run_blocks
 from lading.runtime.files import clean_up, make_folder
 from lading.runtime.shown import listed
-from lading.source.tokens.block import Part, TokenJob, check_digest, finished_part, mapped_part
+from lading.source.tokens.block import TokenJob, TokenPart, check_digest, finished_part, mapped_part
 from lading.source.tokens.inputs import default_block_bytes, find_inputs
 from lading.source.tokens.read import check_split
 from lading.source.tokens.store import TokenStore
@@ -137,7 +137,7 @@ def join_tokens(job: TokenJob, *, overwrite: bool = False, progress: Progress = 
                 "other inputs. Run the tasks that make them (block b belongs to task b mod N), then join."
             )
         with _disk(job), TokenWriter(job.out, job.tokenizer.get(), overwrite=overwrite) as writer:
-            pace = Pace(len(job.blocks), sum(block.size for block in job.blocks))
+            pace = BlockProgress(len(job.blocks), sum(block.size for block in job.blocks))
             for number, block in enumerate(job.blocks):
                 _add_part(job, number, writer)
                 pace.add(block.size)
@@ -158,9 +158,9 @@ def _add_part(job: TokenJob, number: int, writer: TokenWriter) -> None:
 
 
 def _run(job: TokenJob, numbers: Any, workers: int, on: str, progress: Progress) -> None:
-    pace = Pace(len(numbers), sum(job.blocks[number].size for number in numbers))
+    pace = BlockProgress(len(numbers), sum(job.blocks[number].size for number in numbers))
     progress(0.0, pace.text())
-    part: Part
+    part: TokenPart
     for number, part in run_blocks(job, numbers, workers=workers, on=on):
         pace.add(job.blocks[number].size, was_there=part.was_there)
         progress(pace.share, pace.text())

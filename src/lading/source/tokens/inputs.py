@@ -54,7 +54,7 @@ class InputFile:
 
 
 @dataclass(frozen=True)
-class Piece:
+class FilePiece:
     """The part of a file that starts in a range of bytes."""
 
     file: InputFile
@@ -66,7 +66,7 @@ class Piece:
 class InputBlock:
     """What one block reads."""
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[FilePiece, ...]
 
     @property
     def size(self) -> int:
@@ -124,7 +124,7 @@ def default_block_bytes(files: Iterable[InputFile]) -> int:
 def cut_blocks(files: Iterable[InputFile], split: str, block_bytes: int) -> list[InputBlock]:
     """Return the blocks of a corpus, each of about so many bytes; one at least."""
     blocks: list[InputBlock] = []
-    held: list[Piece] = []
+    held: list[FilePiece] = []
     for piece in _pieces(files, split, block_bytes):
         held.append(piece)
         if sum(p.stop - p.start for p in held) >= block_bytes or len(held) >= _BLOCKS:
@@ -133,9 +133,9 @@ def cut_blocks(files: Iterable[InputFile], split: str, block_bytes: int) -> list
     return [*blocks, InputBlock(tuple(held))] if held or not blocks else blocks
 
 
-def _pieces(files: Iterable[InputFile], split: str, block_bytes: int) -> Iterator[Piece]:
+def _pieces(files: Iterable[InputFile], split: str, block_bytes: int) -> Iterator[FilePiece]:
     for file in files:
         is_whole = bool(file.compression) or (file.kind == TEXT and split == "file")
         step = max(file.size, 1) if is_whole else block_bytes
         for start in range(0, max(file.size, 1), step):
-            yield Piece(file, start, min(start + step, max(file.size, 1)))
+            yield FilePiece(file, start, min(start + step, max(file.size, 1)))

@@ -23,7 +23,7 @@ import pyarrow.parquet
 
 from lading.errors import ConfigError, SourceError, missing_extra
 from lading.runtime.shown import listed
-from lading.source.tokens.inputs import LINES, PARQUET, InputFile, Piece
+from lading.source.tokens.inputs import LINES, PARQUET, FilePiece, InputFile
 
 SPLITS = ("file", "line", "paragraph")
 ROWS_AT_ONCE = 4096
@@ -45,7 +45,7 @@ def check_split(split: str) -> None:
         raise ConfigError(f"split={split!r} is unknown: expected one of {', '.join(map(repr, SPLITS))}.")
 
 
-def read_documents(pieces: Iterable[Piece], *, field: str = "text", split: str = "file") -> Iterator[TextDocument]:
+def read_documents(pieces: Iterable[FilePiece], *, field: str = "text", split: str = "file") -> Iterator[TextDocument]:
     """Yield the documents of some pieces of files, in order."""
     for piece in pieces:
         if piece.file.kind == LINES:
@@ -57,7 +57,7 @@ def read_documents(pieces: Iterable[Piece], *, field: str = "text", split: str =
 
 
 @contextmanager
-def _opened(piece: Piece, *, between_paragraphs: bool = False) -> Iterator[tuple[BinaryIO, str]]:
+def _opened(piece: FilePiece, *, between_paragraphs: bool = False) -> Iterator[tuple[BinaryIO, str]]:
     """Open a piece from the first line that starts in it; give it with what errors say after a line's number."""
     file = piece.file
     try:
@@ -157,7 +157,7 @@ class _Zstandard(io.RawIOBase):
         return True
 
 
-def _text(piece: Piece, split: str) -> Iterator[TextDocument]:
+def _text(piece: FilePiece, split: str) -> Iterator[TextDocument]:
     name = piece.file.name
     with _opened(piece, between_paragraphs=split == "paragraph") as (stream, after):
         lines = io.TextIOWrapper(stream, encoding="utf-8")
@@ -185,7 +185,7 @@ def _paragraphs(lines: Iterable[str], file: str, after: str) -> Iterator[TextDoc
         yield TextDocument("".join(held).rstrip("\n"), file, f"line {first}{after}")
 
 
-def _jsonl(piece: Piece, field: str) -> Iterator[TextDocument]:
+def _jsonl(piece: FilePiece, field: str) -> Iterator[TextDocument]:
     name = piece.file.name
     with _opened(piece) as (lines, after):
         for number, line in enumerate(lines, 1):
@@ -204,7 +204,7 @@ def _jsonl(piece: Piece, field: str) -> Iterator[TextDocument]:
             yield TextDocument(_content(found[field], name, place), name, place)
 
 
-def _parquet(piece: Piece, field: str) -> Iterator[TextDocument]:
+def _parquet(piece: FilePiece, field: str) -> Iterator[TextDocument]:
     name = piece.file.name
     try:
         file = pyarrow.parquet.ParquetFile(piece.file.path)
@@ -221,7 +221,7 @@ def _parquet(piece: Piece, field: str) -> Iterator[TextDocument]:
             yield TextDocument(_content(content, name, f"row {row}"), name, f"row {row}")
 
 
-def _values(file: pyarrow.parquet.ParquetFile, piece: Piece, field: str) -> Iterator[tuple[int, Any]]:
+def _values(file: pyarrow.parquet.ParquetFile, piece: FilePiece, field: str) -> Iterator[tuple[int, Any]]:
     """Yield the rows of the row groups that begin in a piece: the number in the file, and the value."""
     row, total = 0, max(file.metadata.num_rows, 1)
     for group in range(file.metadata.num_row_groups):

@@ -1,6 +1,4 @@
-"""Fast tokenizers of transformers, by name or folder.
-
-Apart from ``tokenizers``: transformers is imported here only."""
+"""Fast tokenizers of transformers, by name or folder."""
 
 from __future__ import annotations
 

@@ -7,8 +7,6 @@
 Batches are planned as one loader of G = batch per device x processes would make
 them: batch k of the epoch goes to process k mod R, which is the rank's share of
 step k // R. Rows that Accelerate repeats to fill the last step are padding.
-
-Apart from ``accounted``, which is Trainer's side: this is the plan's.
 """
 
 from __future__ import annotations

@@ -6,8 +6,6 @@
 Trainer drops the repeated rows' predictions, but a batch's loss is the mean over
 all its rows. So the model is given the rows that count, and what it returns is
 filled up again for the gathering.
-
-Apart from ``accounted``: arithmetic of rows.
 """
 
 from __future__ import annotations

@@ -7,8 +7,6 @@
 TRL packs every list column alike, so the numbers arrive where their tokens do,
 whatever the strategy; Trainer drops them before the model as columns it does
 not take.
-
-Apart from ``accounted``: TRL's packing only.
 """
 
 from __future__ import annotations

@@ -6,8 +6,6 @@
 Numbers are unique in a pass over the stream: without workers they are 0, 1, 2, ...;
 worker w of n counts w, w + n, ... Rows that Accelerate repeats to fill the last
 step of a pass are padding.
-
-Apart from ``books``: no plan, no order of its own.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ from lading.ledger.ledger import Ledger
 from lading.loader.state import loaded_mark, marked
 from lading.loader.trackers import Trackers
 from lading.observe.names import NAME, RowNames
-from lading.observe.track_state import Standing
+from lading.observe.track_state import TrackedState
 from lading.observe.tracking import ObservedBills
 from lading.train.transformers.books import UpdateBooks
 from lading.train.transformers.numbered import NumberedStream
@@ -46,7 +44,7 @@ class StreamBooks(UpdateBooks):
         self.data = NumberedStream(stream)
         self._source, self._batch_size, self._world = f"stream of a {type(stream).__name__}", batch_size, world
         self._bills = ObservedBills(self._source, batch_size, (NAME,))
-        self._at = Standing()
+        self._at = TrackedState()
         self._loaded: dict[str, Any] | None = None
 
     def begin(self, update: int, state: Mapping[str, Any] | None) -> None:
@@ -58,9 +56,9 @@ class StreamBooks(UpdateBooks):
             )
         self._fetched.clear()
         self._losses.clear()
-        self._at, self._loaded = Standing(), None
+        self._at, self._loaded = TrackedState(), None
         if update and state is not None:
-            self._at = Standing.from_state(state, f"{self._source}, {self._rows} rows a step")
+            self._at = TrackedState.from_state(state, f"{self._source}, {self._rows} rows a step")
             self._loaded = loaded_mark(state)
         if self._at.epoch and self._pass_steps is None:
             raise ResumeError(

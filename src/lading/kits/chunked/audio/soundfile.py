@@ -9,8 +9,6 @@ filter. WAV, FLAC and OGG are read by libsndfile, which seeks, as float32, so
 that levels equal those of s4 at 16 bits, too. Handles stay open, a few per
 process and thread, and are closed with their reader or before the interpreter
 ends.
-
-Apart from ``torch``: it imports soundfile and soxr, and no torch.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ runs/7/
 ├── checkpoints/last.ckpt      where ``--resume`` continues
 └── run.json, ledger/ ...      the ledger
 
-The data module that a configuration names, made ready for Lightning.
+What the configuration names as its data is made ready for Lightning:
 
 a data module of ours, for Lightning    as it is, with loader arguments and chunk sizes
 a data module of ours, without          its partitions, in a module for Lightning

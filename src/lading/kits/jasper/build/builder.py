@@ -13,7 +13,7 @@
 ...     sorted(path.name for path in made.iterdir())[:3]
 ['centroid_distances.pt', 'centroid_embs.pt', 'config.json']
 
-Check what a JASPER dataset is built from before time is spent on it, and what came out before it is written.
+What it is built from is checked before time is spent on it, what came out before it is written.
 """
 
 from __future__ import annotations

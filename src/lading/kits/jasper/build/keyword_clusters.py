@@ -1,13 +1,11 @@
 """Clusters of keywords as the original's KeywordClusterer saves them, and what they say of pairs and sources.
 
-    {"cluster_assignments": {"sky": 0, ...}, "centroids": [[...], ...], "embeddings": {"sky": [...], ...}}
+{"cluster_assignments": {"sky": 0, ...}, "centroids": [[...], ...], "embeddings": {"sky": [...], ...}}
 
-    keyword   its assignment; one that has none: the centroid most similar to its vector
-    pair      the cluster most of its keywords are in, the first one's if there are several; without keywords: the
-              centroid most similar to its question
-    source    the cluster most of its pairs are in; without pairs: the centroid most similar to it
-
-Apart from ``clusters``, which numbers alone describe: this is a file format.
+keyword   its assignment; one that has none: the centroid most similar to its vector
+pair      the cluster most of its keywords are in, the first one's if there are several; without keywords: the
+          centroid most similar to its question
+source    the cluster most of its pairs are in; without pairs: the centroid most similar to it
 """
 
 from __future__ import annotations

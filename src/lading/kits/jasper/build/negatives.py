@@ -11,7 +11,7 @@ too few is filled from all other sources, labelled 4. No source twice for a
 pair, the true one never. Chance is a keyed permutation of each pair's pool:
 no generator, the same result in any order and in blocks of any size.
 
-Search for the sources most similar to each question outside its cluster: exact, in blocks.
+The most similar sources are found exactly, in blocks:
 
 questions of one cluster [256, D] x all sources [D, Ns] ─▶ the cluster's own run masked ─▶ the best few
 """

@@ -5,8 +5,6 @@
 
 Because what is missing is carried from cluster to cluster, shares hold in
 every cluster to about a question, and over all of them as well.
-
-Apart from ``builder``: one rule, questions never on two sides, easier to see alone.
 """
 
 from __future__ import annotations

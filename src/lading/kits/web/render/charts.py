@@ -6,8 +6,6 @@
 
 Text and marks are no part of the stretched picture, so they keep their size on a phone. Colours are classes, which
 the style sheet gives their light and dark values.
-
-Apart from ``page``: drawing only, nothing of runs.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 ``shown`` spells out every character that acts, autoescape every character that is
 markup. Both are applied by the environment, to every value of every template:
 none can be forgotten.
-
-Apart from ``page``: all there is of jinja2.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""The chart library of the page, inlined so that no request leaves the file.
+"""Plotly: the library inlined in a page, so that no request leaves the file, and a picture of a mixture.
 
-A picture of a mixture: shares as planned, as lines; as delivered, as dots; passes below.
-
-Many datasets would be a carpet of lines, so only the largest are drawn by name.
+Shares as planned are lines, as delivered dots, passes below. Many datasets would be a carpet of lines, so only the
+largest are drawn by name.
 """
 
 from __future__ import annotations
