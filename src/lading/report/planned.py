@@ -1,4 +1,4 @@
-"""What the plan says of many steps at once: their samples, counts by dataset and digests, visiting no more than needed."""
+"""What the plan says of many steps at once: samples, counts by dataset and digests, visiting no more than needed."""
 
 from __future__ import annotations
 
