@@ -253,9 +253,9 @@ def test_a_mixture_of_several_datasets(train, tmp_path):
     ("class_path", "updates"),
     [
         ("lading_cli_parts.Mine", 10),
-        ("lading.train.lightning.ChunkedSequenceDataset", 10),
+        ("lading.kits.chunked.lightning.ChunkedSequenceDataset", 10),
         ("lading.kits.chunked.ChunkedSequenceDataset", 10),
-        ("lading.train.lightning.SequenceDataset", 10),
+        ("lading.kits.chunked.lightning.SequenceDataset", 10),
     ],
 )
 def test_every_kind_of_data_module_is_chunked(train, class_path, updates):
