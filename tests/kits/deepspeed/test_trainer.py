@@ -292,16 +292,16 @@ def test_without_deepspeed_one_line_says_how_to_install_it():
     """And nothing else of Lading is affected, the arguments included."""
     program = (
         "import sys; sys.modules['deepspeed'] = None\n"
-        "import lading, lading.train\n"
-        "print(lading.train.DsTrainingArguments('runs/7').max_steps, lading.Loader.__name__)\n"
-        "try:\n    lading.train.DsTrainer\n"
+        "import lading, lading.kits.deepspeed\n"
+        "print(lading.kits.deepspeed.DsTrainingArguments('runs/7').max_steps, lading.Loader.__name__)\n"
+        "try:\n    lading.kits.deepspeed.DsTrainer\n"
         "except ImportError as error:\n    print(type(error).__name__, error)"
     )
     done = run(sys.executable, "-c", program)
 
     assert done.stdout.splitlines() == [
         "-1 Loader",
-        "MissingExtraError lading.train.DsTrainer needs deepspeed, which is not installed: pip install 'lading[deepspeed]'",  # noqa: E501
+        "MissingExtraError lading.kits.deepspeed.DsTrainer needs deepspeed, which is not installed: pip install 'lading[deepspeed]'",  # noqa: E501
     ]
 
 
