@@ -4,7 +4,7 @@
     asked for, epoch 0     3 1 7 . 9 0 . 2 5 8     what is missing, what comes twice, where,
     asked for, epoch 1     3 1 7 . 9 0 . 2 5 8     and is it the same again
 
-Nothing here is as large as the dataset: only what was seen is kept. Apart from streams, which have no indices.
+Nothing here is as large as the dataset: only what was seen is kept.
 """
 
 from __future__ import annotations

@@ -7,8 +7,6 @@ gives alone:
     one reader     a b c d e f
     two workers    a b c d e f | a b c d e f      everything twice: the stream is not sharded
     two workers    a c e       | b d              f is never reached
-
-Apart from orders, where chance has to be told from a fault.
 """
 
 from __future__ import annotations
