@@ -523,3 +523,34 @@ def test_sampling_with_replacement_is_mentioned_with_its_coverage():
 
     assert (found.fault, found.level) == (REPLACEMENT, "note")
     assert "40 draws of 40 samples reached" in found.evidence and "%" in found.evidence
+
+
+class OwnOrder(IterableDataset):
+    """A stream that gives everything to every reader, to each in another order."""
+
+    def __init__(self, rank: int | None = None) -> None:
+        self.rank = rank
+
+    def __iter__(self):
+        info = get_worker_info()
+        number = self.rank if self.rank is not None else info.id if info else 0
+        return iter(np.random.default_rng(number).permutation(40).tolist())
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: DataLoader(OwnOrder(), 4, num_workers=4), "workers overlap: 40 samples come more often than once"),
+        (lambda: [DataLoader(OwnOrder(r), 4) for r in range(4)], "160 rows on all ranks, 40 samples are on several"),
+        (
+            lambda: [DataLoader(Overlapping(60, r // 2), 4) for r in range(4)],
+            "ranks overlap: 60 samples are on several",
+        ),
+    ],
+    ids=["workers", "ranks", "overlapping ranks"],
+)
+def test_samples_that_come_several_times_are_counted_once(make, said):
+    """Forty samples that four readers have are forty that repeat, not 120."""
+    (found,) = [finding for finding in audit(make()) if finding.fault == REPEATED]
+
+    assert said in f"{found.message} {found.evidence}"

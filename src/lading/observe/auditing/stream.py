@@ -90,9 +90,9 @@ class StreamJudge(Judge):
     def _repeated_by_workers(self) -> Finding | None:
         if not self.alone or self.is_limited:
             return None
-        extra = (Counter(self.first.order.tolist()) - Counter(self.alone[0].order.tolist())).total()
+        again = len(Counter(self.first.order.tolist()) - Counter(self.alone[0].order.tolist()))
         num_alone = len(self.alone[0].order)
-        if self.given <= num_alone or not extra:
+        if self.given <= num_alone or not again:
             return None
         if self._all_alike():
             return Finding(
@@ -105,7 +105,7 @@ class StreamJudge(Judge):
         sizes = ", ".join(f"worker {number} gives {len(w.order)}" for number, w in list(self.workers.items())[:4])
         return Finding(
             REPEATED,
-            f"the shards of {self.num_workers} workers overlap: {extra} samples come more often than once.",
+            f"the shards of {self.num_workers} workers overlap: {again} samples come more often than once.",
             f"one reader gives {num_alone} samples, {sizes}{self._example()}",
             "shards = files[info.id :: info.num_workers]  # or start, stop = n * id // w, n * (id + 1) // w: where one "
             "ends the next begins; or lading.TaggedIterableDataset(source)",
@@ -136,12 +136,12 @@ class StreamJudge(Judge):
             return Finding(
                 REPEATED,
                 f"{self.num_ranks} ranks read the same samples: the stream is not divided among them.",
-                f"{total} samples on all ranks, {extra} of them are on several ranks",
+                f"{total} rows on all ranks, {self.num_shared} samples are on several ranks",
                 "itertools.islice(stream, rank, None, world_size)  # or lading.TaggedIterableDataset(source)",
             )
         return Finding(
             REPEATED,
-            f"the shards of {self.num_ranks} ranks overlap: {extra} samples are on several ranks.",
+            f"the shards of {self.num_ranks} ranks overlap: {self.num_shared} samples are on several ranks.",
             "; ".join(f"rank {rank} gives {len(order)} samples" for rank, order in enumerate(orders[:4])),
             "shards = files[rank::world_size]  # or start, stop = n * rank // w, n * (rank + 1) // w: where one "
             "ends the next begins; or lading.TaggedIterableDataset(source)",
