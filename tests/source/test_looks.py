@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import struct
+import sys
 import wave
 import zlib
 
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from lading import Columns, PackedRows, TokenStore, build_tokens
+from lading import Columns, PackedRows, TokenStore, Windows, build_tokens
 from lading.errors import ConfigError
 from lading.source.looks import SourceLooks, described, previewed
 
@@ -63,6 +64,34 @@ def test_arrays_that_are_pictures(tmp_path):
     )
 
 
+def test_pictures_inside_a_row_are_found():
+    """Pillow's own pictures, and files kept as bytes; what is too large for a page is made smaller."""
+    image = pytest.importorskip("PIL.Image")
+
+    assert previewed([{"label": 3, "jpg": png()}], 0)["data"] == png()
+    assert previewed([(image.new("P", (9, 9)), 3)], 0)["media_type"] == "image/png"
+    assert image.open(io.BytesIO(previewed([image.new("L", (5000, 50))], 0)["data"])).size == (1024, 10)
+
+
+@pytest.mark.parametrize(("missing", "data"), [("PIL", png()), ("soundfile", b"RIFF")])
+def test_without_the_package_that_knows_them_media_are_text(monkeypatch, missing, data):
+    """Nothing is guessed, and nothing fails."""
+    monkeypatch.setitem(sys.modules, missing, None)
+    monkeypatch.delitem(sys.modules, "lading.source.soundfile", raising=False)
+
+    assert previewed([data], 0)["kind"] == "text"
+    assert previewed([np.zeros((16, 12, 3), np.uint8)], 0)["kind"] == ("text" if missing == "PIL" else "image")
+
+
+def test_a_file_that_holds_many_samples_is_not_shown_as_one(tmp_path):
+    """Its name is; the content is the sample's."""
+    np.arange(100, dtype=np.uint16).tofile(tmp_path / "train.bin")
+    source = Windows(tmp_path / "train.bin", 8, dtype=np.uint16)
+
+    assert described(source, 1)["file"] == str(tmp_path / "train.bin")
+    assert "9, 10, 11" in previewed(source, 1)["text"]
+
+
 def test_sound_on_disk(tmp_path):
     """A WAV file plays in the browser."""
     pytest.importorskip("soundfile")
@@ -104,10 +133,11 @@ def test_hugging_face_rows():
         {"image": [{"bytes": png(), "path": "x.png"}]}, features=datasets.Features({"image": datasets.Image()})
     )
 
-    assert described(texts, 0) == {"text": "fine film", "label": "good", "file": None}
-    assert described(texts.with_format("torch"), 1)["label"] == "bad"
+    assert described(texts, 0) == {"text": "text fine film, label good", "label": None, "file": None}
+    assert described(texts.with_format("torch"), 1)["text"] == "text dull, label bad"
+    assert previewed(texts, 1)["text"] == "text: dull\nlabel: bad"
     assert previewed(pictures, 0)["data"] == png()
-    assert described(pictures, 0)["text"] == "x.png"
+    assert described(pictures, 0)["text"] == "image x.png"
 
 
 def test_a_source_of_ones_own_says_it_itself():
@@ -161,7 +191,9 @@ def test_a_name_that_is_not_there_is_named():
         SourceLooks({"a": ["x"], "b": ["y"]}).describe("c", 0)
 
 
-@pytest.mark.parametrize("data", [b"<svg onload=alert(1)>", b"<html><script>1</script>", b"\xff\xfe\0binary"])
+@pytest.mark.parametrize(
+    "data", [b"<svg onload=alert(1)>", b"<html><script>1</script>", b"BM, a text", b"\xff\xfe\0binary"]
+)
 def test_only_pictures_and_sounds_become_media(data):
     """What could run in a browser is text."""
     assert previewed([data], 0)["kind"] == "text"

@@ -3,15 +3,15 @@
     describe(index)    a text, or {"text": ..., "label": ..., "file": ...}
     preview(index)     a text, bytes (picture or sound), or {"kind": "text" | "image" | "sound", ...}
 
-A source may offer either itself. Without them files, folders of pictures, audio, token stores, packed rows,
-Hugging Face datasets, dicts, arrays and texts are understood as they are.
+A source may say either itself. Else the file of a sample is shown, or its value: pictures where Pillow is installed,
+sounds where soundfile is, everything else as text.
 """
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
-import struct
-import zlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,18 +25,8 @@ from lading.source.protocol import InFiles
 LONGEST_LINE = 160
 MOST_TEXT = 20_000
 MOST_BYTES = 4 << 20
-_TEXT_KEYS = ("text", "content", "prompt", "question", "instruction", "sentence", "title", "source", "caption")
-_LABEL_KEYS = ("label", "labels", "class", "target", "y", "fine_label", "category")
-_MEDIA = (
-    (b"\x89PNG\r\n", "image/png"),
-    (b"\xff\xd8\xff", "image/jpeg"),
-    (b"GIF8", "image/gif"),
-    (b"BM", "image/bmp"),
-    (b"fLaC", "audio/flac"),
-    (b"OggS", "audio/ogg"),
-    (b"ID3", "audio/mpeg"),
-    (b"\xff\xfb", "audio/mpeg"),
-)
+_MOST_PIXELS = 1024
+_PICTURES = ("PNG", "JPEG", "GIF", "BMP", "WEBP")  # what browsers show, and nothing that Pillow has to run
 
 Look = dict[str, Any]
 
@@ -99,14 +89,11 @@ def _guarded(look: Any) -> Look | None:
 def described(source: Any, index: int) -> Look:
     """Return a line about a sample of a source: ``text``, and where they are known ``label`` and ``file``."""
     own = getattr(source, "describe", None)
-    if callable(own) and not _is_hugging_face(source):
+    if callable(own):
         return _checked_description(own(index), type(source).__name__)
-    if _is_tokens(source):
-        return _described_tokens(source, index)
     file, label = _file_and_label(source, index)
-    if file:
-        return {"text": os.path.basename(file), "label": label, "file": file}
-    return _described_value(_raw(source, index), source)
+    line = os.path.basename(file) if file else _short(_stored(source, index))
+    return {"text": _line(line), "label": label, "file": file or None}
 
 
 def previewed(source: Any, index: int) -> Look | None:
@@ -114,12 +101,7 @@ def previewed(source: Any, index: int) -> Look | None:
     own = getattr(source, "preview", None)
     if callable(own):
         return _checked_preview(own(index), type(source).__name__)
-    if _is_tokens(source):
-        return _text(_tokens_text(source, index))
-    file, _ = _file_and_label(source, index)
-    if file:
-        return _preview_of_file(file)
-    return _preview_of_value(_raw(source, index))
+    return _media_of_file(_file_and_label(source, index)[0]) or _preview_of_value(_stored(source, index))
 
 
 def _checked_description(value: Any, who: str) -> Look:
@@ -141,107 +123,49 @@ def _checked_preview(value: Any, who: str) -> Look | None:
     if value is None or isinstance(value, str | bytes | bytearray | np.ndarray):
         return None if value is None else _preview_of_value(value)
     if isinstance(value, Mapping) and value.get("kind") in ("text", "image", "sound"):
-        if isinstance(value.get("text"), str):
-            return _text(value["text"])
-        if isinstance(value.get("data"), bytes | bytearray):
-            return _media(bytes(value["data"]))
+        shown = value.get("text", value.get("data"))
+        if isinstance(shown, str | bytes | bytearray):
+            return _preview_of_value(shown)
     raise ConfigError(
         f"{who}.preview returned {found_text(value)}: expected a text, the bytes of a picture or a sound, or a dict "
         "with kind (text, image, sound) and text or data."
     )
 
 
-def _is_tokens(source: Any) -> bool:
-    return hasattr(source, "eod_token_id") and (hasattr(source, "offsets") or hasattr(source, "rows_of_document"))
-
-
-def _described_tokens(source: Any, index: int) -> Look:
-    if hasattr(source, "rows_of_document"):  # packed rows
-        pieces = source.index.pieces(index)
-        documents = ", ".join(str(piece.document) for piece in pieces[:4]) + (" …" if len(pieces) > 4 else "")
-        label = f"document{'s' * (len(pieces) != 1)} {documents}"
-    else:
-        label = f"{len(source[index])} tokens"
-    return {"text": _line(_tokens_text(source, index, LONGEST_LINE * 4)), "label": label, "file": None}
-
-
-def _tokens_text(source: Any, index: int, most: int = MOST_TEXT) -> str:
-    packed = hasattr(source, "rows_of_document")
-    ids = np.asarray(source[index]["inputs"] if packed else source[index])[:most]
-    store = getattr(source, "tokens", source) if packed else source
-    if getattr(store, "tokenizer", "") == "byte":
-        return bytes(ids[ids < 256].astype(np.uint8)).decode(errors="replace")
-    return " ".join(map(str, ids[: most // 4].tolist()))
-
-
 def _file_and_label(source: Any, index: int) -> tuple[str, str | None]:
-    """Return the file of a sample, and its label: of ``file_of``, or of torchvision's folders."""
+    """Return the file of a sample, and its label: of ``file_of``, or of the ``samples`` of torchvision's folders."""
     if isinstance(source, InFiles):
         return str(source.file_of(index) or ""), None
-    for name in ("samples", "imgs"):
-        listed = getattr(source, name, None)
-        if isinstance(listed, list | tuple) and index < len(listed):
-            entry = listed[index]
-            if isinstance(entry, list | tuple) and len(entry) == 2 and isinstance(entry[0], str | os.PathLike):
-                classes = getattr(source, "classes", None)
-                named = isinstance(entry[1], int) and isinstance(classes, list | tuple) and entry[1] < len(classes)
-                return os.fspath(entry[0]), str(classes[entry[1]] if named and classes else entry[1])
-    for name in ("files", "paths"):
-        listed = getattr(source, name, None)
-        if isinstance(listed, list | tuple) and index < len(listed) and isinstance(listed[index], str | os.PathLike):
-            return os.fspath(listed[index]), None
-    return "", None
+    samples, classes = getattr(source, "samples", None), getattr(source, "classes", None)
+    if not isinstance(samples, list) or not isinstance(classes, list | tuple):
+        return "", None
+    file, label = samples[index]
+    return os.fspath(file), str(classes[label])
 
 
-def _is_hugging_face(source: Any) -> bool:
-    return type(source).__module__.startswith("datasets.")
-
-
-def _raw(source: Any, index: int) -> Any:
-    """Return a sample; pictures and sounds of a Hugging Face dataset as the bytes they are stored as."""
-    if not _is_hugging_face(source):
+def _stored(source: Any, index: int) -> Any:
+    """Return a sample; of a Hugging Face dataset as it is stored: bytes of pictures and sounds, names of classes."""
+    if not type(source).__module__.startswith("datasets."):
         return source[index]
-    source = source.with_format(None)
-    for name, feature in source.features.items():
-        if type(feature).__name__ in ("Image", "Audio"):
-            source = source.cast_column(name, type(feature)(decode=False))
-    row = source[index]
-    for name, feature in source.features.items():
-        if type(feature).__name__ == "ClassLabel" and isinstance(row.get(name), int) and row[name] >= 0:
-            row[name] = feature.int2str(row[name])
-    return row
-
-
-def _described_value(value: Any, source: Any) -> Look:
-    if isinstance(value, str):
-        return {"text": _line(value), "label": None, "file": None}
-    if isinstance(value, Mapping):
-        stored = next((v for v in value.values() if _stored(v) is not None), None)
-        text = next((value[k] for k in _TEXT_KEYS if isinstance(value.get(k), str)), None)
-        text = text or next((v for v in value.values() if isinstance(v, str) and len(v) > 20), None)
-        label = next((value[k] for k in _LABEL_KEYS if isinstance(value.get(k), str | int)), None)
-        file = stored.get("path") if stored is not None else None
-        line = text or (os.path.basename(file) if file else None) or _fields(value)
-        return {"text": _line(line), "label": _known(label), "file": _known(file)}
-    if isinstance(value, list | tuple) and value and not isinstance(value[0], int | float):
-        label = value[1] if len(value) == 2 and isinstance(value[1], str | int) else None
-        first = _described_value(value[0], source)
-        rest = [_short(v) for v in value[1:]] if label is None else []
-        return {**first, "text": _line("; ".join([first["text"], *rest])), "label": _known(label) or first["label"]}
-    return {"text": _line(_short(value)), "label": None, "file": None}
-
-
-def _fields(value: Mapping[Any, Any]) -> str:
-    return ", ".join(f"{key} {_short(item)}" for key, item in value.items())
+    features = source.features
+    for name in [name for name, feature in features.items() if hasattr(feature, "decode")]:
+        source = source.cast_column(name, type(features[name])(decode=False))
+    row = source.with_format(None)[index]
+    classes = [name for name, feature in features.items() if hasattr(feature, "int2str") and row[name] is not None]
+    return {**row, **{name: features[name].int2str(row[name]) for name in classes if row[name] >= 0}}
 
 
 def _short(value: Any) -> str:
     """Return a value in a few words: of an array its type, shape and first numbers."""
-    if isinstance(value, str | int | float | bool) or value is None:
-        return str(value)
-    if isinstance(value, bytes):
+    if isinstance(value, Mapping):
+        if {"bytes", "path"} == set(value):  # as Hugging Face stores pictures and sounds
+            return os.path.basename(value["path"] or "") or _short(value["bytes"])
+        return ", ".join(f"{key} {_short(item)}" for key, item in value.items())
+    if isinstance(value, list | tuple):
+        return "; ".join(map(_short, value[:64]))
+    if isinstance(value, bytes | bytearray):
         return f"{len(value)} bytes"
-    array = _array(value)
+    array = None if isinstance(value, str) else _array(value)
     if array is None:
         return str(value)
     first = ", ".join(f"{v:.4g}" if isinstance(v, float) else str(v) for v in array.reshape(-1)[:6].tolist())
@@ -258,89 +182,87 @@ def _array(value: Any) -> np.ndarray[Any, Any] | None:
     return None
 
 
-def _stored(value: Any) -> Mapping[str, Any] | None:
-    """Return a picture or sound as Hugging Face stores it, or None."""
-    known = isinstance(value, Mapping) and {"bytes", "path"} <= set(value)
-    return value if known else None
-
-
-def _preview_of_value(value: Any) -> Look | None:
-    if isinstance(value, str):
-        return _text(value)
+def _preview_of_value(value: Any) -> Look:
+    """Return the first picture or sound of a sample, else its text."""
+    named = (
+        value if isinstance(value, Mapping) else dict(enumerate(value[:64])) if isinstance(value, list | tuple) else {}
+    )
+    for part in (value, *named.values()):
+        if (media := _media(part)) is not None:
+            return media
     if isinstance(value, bytes | bytearray):
-        return _media(bytes(value))
-    if isinstance(value, Mapping):
-        if (stored := _stored(value)) is not None:
-            return _media(stored["bytes"]) if stored["bytes"] else _preview_of_file(str(stored["path"]))
-        inner = [v for v in value.values() if _stored(v) is not None or _is_picture(v)]
-        return _preview_of_value(inner[0]) if inner else _text("\n".join(f"{k}: {_long(v)}" for k, v in value.items()))
-    if isinstance(value, list | tuple) and value and _is_picture(value[0]):
-        return _preview_of_value(value[0])
-    array = _array(value)
-    if array is not None and _is_picture(array):
-        return {"kind": "image", "media_type": "image/png", "data": _png(array)}
-    return _text(_long(value))
+        return _text(_decoded(bytes(value)))
+    return _text(
+        "\n".join(f"{k}: {_short(v)}" for k, v in value.items()) if isinstance(value, Mapping) else _short(value)
+    )
 
 
-def _long(value: Any) -> str:
-    if isinstance(value, list | tuple):
-        return "; ".join(map(_long, value[:64]))
-    return value[:MOST_TEXT] if isinstance(value, str) else _short(value)
+def _media(value: Any) -> Look | None:
+    """Return a picture or a sound, where a value is one."""
+    if isinstance(value, Mapping) and {"bytes", "path"} == set(value):
+        return _media(value["bytes"]) if value["bytes"] else _media_of_file(str(value["path"]))
+    if not isinstance(value, bytes | bytearray):
+        data = _png(value)
+        return None if data is None else {"kind": "image", "media_type": "image/png", "data": data}
+    data = bytes(value)
+    kind = None if len(data) > MOST_BYTES else _type_of(data)
+    if kind is None:
+        return None
+    return {"kind": "image" if kind.startswith("image") else "sound", "media_type": kind, "data": data}
 
 
-def _is_picture(value: Any) -> bool:
-    array = _array(value)
-    if array is None or array.dtype != np.uint8 or array.ndim not in (2, 3) or min(array.shape[:2], default=0) < 1:
-        return False
-    if array.ndim == 2:
-        return bool(8 <= min(array.shape) <= max(array.shape) <= 4096)
-    return bool({array.shape[0], array.shape[2]} & {1, 3, 4}) and max(array.shape) <= 4096
+def _media_of_file(file: str) -> Look | None:
+    if not os.path.isfile(file) or os.path.getsize(file) > MOST_BYTES:
+        return None
+    with open(file, "rb") as opened:
+        return _media(opened.read())
 
 
-def _png(array: np.ndarray[Any, Any]) -> bytes:
-    """Return a picture of bytes as PNG."""
+def _type_of(data: bytes) -> str | None:
+    """Return the media type of a picture or a sound, as Pillow or soundfile name it."""
+    with contextlib.suppress(ImportError, OSError):
+        from PIL import Image
+
+        with Image.open(io.BytesIO(data), formats=_PICTURES) as image:
+            return Image.MIME[str(image.format)]
+    with contextlib.suppress(ImportError, OSError):
+        from lading.source.soundfile import sound_type
+
+        return sound_type(data)
+    return None
+
+
+def _png(value: Any) -> bytes | None:
+    """Return a picture of Pillow's, or bytes of height and width, with channels first or last, as PNG."""
+    try:
+        from PIL import Image
+
+        image = value.copy() if isinstance(value, Image.Image) else Image.fromarray(_pixels(value))
+    except (ImportError, TypeError):
+        return None
+    image = image if image.mode in ("L", "RGB", "RGBA") else image.convert("RGB")
+    image.thumbnail((_MOST_PIXELS, _MOST_PIXELS))
+    written = io.BytesIO()
+    image.save(written, "PNG")
+    return written.getvalue()
+
+
+def _pixels(value: Any) -> np.ndarray[Any, Any]:
+    array = None if isinstance(value, str) else _array(value)
+    if array is None or array.dtype != np.uint8 or array.ndim not in (2, 3):
+        raise TypeError("no picture")
     if array.ndim == 3 and array.shape[2] not in (1, 3, 4):
         array = np.moveaxis(array, 0, 2)
-    pixels = array.reshape(*array.shape[:2], -1)
-    height, width, channels = pixels.shape
-    rows = np.concatenate([np.zeros((height, 1), np.uint8), pixels.reshape(height, -1)], axis=1)
-    colour = {1: 0, 3: 2, 4: 6}[channels]
-    header = struct.pack(">IIBBBBB", width, height, 8, colour, 0, 0, 0)
-    chunks = [(b"IHDR", header), (b"IDAT", zlib.compress(rows.tobytes())), (b"IEND", b"")]
-    body = b"".join(
-        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data)) for name, data in chunks
-    )
-    return b"\x89PNG\r\n\x1a\n" + body
+    if min(array.shape[:2]) < 8 or array.shape[2:] not in ((), (1,), (3,), (4,)):
+        raise TypeError("no picture")
+    return np.ascontiguousarray(array.squeeze(2) if array.shape[2:] == (1,) else array)
 
 
-def _preview_of_file(file: str) -> Look:
-    size = os.path.getsize(file)
-    with open(file, "rb") as opened:
-        head = opened.read(MOST_BYTES if size <= MOST_BYTES else 16)
-    if size > MOST_BYTES and _media_type(head) is not None:
-        return _text(f"{os.path.basename(file)}: {size / 1e6:.0f} MB, too large to show here")
-    return _media(head if size <= MOST_BYTES else _beginning(file))
-
-
-def _beginning(file: str) -> bytes:
-    with open(file, "rb") as opened:
-        return opened.read(MOST_TEXT)
-
-
-def _media(data: bytes) -> Look:
-    kind = _media_type(data)
-    if kind is not None and len(data) <= MOST_BYTES:
-        return {"kind": "image" if kind.startswith("image") else "sound", "media_type": kind, "data": data}
+def _decoded(data: bytes) -> str:
     try:
-        return _text(data[:MOST_TEXT].decode("utf-8"))
+        return data[:MOST_TEXT].decode("utf-8")
     except UnicodeDecodeError:
-        return _text(f"{len(data)} bytes: {data[:64].hex(' ')}")
-
-
-def _media_type(data: bytes) -> str | None:
-    if data[:4] == b"RIFF":
-        return {b"WEBP": "image/webp", b"WAVE": "audio/wav"}.get(data[8:12])
-    return next((kind for magic, kind in _MEDIA if data.startswith(magic)), None)
+        return f"{len(data)} bytes: {data[:64].hex(' ')}"
 
 
 def _text(text: str) -> Look:

@@ -23,7 +23,7 @@ from lading.order.packing.rules import PackingRules
 from lading.runtime.mapped import announce, is_in_memory, is_mapped
 from lading.source.buffers import Buffers
 from lading.source.spec import BatchSpec, Field
-from lading.source.tokens.store import TokenDocuments, TokenStore
+from lading.source.tokens.store import TokenDocuments, TokenStore, shown_tokens
 
 
 class PackedRows:
@@ -177,6 +177,16 @@ class PackedRows:
     def file_of(self, row: int) -> str:
         """Return the file that holds the tokens of a row, where there is one."""
         return self.tokens.file_of(row) if isinstance(self.tokens, TokenStore) else ""
+
+    def describe(self, row: int) -> dict[str, str]:
+        """Return a row in a line and whose tokens it holds, for those who look at a run."""
+        pieces = self.index.pieces(row)
+        documents = ", ".join(str(piece.document) for piece in pieces[:4]) + (" …" if len(pieces) > 4 else "")
+        return {"text": self.preview(row), "label": f"document{'s' * (len(pieces) != 1)} {documents}"}
+
+    def preview(self, row: int) -> str:
+        """Return the beginning of a row."""
+        return shown_tokens(self[row]["inputs"], getattr(self.tokens, "tokenizer", ""))
 
     def __getstate__(self) -> dict[str, Any]:
         # A worker maps a saved index again; sending its pages would copy it.

@@ -26,6 +26,7 @@ CHECKED_BELOW_BYTES = 1 << 30
 BLOCK = 1 << 22
 DTYPES = ("|u1", "<u2", "<u4")
 MOST = 1 << 52
+_SHOWN_BYTES = 20_000
 
 
 @runtime_checkable
@@ -36,6 +37,14 @@ class TokenDocuments(Protocol):
     def lengths(self) -> NDArray[Any]: ...
     def read(self, document: int, start: int, stop: int, /) -> NDArray[Any]: ...
     def fingerprint(self) -> Any: ...
+
+
+def shown_tokens(ids: NDArray[Any], tokenizer: str) -> str:
+    """Return the first tokens as text where each is a byte, else as numbers."""
+    if tokenizer == "byte":
+        ids = ids[:_SHOWN_BYTES]
+        return bytes(ids[ids < 256].astype(np.uint8)).decode(errors="replace")
+    return " ".join(map(str, ids[: _SHOWN_BYTES // 4].tolist()))
 
 
 class TokenStore:
@@ -115,6 +124,14 @@ class TokenStore:
     def file_of(self, document: int) -> str:
         """Return the file that holds the tokens."""
         return str(self.path / "tokens.bin")
+
+    def describe(self, document: int) -> dict[str, str]:
+        """Return a document in a line, for those who look at a run."""
+        return {"text": self.preview(document), "label": f"{len(self[document])} tokens"}
+
+    def preview(self, document: int) -> str:
+        """Return the beginning of a document."""
+        return shown_tokens(self[document], self.tokenizer)
 
     def fingerprint(self) -> dict[str, Any]:
         """Return what identifies the content, wherever it lies."""
