@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 from tests.cli.calling import lading
@@ -105,3 +108,21 @@ def test_world_size_below_one_is_wrong_use(capsys):
     """Every number is checked."""
     assert lading("audit", "audited_loaders:sound", "--world-size", "0") == 2
     assert "--world-size is 0: expected at least 1" in capsys.readouterr().err
+
+
+def test_without_torch_the_audit_names_the_package_to_install(tmp_path):
+    """A line, not a traceback."""
+    (tmp_path / "plain_loaders.py").write_text("def make():\n    return [1, 2, 3]\n")
+    code = "import sys; sys.modules['torch'] = None; from lading.cli import main; main(sys.argv[1:])"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+
+    done = subprocess.run(
+        [sys.executable, "-c", code, "audit", "plain_loaders:make"],
+        capture_output=True,
+        text=True,
+        env=environment,
+        cwd=tmp_path,
+    )
+
+    assert done.returncode not in (0, 1) and "Traceback" not in done.stderr
+    assert "needs torch, which is not installed: pip install 'lading[torch]'" in " ".join(done.stderr.split())

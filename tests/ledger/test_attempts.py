@@ -350,3 +350,17 @@ def test_tokens_tell_launches_apart(monkeypatch: pytest.MonkeyPatch):
 
     monkeypatch.setenv("LADING_LAUNCH", "mine")
     assert launch_token(World(0, 2)) == "mine"
+
+
+def test_a_rank_of_another_machine_is_waited_for_with_a_word(tmp_path: Path):
+    """A pod that comes back under another host name says why it waits, and what to do."""
+    run = RunFolder(tmp_path)
+    found = opened(run, 0, 1)
+    write_begun(found.folder, replace(found.begun, state=RUNNING, host="pod-7"))
+    lately = time.time() - 58
+    os.utime(found.folder.begun, (lately, lately))
+
+    with pytest.warns(UserWarning, match=r"rank 0 of attempt 0 wrote to .* on pod-7 less than a minute ago.*waiting"):
+        again = opened(run, 0, 1)
+
+    assert again.launch.attempt == 1

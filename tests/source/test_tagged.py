@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from lading.errors import SourceError
 from lading.identity.content import content_hash
@@ -214,6 +214,16 @@ def test_tagging_twice_keeps_the_outer_names():
     assert TaggedDataset(inner, dataset_idx=5)[0]["dataset_idx"] == 5
 
 
+class SizedStream(IterableDataset):
+    """A torch stream with a length, and an inherited ``__getitem__`` that only raises."""
+
+    def __len__(self):
+        return 3
+
+    def __iter__(self):
+        return iter(range(3))
+
+
 def test_misuse_is_named():
     """Each wrong argument says what was expected."""
     with pytest.raises(ValueError, match="2 ids for 3 samples"):
@@ -222,6 +232,8 @@ def test_misuse_is_named():
         TaggedDataset([1], ids="sha")
     with pytest.raises(SourceError, match=r"a generator has no length.*TaggedIterableDataset"):
         TaggedDataset(i for i in range(3))
+    with pytest.raises(SourceError, match=r"a SizedStream has no length or no samples by index"):
+        TaggedDataset(SizedStream())
     with pytest.raises(IndexError, match=r"Index 3 out of range \[0, 3\)"):
         TaggedDataset([1, 2, 3])[3]
     with pytest.raises(IndexError):

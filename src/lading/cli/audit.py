@@ -34,11 +34,11 @@ def audit(
 
     Example: lading audit train:make_loader --world-size 4
     """
+    from lading.observe import audit as watch  # torch is optional and slow to import
+
     make = imported(loader, "LOADER", example="train:make_loader", from_here=True)
     if world_size < 1:
         raise ConfigError(f"--world-size is {world_size}: expected at least 1.")
-    from lading.observe.auditing.command import audit as watch  # torch is optional and slow to import
-
     loaders = [_made(make, rank, world_size) for rank in range(world_size)]
     findings = watch(
         loaders if world_size > 1 else loaders[0], epochs, set_epoch=set_epoch, limit_batches=limit_batches

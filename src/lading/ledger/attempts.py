@@ -14,6 +14,7 @@ import json
 import os
 import socket
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -200,6 +201,13 @@ def _runs(folder: RankFolder, begun: Begun) -> bool:
     if alive is not None:
         return alive
     before = _changed(folder)
+    if changed_lately(folder):
+        warnings.warn(
+            f"rank {begun.rank} of attempt {begun.attempt} wrote to {folder.path} on {begun.host} less than a minute "
+            f"ago, and this is {socket.gethostname()}: waiting until it was quiet for a minute, because it may still "
+            "run there. A job that comes back under the same host name does not wait.",
+            stacklevel=2,
+        )
     while changed_lately(folder):
         time.sleep(1.0)
         if _changed(folder) != before:

@@ -14,6 +14,7 @@ and the way through worker processes.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -143,8 +144,15 @@ class TaggedDataset:
         return named(sample, added, replaces=provides_names(self.dataset))
 
 
+def has_index(dataset: Any) -> bool:
+    """Say whether samples can be had by index; a torch stream inherits a ``__getitem__`` that only raises."""
+    torch_data = sys.modules.get("torch.utils.data")
+    is_stream = torch_data is not None and isinstance(dataset, torch_data.IterableDataset)
+    return hasattr(dataset, "__getitem__") and not is_stream
+
+
 def _check(dataset: Any, ids: Sequence[Any] | str | None) -> None:
-    if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
+    if not hasattr(dataset, "__len__") or not has_index(dataset):
         raise SourceError(
             f"a {type(dataset).__name__} has no length or no samples by index: expected __len__ and __getitem__. "
             "For a stream use lading.TaggedIterableDataset."

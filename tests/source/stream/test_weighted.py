@@ -34,6 +34,10 @@ class SizedStream(Stream):
         return self.size
 
 
+class TorchStream(SizedStream, IterableDataset):
+    """The same as a torch stream, which inherits a ``__getitem__`` that only raises."""
+
+
 def rows(dataset, size):
     """Return dict samples that know who they are."""
     return [{"x": (dataset, i)} for i in range(size)]
@@ -52,7 +56,7 @@ def make(kind=rows, **arguments):
     return WeightedConcatIterableDataset([kind(0, 4), kind(1, 3), kind(2, 5)], [1, 2, 0.5], **arguments)
 
 
-@pytest.mark.parametrize("kind", [rows, SizedStream])
+@pytest.mark.parametrize("kind", [rows, SizedStream, TorchStream])
 def test_an_epoch_is_as_long_as_the_concatenation_and_shares_follow_weight_times_length(kind):
     """Each dataset in its own order, over and over; the same draws for lists and streams."""
     stream = WeightedConcatIterableDataset([kind(0, 400), kind(1, 300), kind(2, 500)], [1, 2, 0.5])
@@ -106,7 +110,7 @@ def test_workers_share_one_stream(workers):
     assert pickle.loads(pickle.dumps(stream)).lengths == stream.lengths
 
 
-@pytest.mark.parametrize("kind", [rows, SizedStream, Stream])
+@pytest.mark.parametrize("kind", [rows, SizedStream, TorchStream, Stream])
 @given(done=st.integers(0, 40))
 def test_a_state_resumes_after_the_last_sample(kind, done):
     """On lists, streams, and streams that do not end; the state is JSON."""

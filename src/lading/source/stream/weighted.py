@@ -27,7 +27,7 @@ from lading.identity.sample import DATASET_IDX, IDX
 from lading.order.mixture.weights import integer_weights
 from lading.runtime.torch_class import restored, torch_class
 from lading.source.parts import provides_names
-from lading.source.tagged import name_keys, named
+from lading.source.tagged import has_index, name_keys, named
 from lading.source.weighted_concat import checked_weights
 
 _BLOCK = 4096
@@ -184,7 +184,7 @@ class _Reader:
     """Reads one dataset over and over; what is skipped is passed over when the next sample is wanted."""
 
     def __init__(self, dataset: Any, length: int | None, done: int) -> None:
-        self._dataset, self._by_index = dataset, length if hasattr(dataset, "__getitem__") else None
+        self._dataset, self._by_index = dataset, length if has_index(dataset) else None
         self._items: Iterator[Any] = iter(())
         self._place, self._done = -1, 0
         self._behind = done if length is None else done % max(length, 1)
