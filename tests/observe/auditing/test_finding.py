@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tests.observe.auditing.test_command import FAULTY, SOUND, Fixed, Overlapping, Sharded, Stream, distributed, numbers
 from torch.utils.data import DataLoader, IterableDataset, WeightedRandomSampler, get_worker_info
 
 from lading.observe import auditing
 from lading.observe.auditing.command import audit
-from tests.observe.auditing.test_command import FAULTY, SOUND, Fixed, Overlapping, Sharded, Stream, distributed, numbers
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
 
