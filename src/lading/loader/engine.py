@@ -34,7 +34,7 @@ from lading.loader.face import Face
 from lading.loader.fetch import Delivery, Fetcher, FetchRequest
 from lading.loader.iteration import Iteration, Stream, ended
 from lading.loader.names import column_keys
-from lading.loader.prefetch import Delivered, Pace, capped_prefetch, capped_prefetch_factor, in_this_process, placed
+from lading.loader.prefetch import Delivered, capped_prefetch_factor, in_this_process, most_ahead, placed
 from lading.loader.request import LoaderRequest
 from lading.loader.state import Resume, make_state, read_state, restored_plan
 from lading.loader.trackers import Trackers
@@ -83,7 +83,6 @@ class Engine:
         self._has_agreed = False  # with the other ranks, on the plan
         self._workers: Workers | ThreadWorkers | None = None
         self._newest: weakref.ref[Iteration] | None = None  # weak: dropping the iterator ends its workers
-        self._pace = Pace()
         self._chunks = ChunkRunner(request.chunks)
         self._carried: tuple[int, Stream] | None = None  # step, and the stream that already reads from it on
         self._requested: list[tuple[int, Event]] = []  # events of this process, and the next step when they were made
@@ -410,10 +409,9 @@ class Engine:
 
     def _stream(self, requests: Iterator[FetchRequest], plan: Plan) -> Generator[Delivered, None, None]:
         if self.request.workers.num_workers == 0:
-            prefetch = capped_prefetch(plan, self.request.prefetch)
             may_run_ahead = self.fetcher.random_free and (self.face.places_freely or not self.face.places)
             fetch = self._fetch_and_place if self.face.places else self.fetcher
-            return in_this_process(fetch, requests, prefetch if may_run_ahead else 0, self._pace)
+            return in_this_process(fetch, requests, self.request.prefetch, most_ahead(plan) if may_run_ahead else 0)
         stream = self._worker_pool(plan).run(requests)
         if not self.face.places:
             return stream

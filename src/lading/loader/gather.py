@@ -9,7 +9,7 @@ No framework is imported here: what differs between torch and NumPy is asked of
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -55,8 +55,8 @@ class Arrays(Protocol):
         """Add the name columns to a dict batch; they are copies, the bill keeps its own."""
         ...
 
-    def threads(self) -> int:
-        """Return how many threads may copy rows."""
+    def selecting(self, column: Any, /) -> Callable[..., Any] | None:
+        """Return what copies rows of a large column by threads of the framework's own: ``(rows, out=...)``; or None."""
         ...
 
 

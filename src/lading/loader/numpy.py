@@ -25,7 +25,6 @@ from lading.order.mixture.request import Mixture
 from lading.order.mixture.spec import MixtureSpec
 from lading.order.mixture.weights import Weights
 from lading.runtime.arrays import host, side_by_side
-from lading.runtime.threads import processors
 from lading.source.buffers import MIN_BYTES, Memory
 
 
@@ -101,9 +100,8 @@ class NumpyArrays:
         fits = self.small_names and (not values.size or int(values.max()) < 1 << 31)
         return np.int32 if fits else np.int64
 
-    def threads(self) -> int:
-        """Return how many threads may copy rows: the processors of this process."""
-        return processors()
+    def selecting(self, column: Any) -> None:
+        """Return nothing: NumPy has no threads of its own."""
 
 
 class NumpyFace:
@@ -157,7 +155,7 @@ class NumpyLoader(EngineLoader):
             name of its dataset; or a ``BadSamplePolicy`` with a limit.
         fingerprint: Content to look at for the plan: None, ``"sample"`` or ``"full"``.
         world: Who this process is; default: the process group, else the environment.
-        prefetch: Batches to gather ahead in a thread, without workers; None: where they and their user take a while.
+        prefetch: Batches to gather ahead in a thread, without workers; None: 2 where they are large (1 MB).
         on_resume: What may differ between a saved run and this loader when its state is loaded.
         num_workers, timeout, worker_init_fn, multiprocessing_context, prefetch_factor, persistent_workers: Worker
             processes, as in torch.

@@ -1,20 +1,21 @@
 """Fetch in this process: when a batch is asked for, or ahead of it in a thread.
 
-    requests ─▶ fetch ─▶ place ─────────────────────▶ deliveries     quick batches; code that may draw random numbers
-    requests ─▶ thread: fetch ─▶ place, ahead ──────▶ deliveries     batches that take a while, and whose user does
+    requests ─▶ fetch ─▶ place ─────────────────────▶ deliveries     small batches; code that may draw random numbers
+    requests ─▶ thread: fetch ─▶ place, ahead ──────▶ deliveries     batches of LARGE_BYTES or more
     workers  ─▶ thread: place, ahead ───────────────▶ deliveries     pinning, copies to a device
 
 All give the same deliveries in the same order. Code that may draw from the
 global random generators never runs in a thread: it would race with training.
 
-Apart from ``engine``: when a thread helps, and how far it may run ahead.
+The rule: the first batch of an iteration is fetched when it is asked for. If it has ``LARGE_BYTES`` or more, a thread
+fetches ``PREFETCH`` batches ahead from then on. ``prefetch=`` is another number for batches of every size.
 """
 
 from __future__ import annotations
 
-import time
-from collections import deque
-from collections.abc import Callable, Generator, Iterator
+import dataclasses
+from collections.abc import Callable, Generator, Iterator, Mapping
+from typing import Any
 
 from lading.errors import MixtureError
 from lading.loader.fetch import Delivery, FetchRequest
@@ -24,57 +25,45 @@ from lading.runtime.threads import ahead
 
 Delivered = tuple[FetchRequest, Delivery]
 Fetch = Callable[[FetchRequest], Delivery]
-_QUICK_SECONDS = 2e-4  # a batch that is fetched in less is quicker to fetch than to pass between threads
-_SEEN = 4
-
-
-class Pace:
-    """Whether a thread should fetch ahead, by how long the last batches took and how long their user did.
-
-    Attributes:
-        depth: Batches to fetch ahead; None: not known yet.
-    """
-
-    def __init__(self) -> None:
-        self.depth: int | None = None
-        self._seen: deque[tuple[float, float]] = deque(maxlen=_SEEN)
-
-    def note(self, fetching: float, using: float) -> None:
-        """Note the seconds that a batch took to fetch, and its user until the next one was asked for."""
-        self._seen.append((fetching, using))
-        if len(self._seen) == _SEEN:
-            quickest, soonest = (min(seconds) for seconds in zip(*self._seen, strict=True))
-            if quickest < _QUICK_SECONDS:
-                self.depth = 0  # such batches stay quick: nothing is measured any more
-            elif soonest > quickest / 2:  # a user that only takes batches is served faster without a thread
-                self.depth = PREFETCH
+LARGE_BYTES = 1 << 20  # a smaller batch is quicker to gather than to pass between threads
 
 
 def in_this_process(
-    fetch: Fetch, requests: Iterator[FetchRequest], prefetch: int | None, pace: Pace
+    fetch: Fetch, requests: Iterator[FetchRequest], prefetch: int | None, most: int
 ) -> Generator[Delivered, None, None]:
-    """Fetch without workers: when asked for, or ahead in a thread where that hides something.
+    """Fetch without workers: when asked for, or ahead in a thread.
 
     Args:
         fetch: Makes the batches.
         requests: What to fetch.
-        prefetch: Batches to fetch ahead; None: as the pace says.
-        pace: What is known of earlier batches.
+        prefetch: Batches to fetch ahead; None: by the size of the first.
+        most: More of them are never fetched ahead.
     """
-    for request in requests:
-        depth = pace.depth if prefetch is None else prefetch
-        if depth == 0:
-            yield request, fetch(request)
-            continue
-        start = time.perf_counter()
-        delivery = fetch(request)
-        ready = time.perf_counter()
-        yield request, delivery
-        del delivery  # a batch is held no longer than its user holds it
-        if depth is None:
-            pace.note(ready - start, time.perf_counter() - ready)
-        else:
-            yield from ahead(((request, fetch(request)) for request in requests), depth)
+    first = next(requests, None)
+    if first is None:
+        return
+    delivery = fetch(first)
+    if prefetch is None:
+        prefetch = PREFETCH if size_of(delivery.batch) >= LARGE_BYTES else 0
+    yield first, delivery
+    del delivery  # a batch is held no longer than its user holds it
+    yield from ahead(((request, fetch(request)) for request in requests), min(prefetch, most))
+
+
+def size_of(batch: Any) -> int:
+    """Return the bytes of the arrays of a batch; what is no array counts nothing.
+
+    >>> import numpy as np
+    >>> size_of({"x": np.zeros((2, 3)), "y": [np.zeros(5, np.int8)], "text": ["a", "b"]})
+    53
+    """
+    if isinstance(batch, Mapping):
+        return sum(map(size_of, batch.values()))
+    if isinstance(batch, list | tuple):
+        return sum(map(size_of, batch))
+    if dataclasses.is_dataclass(batch):
+        return sum(size_of(getattr(batch, field.name)) for field in dataclasses.fields(batch))
+    return int(getattr(batch, "nbytes", 0))
 
 
 def placed(
@@ -100,9 +89,6 @@ def capped_prefetch_factor(plan: Plan, workers: WorkerRequest) -> int:
     return factor
 
 
-def capped_prefetch(plan: Plan, prefetch: int | None) -> int | None:
+def most_ahead(plan: Plan) -> int:
     """Return the batches that a thread may hold, so that all stay within the plan's lookahead."""
-    most = max(plan.lookahead_steps - 1, 0)  # the thread holds one batch more than its queue
-    if prefetch is None:
-        return None if most >= PREFETCH else most
-    return min(prefetch, most)
+    return max(plan.lookahead_steps - 1, 0)  # the thread holds one batch more than its queue

@@ -4,17 +4,13 @@
     source and row of each row of a bill      ─┼─▶ one compiled loop ─▶ columns of the batch
     memory that is unused                     ─┘
 
-Large batches are copied by several threads where that is measured to be quicker: it depends on what else runs.
-
-Apart from ``gather``, which reads what else there is and does the same where
-Numba is not installed.
+The loop is one thread. Large columns of a single source are left to the framework where that has threads of its own
+(``Arrays.selecting``). What is no such rows is read by ``gather``, which gives the same where Numba is not installed.
 """
 
 from __future__ import annotations
 
-import time
-from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,17 +19,14 @@ from lading.identity import Bill
 from lading.loader.gather import Arrays
 from lading.runtime import compiled
 from lading.runtime.mapped import is_mapped, read_rows_ahead
-from lading.runtime.threads import helped_by
+from lading.runtime.threads import was_forked
 from lading.source import buffers
 from lading.source.protocol import Reader
 from lading.source.reader import split_by_source
 
 _Layout = tuple[Any, ...]
 _LITTLE_BYTES = 1 << 16
-_SHARED_BYTES = 1 << 18  # below this a batch is copied before another thread is awake
-_MOST_THREADS = 4
-_LOOKS = 20_000  # at what others have done, before the processor is given away
-_TRIED_EVERY = 64
+_LARGE_BYTES = 1 << 18  # of a column in a batch; less is copied before other threads are awake
 
 
 class RowGather:
@@ -49,8 +42,6 @@ class RowGather:
         from lading.loader import kernels  # opened at first use: Numba is optional and slow to import
 
         self._kernels, self._layout, self._arrays = kernels, layout, arrays
-        self._quicker = _Quicker()
-        self._is_loaded = False  # what threads share: Numba loads it under a lock, which a fork must not copy
         self._shelves = [buffers.Buffers() for _ in sources[0]]
         self._columns = [column for columns in sources for column in columns]  # keeps the memory alive
         self._like = [arrays.columns(_first_row(column)) for column in sources[0]]
@@ -64,6 +55,7 @@ class RowGather:
         self._sizes = np.array([_row_bytes(column) for column in sources[0]], dtype=np.int64)
         self._row_bytes = self._sizes.tolist()
         self._sample_bytes = sum(self._row_bytes)
+        self._selecting = _selecting(sources, arrays)
 
     @classmethod
     def of(cls, readers: Sequence[Reader], arrays: Arrays) -> RowGather | None:
@@ -87,19 +79,16 @@ class RowGather:
         if self._mapped:
             self._read_ahead(bill)
         out, targets = self._allocated(len(rows))
-        size = len(rows) * self._sample_bytes
-        if size < _LITTLE_BYTES:
-            table = self._addresses, self._lengths, self._sizes
-            wrong = int(self._kernels.gather_little(*table, bill.source_idx, rows, targets))
-        elif size < _SHARED_BYTES or (threads := self._arrays.threads()) == 1:
-            wrong = self._copy(bill.source_idx, rows, out, targets, 1)
-        else:
-            threads = threads if self._quicker.shared else 1
-            start = time.perf_counter()
-            wrong = self._copy(bill.source_idx, rows, out, targets, min(threads, _MOST_THREADS))
-            self._quicker.note(threads > 1, (time.perf_counter() - start) / len(rows))
+        large = self._large(len(rows))
+        targets[large] = 0
+        is_little = len(rows) * self._sample_bytes < _LITTLE_BYTES
+        gather = self._kernels.gather_little if is_little else self._kernels.gather
+        wrong = int(gather(self._addresses, self._lengths, self._sizes, bill.source_idx, rows, targets))
         if wrong >= 0:
             raise IndexError(f"row {rows[wrong]} of {self._lengths[bill.source_idx[wrong]]} rows")
+        chosen = self._arrays.columns(rows.copy()) if large else None
+        for number in large:
+            self._selecting[number](chosen, out=out[number])
         container, *keys = self._layout
         if container == "one":
             return out[0]
@@ -111,26 +100,11 @@ class RowGather:
             for column in self._mapped[number]:
                 read_rows_ahead(column, bill.rows[places])
 
-    def _copy(self, sources: Any, rows: Any, out: list[Any], targets: Any, threads: int) -> int:
-        """Copy rows to their places; return the first that its source does not have, or -1."""
-        kernels = self._kernels
-        if threads == 1:
-            return int(kernels.gather(self._addresses, self._lengths, self._sizes, sources, rows, targets))
-        wrong = int(kernels.gather(self._addresses, self._lengths, self._sizes, sources, rows, targets[:0]))
-        if wrong >= 0:
-            return wrong
-        counts = np.zeros(2, np.int64)
-
-        def work(_: list[Any] = out) -> int:  # holds the memory while anyone writes to it, whatever ends this thread
-            pieces: int = kernels.gather_beside_others(self._addresses, self._sizes, sources, rows, targets, counts)
-            return pieces
-
-        with helped_by(threads - 1 if self._is_loaded else 0, work):
-            pieces = work()
-        self._is_loaded = True
-        while not kernels.are_done(counts, pieces, _LOOKS):
-            time.sleep(0)
-        return -1
+    def _large(self, count: int) -> list[int]:
+        """Return the columns that the framework copies; its threads are not there in a forked process."""
+        if not self._selecting or was_forked():
+            return []
+        return [number for number in self._selecting if count * self._row_bytes[number] >= _LARGE_BYTES]
 
     def _allocated(self, count: int) -> tuple[list[Any], Any]:
         """Return empty columns for a batch, and their addresses; large ones are over memory that is used again."""
@@ -146,25 +120,10 @@ class RowGather:
         return out, np.array([_address(column) for column in out], dtype=np.int64)
 
 
-class _Quicker:
-    """Choose between copying alone and with others, by what the last batches took."""
-
-    def __init__(self) -> None:
-        self._alone, self._shared = deque[float](maxlen=3), deque[float](maxlen=3)
-        self._count = 0
-
-    @property
-    def shared(self) -> bool:
-        """Whether others shall help with the next batch."""
-        self._count += 1
-        if self._count <= 6:  # the first of each is slow: code is loaded, memory is fresh
-            return self._count % 2 == 0
-        best = min(self._shared) < min(self._alone)
-        return best != (self._count % _TRIED_EVERY == 0)
-
-    def note(self, shared: bool, seconds: float) -> None:
-        """Note what a row took."""
-        (self._shared if shared else self._alone).append(seconds)
+def _selecting(sources: Sequence[Sequence[Any]], arrays: Arrays) -> dict[int, Callable[..., Any]]:
+    """Return by number the columns that a framework can copy, and how; none where there are several sources."""
+    found = enumerate(map(arrays.selecting, sources[0])) if len(sources) == 1 else ()
+    return {number: select for number, select in found if select is not None}
 
 
 def _taken_apart(arrays: Any) -> tuple[_Layout, list[Any]]:

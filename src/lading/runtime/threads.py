@@ -1,4 +1,4 @@
-"""Threads of ours: a process may fork while they run, they read ahead, they help with a piece of work.
+"""Threads of ours: a process may fork while they run, and they read ahead.
 
 Forks:
 
@@ -12,9 +12,6 @@ seconds at the most) until none of them is busy.
 
 Read ahead (``ahead``): a few items are ready before they are asked for. The thread works on one item at a time and can
 be paused between two of them.
-
-Help (``helped_by``): compiled work that several threads can share is done by the caller and by threads that wait for
-such work. Whoever shares it counts its pieces, so a helper that comes late finds nothing left and is not waited for.
 """
 
 from __future__ import annotations
@@ -24,12 +21,11 @@ import os
 import queue
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, TypeVar
 
-from lading.runtime.processes import usable_cpus
-
 _PATIENCE_SECONDS = 5.0
+_PROCESS = os.getpid()
 
 
 class Busy:
@@ -63,12 +59,16 @@ def _go_on() -> None:
 def _forget() -> None:
     """In the child the threads are gone; so is what they held."""
     _paused.clear()
-    _helpers.clear()
     for busy in list(_threads):
         busy.lock = threading.RLock()
 
 
 os.register_at_fork(before=_pause, after_in_parent=_go_on, after_in_child=_forget)
+
+
+def was_forked() -> bool:
+    """Say whether this process was forked off: other libraries' threads (OpenMP's) are then waited for in vain."""
+    return os.getpid() != _PROCESS
 
 
 T = TypeVar("T")
@@ -121,66 +121,3 @@ def _run(items: Iterator[T], ready: queue.Queue[Any], stopped: threading.Event) 
             put("item", item)
     except BaseException as error:
         put("error", error)
-
-
-class _Helper:
-    """A thread that waits for work; it is never ended, and holds nothing of the work that is done."""
-
-    def __init__(self) -> None:
-        self._work: Callable[[], Any] | None = None
-        self._idle = threading.Lock()
-        self._idle.acquire()
-        threading.Thread(target=self._run, name="lading-helper", daemon=True).start()
-
-    def begin(self, work: Callable[[], Any]) -> None:
-        """Have it do some work soon, if nothing else comes before."""
-        self._work = work
-        with contextlib.suppress(RuntimeError):  # it has not begun with what came before
-            self._idle.release()
-
-    def forget(self) -> None:
-        """Have it do nothing more."""
-        self._work = None
-
-    def _run(self) -> None:
-        while True:
-            self._idle.acquire()
-            work = self._work
-            if work is not None:
-                work()
-            del work
-
-
-_helpers: list[_Helper] = []  # of this process
-_is_worker = False
-
-
-def processors() -> int:
-    """Return the processors that threads of this process may use; one where it is a worker among others."""
-    return 1 if _is_worker else usable_cpus()
-
-
-def stay_on_one_processor() -> None:
-    """Say that this process is a worker among others."""
-    global _is_worker
-    _is_worker = True
-
-
-@contextlib.contextmanager
-def helped_by(count: int, work: Callable[[], Any]) -> Iterator[None]:
-    """Have threads do some work too, while the block does it; they are not waited for.
-
-    Args:
-        count: How many threads.
-        work: Does pieces of the work until none is left. It must release the interpreter's lock.
-    """
-    while len(_helpers) < count:
-        _helpers.append(_Helper())
-    chosen = _helpers[:count]
-    for helper in chosen:
-        helper.begin(work)
-    try:
-        yield
-    finally:
-        for helper in chosen:
-            helper.forget()

@@ -8,8 +8,9 @@ shared memory; numbers are written side by side at once, where torch looks at ea
 from __future__ import annotations
 
 import dataclasses
+import functools
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,6 @@ from torch.utils.data._utils.collate import (
 )
 
 from lading.runtime.arrays import side_by_side
-from lading.runtime.threads import processors
 from lading.source.buffers import MIN_BYTES, Memory
 
 _dtype = operator.attrgetter("dtype")
@@ -129,6 +129,12 @@ class TorchArrays:
         for key, values in names.items():
             batch[key] = torch.from_numpy(values.astype(np.bool_ if values.dtype == np.bool_ else np.int64))
 
-    def threads(self) -> int:
-        """Return how many threads may copy rows: as many as torch itself uses."""
-        return min(torch.get_num_threads(), processors())
+    def selecting(self, column: Any) -> Callable[..., torch.Tensor] | None:
+        """Return torch's ``index_select`` of a column; None where it would use one thread, or warn of the array."""
+        if torch.get_num_threads() == 1 or column.ndim < 2:
+            return None
+        if isinstance(column, np.ndarray):
+            if not column.flags.writeable:
+                return None
+            column = torch.from_numpy(column)
+        return functools.partial(torch.index_select, column.as_subclass(torch.Tensor), 0)

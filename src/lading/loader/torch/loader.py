@@ -93,7 +93,7 @@ class Loader(PreparedLoader, DataLoader[Any]):  # type: ignore[misc]
             name of its dataset; or a ``BadSamplePolicy`` with a limit.
         fingerprint: Content to look at for the plan: None, ``"sample"`` or ``"full"``.
         world: Who this process is; default: the process group, else the environment.
-        prefetch: Batches to gather ahead in a thread, without workers; None: where they and their user take a while.
+        prefetch: Batches to gather ahead in a thread, without workers; None: 2 where they are large (1 MB).
             Code that may draw random numbers never runs there: ``random_free = True`` on a source says it does not.
         on_resume: What may differ between a saved run and this loader when its state is loaded.
         workers: ``"processes"``, or ``"threads"`` for sources that release the interpreter's lock while they read; they

@@ -30,7 +30,6 @@ from lading.loader.workers import wire
 from lading.loader.workers.failure import WorkerFailure
 from lading.loader.workers.slots import SlotPlace, SlotWriter
 from lading.runtime.processes import die_with_parent, is_running
-from lading.runtime.threads import stay_on_one_processor
 
 FRAME = struct.Struct("<qqqq")  # kind, generation, number, bytes that follow
 MESSAGE = struct.Struct("<8q")  # kind, generation, number, place
@@ -158,7 +157,6 @@ class _Inbox:
 
 def _prepare(task: WorkerTask) -> None:
     """Seed the generators, as torch does in its workers; tell torch which worker this is; call the user's function."""
-    stay_on_one_processor()
     random.seed(task.seed)
     base = (task.seed - task.number) & (2**63 - 1)
     np.random.seed(np.random.SeedSequence([base, task.number]).generate_state(4))  # noqa: NPY002  # datasets use it
