@@ -1,75 +1,85 @@
-"""A thread fetches ahead where that hides something, found by measuring; the deliveries are the same."""
+"""Large batches are fetched ahead in a thread, by a rule that knows no clock; the deliveries are the same."""
 
 from __future__ import annotations
 
+import dataclasses
 import threading
-import time
 
+import numpy as np
 import pytest
-from hypothesis import given, strategies as st
+import torch
 
-from lading import Loader, NumpyLoader
-from lading.loader.prefetch import _QUICK_SECONDS, Pace
-from lading.loader.request import PREFETCH
+from lading import Loader, Mixture, NumpyLoader
+from lading.loader.prefetch import LARGE_BYTES, size_of
 from lading.runtime.threads import THREAD_NAME
 
+BATCH = 4
 
-class Slow:
-    """Small samples that take a while, and draw nothing."""
+
+class Rows:
+    """Samples of some bytes that remember which threads read them, batch by batch."""
 
     random_free = True
 
-    def __init__(self, seconds):
-        self.seconds, self.threads = seconds, set()
+    def __init__(self, size):
+        self.size, self.readers = size, {}
 
     def __len__(self):
-        return 64
+        return 6 * BATCH
 
     def __getitem__(self, index):
-        self.threads.add(threading.current_thread().name)
-        time.sleep(self.seconds)
-        return index
+        self.readers.setdefault(index // BATCH, set()).add(threading.current_thread().name)
+        return np.full(self.size, index, np.uint8)
+
+    def batches_ahead(self):
+        """Return the numbers of the batches that the thread has read."""
+        return [batch for batch, readers in sorted(self.readers.items()) if readers == {THREAD_NAME}]
+
+
+class MayDraw(Rows):
+    """The same, of which nobody says that it draws nothing."""
+
+    random_free = False
+
+
+LARGE, SMALL = LARGE_BYTES // BATCH, LARGE_BYTES // BATCH - 1
 
 
 @pytest.mark.parametrize("face", [Loader, NumpyLoader])
-@pytest.mark.parametrize("is_ahead", [True, False])
-def test_small_batches_that_take_a_while_are_fetched_while_they_are_used(face, is_ahead):
-    """However few bytes they have; not where nobody has anything else to do meanwhile."""
-    source, found = Slow(2e-3), []
-    for batch in face(source, 2, shuffle=False):
-        if is_ahead:
-            time.sleep(8e-3)
-        found += batch.tolist()
+@pytest.mark.parametrize(
+    ("source", "options", "is_ahead"),
+    [
+        (Rows(LARGE), {}, True),
+        (Rows(SMALL), {}, False),
+        (MayDraw(LARGE), {}, False),
+        (Rows(SMALL), {"prefetch": 1}, True),
+        (Rows(LARGE), {"prefetch": 0}, False),
+        (MayDraw(LARGE), {"prefetch": 2}, False),
+        (Rows(LARGE), {"mixture": Mixture(lookahead_steps=1)}, False),
+        (Rows(LARGE), {"mixture": Mixture(lookahead_steps=2)}, True),
+        (Rows(SMALL), {"mixture": Mixture(lookahead_steps=2)}, False),
+    ],
+    ids=lambda given: f"{type(given).__name__} of {given.size} bytes" if isinstance(given, Rows) else None,
+)
+def test_the_size_of_the_first_batch_decides_whether_a_thread_fetches_ahead(face, source, options, is_ahead):
+    """In every run alike, unless a number is given; never where numbers may be drawn, never beyond the lookahead."""
+    loader = face(source, BATCH, shuffle=False, **options)
+    for _ in range(2):
+        source.readers.clear()
+        found = [batch[:, 0].tolist() for batch in loader]
 
-    assert found == list(range(64))
-    assert (THREAD_NAME in source.threads) == is_ahead
+        assert found == np.arange(6 * BATCH).reshape(6, BATCH).tolist()
+        assert source.batches_ahead() == (list(range(1, 6)) if is_ahead else [])
 
 
-def test_what_was_learnt_is_known_in_the_next_epoch():
-    """Only the first batch is fetched when it is asked for."""
-    source = Slow(1e-3)
-    loader = Loader(source, 2)
-    for _ in loader:
-        time.sleep(4e-3)
-    source.threads.clear()
-    batches = iter(loader)
-    next(batches), next(batches)
+def test_the_size_of_a_batch_is_that_of_its_arrays():
+    """In whatever containers; texts and numbers are no arrays."""
 
-    assert THREAD_NAME in source.threads
+    @dataclasses.dataclass
+    class Pair:
+        left: object
+        right: object = None
 
+    batch = [Pair(np.zeros(3)), (torch.zeros(2, dtype=torch.bfloat16), ["text", 7]), {"x": {"y": np.zeros((2, 2))}}]
 
-@given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), max_size=30))
-def test_a_pace_is_decided_once_and_by_several_batches(seen):
-    """One slow batch, such as the first, decides nothing."""
-    pace = Pace()
-    for number, (fetching, using) in enumerate(seen):
-        before = pace.depth
-        if before is None:
-            pace.note(fetching, using)
-        last = seen[max(0, number - 3) : number + 1]
-        if before is None and len(last) == 4:
-            quickest, soonest = min(f for f, _ in last), min(u for _, u in last)
-            expected = 0 if quickest < _QUICK_SECONDS else PREFETCH if soonest > quickest / 2 else None
-            assert pace.depth == expected
-        else:
-            assert pace.depth == before
+    assert size_of(batch) == 24 + 4 + 32 and size_of(None) == size_of("text") == 0

@@ -16,7 +16,7 @@ from tests.launching import read_jsonl, torchrun
 from lading.errors import LoaderError, MixtureError, ResumeError
 from lading.identity import World
 from lading.ledger import BatchTracker, Ledger
-from lading.loader.prefetch import capped_prefetch, capped_prefetch_factor
+from lading.loader.prefetch import capped_prefetch_factor, most_ahead
 from lading.loader.request import WorkerRequest
 from lading.loader.state import Resume
 from lading.loader.torch.loader import Loader
@@ -102,8 +102,7 @@ def test_prefetching_is_capped_by_the_lookahead():
     plan = make(lookahead_steps=4).plan
 
     assert capped_prefetch_factor(plan, WorkerRequest(2, 50)) == capped_prefetch_factor(plan, WorkerRequest(2)) == 2
-    assert capped_prefetch(plan, 50) == 3 and capped_prefetch(plan, None) is None
-    assert capped_prefetch(make(lookahead_steps=1).plan, None) == 0
+    assert most_ahead(plan) == 3 and most_ahead(make(lookahead_steps=1).plan) == 0
     with pytest.raises(MixtureError, match=r"8 workers prefetch at least 8 batches, lookahead_steps=4 allows fewer"):
         capped_prefetch_factor(plan, WorkerRequest(8))
     assert Loader(sources(), 8).plan.lookahead_steps == 32

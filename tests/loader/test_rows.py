@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 import numpy as np
 import pytest
@@ -12,9 +13,9 @@ from torch.utils.data import TensorDataset
 
 from lading import Columns, Loader, NumpyLoader, Plan
 from lading.loader.numpy import NumpyArrays
-from lading.loader.rows import RowGather, _Quicker
+from lading.loader.rows import _LARGE_BYTES, RowGather
 from lading.loader.torch.collate import TorchArrays
-from lading.runtime import compiled, threads
+from lading.runtime import compiled
 from lading.source import buffers
 from lading.source.reader import reader_of
 
@@ -114,46 +115,75 @@ def test_values_are_those_of_the_tensor_whatever_its_type(face, dtype):
 
 
 @pytest.mark.parametrize("face", [Loader, NumpyLoader])
-@pytest.mark.parametrize("threads", [1, 2, 3])
-def test_a_batch_is_the_same_however_many_threads_copy_it(face, threads, monkeypatch):
-    """Every row is copied, whoever comes late; a held batch keeps its values."""
+@pytest.mark.parametrize("row_bytes", [1, 255, 256, 257, 511, 512, 513, 3000])
+def test_rows_of_every_length_are_copied_whole(face, row_bytes):
+    """Heads of several rows are copied before their tails."""
+    data = np.random.default_rng(row_bytes).integers(0, 256, (70, row_bytes), dtype=np.uint8)
+    for size in (1, 15, 16, 17, 33):
+        loader = face(data, size)
+        assert loader.engine.fetcher._rows is not None
+        assert all(np.array_equal(batch, data[bill.idx]) for batch, bill in loader.with_bills())
+
+
+@pytest.fixture(params=[1, 2])
+def torch_threads(request):
+    """Have torch use so many threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)
+
+
+def large_columns():
+    """Columns of which 60 rows are large (one may not be written to), and small ones."""
     rng = np.random.default_rng(0)
-    columns = {
-        "wide": rng.random((3000, 700)), "long": rng.random((3000, 3)), "one": rng.integers(0, 99, 3000),
-        "huge rows": rng.random((3000, 9, 1000), dtype=np.float32),
-    }  # fmt: skip
-    face_arrays = TorchArrays if face is Loader else NumpyArrays
-    monkeypatch.setattr(face_arrays, "threads", lambda self: threads)
-    bills, held = [], []
-    for batch, bill in face(Columns(**columns), 60, drop_last=True).with_bills():
-        assert all(np.array_equal(batch[name], column[bill.idx]) for name, column in columns.items())
-        bills, held = [*bills, bill][-3:], [*held, batch][-3:]
-
-    for bill, batch in zip(bills, held, strict=True):
-        assert all(np.array_equal(batch[name], column[bill.idx]) for name, column in columns.items())
+    fixed = rng.random((300, 700))
+    fixed.flags.writeable = False
+    return {
+        "tensor": torch.from_numpy(rng.random((300, 3500))).to(torch.bfloat16),
+        "array": rng.random((300, 700)),
+        "fixed": fixed,
+        "deep": rng.integers(0, 9, (300, 9, 1000)),
+        "narrow": rng.random((300, 3)),
+        "one": np.arange(300),
+    }
 
 
-def test_a_row_that_is_not_there_is_refused_before_threads_copy(monkeypatch):
+@pytest.mark.parametrize("face", [Loader, NumpyLoader])
+def test_large_columns_are_the_same_whoever_copies_them(face, torch_threads):
+    """The loop, or torch with threads of its own; a held batch keeps its values, and nothing is warned of."""
+    columns = large_columns()
+    if face is NumpyLoader:
+        columns.pop("tensor")  # of a type that NumPy has not got
+    loader = face(Columns(**columns), 60, drop_last=True)
+    held = list(loader.with_bills())
+    chosen = loader.engine.fetcher._rows._large(60)
+
+    assert chosen == ([0, 1, 3] if face is Loader and torch_threads > 1 else [])
+    for batch, bill in held:
+        for name, column in columns.items():
+            rows = column[torch.from_numpy(bill.idx)] if name == "tensor" else torch.from_numpy(column[bill.idx])
+            assert torch.equal(torch.as_tensor(batch[name]), rows), name
+
+
+def test_columns_of_several_sources_are_copied_by_the_loop(torch_threads):
+    """However large they are."""
+    wide = np.random.default_rng(0).random((300, 700))
+    loader = Loader({"a": Columns(x=wide), "b": Columns(x=wide + 1)}, 100, drop_last=True)
+    batches = list(loader.with_bills())
+
+    assert batches[0][0]["x"].nbytes > _LARGE_BYTES and not loader.engine.fetcher._rows._large(100)
+    for batch, bill in batches:
+        assert np.array_equal(batch["x"], wide[bill.idx] + bill.dataset_idx[:, None])
+
+
+def test_a_row_that_is_not_there_is_refused_before_a_large_column_is_copied(torch_threads):
     """Memory behind a dataset that became shorter is not read."""
-    monkeypatch.setattr(TorchArrays, "threads", lambda self: 2)
     gather = RowGather.of([reader_of(np.zeros((9, 99_000)), "a")], TorchArrays())
     bill = Plan.make(20, batch_size=20).bill(0)
 
-    for _ in range(8):  # alone and with others
-        with pytest.raises(IndexError, match="of 9 rows"):
-            gather.batch(bill)
-
-
-def test_whoever_is_quicker_copies():
-    """Others help as long as that is measured to be quicker, and are tried again from time to time."""
-    quicker, choices = _Quicker(), []
-    for number in range(600):
-        choices.append(quicker.shared)
-        busy = number >= 300
-        quicker.note(choices[-1], (3.0 if busy else 1.0) if choices[-1] else 2.0)
-
-    assert np.mean(choices[10:300]) > 0.95 and np.mean(choices[310:]) < 0.05
-    assert any(choices[400:])
+    with pytest.raises(IndexError, match="of 9 rows"):
+        gather.batch(bill)
 
 
 @pytest.mark.parametrize(
@@ -204,20 +234,21 @@ def test_a_tensor_that_was_resized_is_not_read_from():
         next(batches)
 
 
-def test_a_process_that_was_forked_has_helpers_of_its_own(monkeypatch):
-    """Threads do not come along; what they were called does, and must be forgotten."""
-    monkeypatch.setattr(TorchArrays, "threads", lambda self: 2)
-    monkeypatch.setattr(_Quicker, "shared", True)
+@pytest.mark.parametrize("torch_threads", [2], indirect=True)
+def test_a_process_that_was_forked_waits_for_no_threads_of_its_parent(torch_threads):
+    """Torch's threads do not come along, and torch would wait for them."""
     data = np.random.default_rng(0).random((200, 9000))
     gather = RowGather.of([reader_of(data, "a")], TorchArrays())
-    bills = [Plan.make(200, batch_size=50, seed=seed).bill(0) for seed in range(8)]
+    bills = [Plan.make(200, batch_size=50, seed=seed).bill(0) for seed in range(4)]
 
     def is_right():
         return all(np.array_equal(gather.batch(bill), data[bill.idx]) for bill in bills)
 
-    assert is_right() and threads._helpers
+    assert gather._large(50) and is_right()
     child = os.fork()
     if child == 0:
-        os._exit(0 if not threads._helpers and is_right() and threads._helpers else 1)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(60)
+        os._exit(0 if is_right() else 1)
 
     assert os.waitpid(child, 0)[1] == 0 and is_right()
