@@ -1,7 +1,4 @@
-"""Compiled twins of ``splitmix``, bit for bit the same, and memory by address.
-
-Apart from ``splitmix``: Numba is optional, and opened at first use.
-"""
+"""Compiled twins of ``splitmix``, bit for bit the same, and memory by address."""
 
 from __future__ import annotations
 

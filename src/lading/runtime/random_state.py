@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lading.runtime import numpy_exchange
+from lading.runtime.splitmix import GOLDEN
 
 _WITHIN = ("sampler", "batch_sampler", "base_dataloader", "dataloader")
 _DATA = ("dataset", "datasets", "source")
@@ -102,11 +103,11 @@ def seed(key: int) -> None:
 
 
 def _seed(key: int, torch_generator: Any) -> None:
-    # NumPy and torch make their words of 32 bits alike: from the same ones they would give the same numbers.
+    # NumPy and torch make their words alike of 32 bits: from the same ones they would give the same numbers.
     random.seed(key)
-    np.random.seed(key >> 31 & 0xFFFFFFFF)  # noqa: NPY002  # datasets use the global generator
+    np.random.seed(key * GOLDEN >> 32 & 0xFFFFFFFF)  # noqa: NPY002  # datasets use the global generator
     if torch_generator is not None:
-        torch_generator.manual_seed(key)  # and takes the lower 32 bits
+        torch_generator.manual_seed(key)  # of which it uses the lower 32 bits
 
 
 @contextlib.contextmanager
