@@ -10,12 +10,13 @@ import io
 import itertools
 import json
 import random
+from pathlib import Path
 
 import numpy as np
 import pytest
 from tests.loader.named_sources import SOURCES, by_dataset, carried, named
 
-from lading import BadSamplePolicy, BatchTracker, Columns, Curriculum, Ledger, Mixture, Resume, open_run
+from lading import BadSamplePolicy, BatchTracker, Columns, Curriculum, Ledger, Mixture, NumpyLoader, Resume, open_run
 from lading.errors import BadSampleError, LoaderError, ResumeError, SourceError
 from lading.identity.content import content_hashes
 from lading.report.block import block
@@ -23,6 +24,7 @@ from lading.testing import assert_resumable
 from lading.testing.resumable import same
 from lading.train.policy import SteerToShares
 
+GOLDEN_NUMBERS = Path(__file__).parent / "golden" / "random-2.json"
 WORKERS = pytest.mark.parametrize("workers", [0, 2])
 
 
@@ -402,6 +404,62 @@ def test_prefetching_draws_nothing_from_the_generators_of_training(face):
         return drawn, batches
 
     assert run(2) == run(0)
+
+
+class Normals(Rows):
+    """Samples of normal numbers, which Python and NumPy draw in pairs and keep one of."""
+
+    def __getitem__(self, index):
+        drawn = random.random(), random.gauss(0, 1), np.random.rand(), np.random.normal()  # noqa: NPY002
+        return {"x": np.array([index, *drawn], np.float32)}
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2])
+def test_random_numbers_are_those_of_the_golden_file(face, workers):
+    """Two epochs with any number of workers, resumed with another: each batch has the numbers it had in version 2."""
+
+    def make(num_workers):
+        return face(Normals(6), 2, seed=3, shuffle=False, num_workers=num_workers)
+
+    first, second = make(workers), make(2 - workers)
+    head = take(iter(first), 2)
+    second.load_state_dict(json.loads(json.dumps(first.state_dict())))
+    found = [values(batch) for batch in [*head, *second, *second]]
+
+    assert found == json.loads(GOLDEN_NUMBERS.read_text())["batches"]
+
+
+@WORKERS
+def test_training_draws_its_own_normals_between_batches(face, workers):
+    """A normal that waits after a pair was drawn is there after the batch, Python's and NumPy's."""
+
+    def drawn(batches):
+        random.seed(1), np.random.seed(1)  # noqa: NPY002
+        return [(random.gauss(0, 1), float(np.random.normal())) for _ in batches]  # noqa: NPY002
+
+    assert drawn(face(Normals(22), 2, num_workers=workers)) == drawn(range(11))
+
+
+class Around(Rows):
+    """Samples that look into a loader inside, and then draw."""
+
+    def __init__(self, size, inside):
+        super().__init__(size)
+        self.inside = inside
+
+    def __getitem__(self, index):
+        before = random.random()
+        first = next(iter(self.inside))["x"][0]
+        return {"x": np.array([before, *np.asarray(first), random.random(), np.random.rand()], np.float32)}  # noqa: NPY002
+
+
+def test_a_loader_inside_a_dataset_has_numbers_of_its_own(face):
+    """In this process and in a worker: those around it go on where they were."""
+    none, one = (
+        [values(batch) for batch in face(Around(4, NumpyLoader(Normals(4), 2)), 2, num_workers=n)] for n in (0, 1)
+    )
+
+    assert none == one and len({row[1] for batch in none for row in batch}) == 1
 
 
 @pytest.mark.parametrize("prefetch", [0, 1, 3])

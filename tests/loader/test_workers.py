@@ -801,10 +801,15 @@ def test_a_loader_reads_in_threads(face):
     assert not [t for t in threading.enumerate() if t.name.startswith("lading-worker")]
 
 
+class Kind(list):
+    """A kind of list that may do more than a list."""
+
+
 def test_threads_are_refused_where_random_numbers_may_be_drawn():
     """Global generators belong to training: a thread that draws from them would change it."""
-    with pytest.raises(LoaderError, match=r"workers='threads' needs .* random_free = True"):
-        Loader(list(range(10)), 2, num_workers=2, workers="threads")
+    for source, collate in ((Kind(range(10)), None), (list(range(10)), torch.tensor)):
+        with pytest.raises(LoaderError, match=r"workers='threads' needs .* random_free = True"):
+            Loader(source, 2, num_workers=2, workers="threads", collate_fn=collate)
     with pytest.raises(LoaderError, match=r"workers is 'fibres': expected 'processes' or 'threads'"):
         Loader(list(range(10)), 2, num_workers=2, workers="fibres")
 

@@ -1,4 +1,4 @@
-"""Random numbers are put back exactly, by copying memory or the slow way."""
+"""Random numbers are put back exactly, and those of a batch are its own."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import random
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,8 +14,19 @@ import torch
 from hypothesis import given, strategies as st
 from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler
 
-from lading.runtime import random_state, splitmix, twisters
-from lading.runtime.random_state import as_captured, capture, isolated_rng, packed, restore, same, unpacked, untouched
+from lading.runtime.random_state import (
+    as_captured,
+    capture,
+    isolated_rng,
+    packed,
+    restore,
+    same,
+    seed,
+    unpacked,
+    untouched,
+)
+
+GOLDEN = Path(__file__).parent / "golden" / "random-2.json"
 
 DRAWS = {
     "random": random.random,
@@ -25,6 +37,7 @@ DRAWS = {
     "torch": lambda: float(torch.rand(())),
     "randn": lambda: float(torch.randn(())),
 }
+keys = st.integers(0, 2**63 - 1) | st.integers(0, 2**32 - 1)
 draws = st.lists(st.sampled_from(sorted(DRAWS)), max_size=40)
 
 
@@ -36,17 +49,6 @@ def kept():
     random.setstate(before[0])
     np.random.set_state(before[1])  # noqa: NPY002
     torch.set_rng_state(before[2])
-
-
-@pytest.fixture(params=["compiled", "plain", "documented"])
-def way(request, monkeypatch):
-    """Every way to a state: compiled, in NumPy, as documented."""
-    monkeypatch.setattr(random_state, "_known", random_state._Known(None, None, None))
-    if request.param == "documented":
-        monkeypatch.setattr(random_state, "_exchange_of_now", lambda: None)
-    elif request.param == "plain":
-        monkeypatch.setattr(twisters.compiled, "enabled", lambda: False)
-    return request.param
 
 
 def drawn(names):
@@ -61,22 +63,12 @@ def seeded(key):
     torch.random.default_generator.manual_seed(key)
 
 
-def test_the_generators_of_this_machine_are_known():
-    """They are exchanged in memory here; where they are not known, everything works, ten times slower."""
-    assert random_state._exchange_of_now() is not None
-
-
-@given(st.integers(0, 2**63 - 1) | st.integers(0, 2**32 - 1), draws, draws, draws)
-def test_a_batch_gets_its_own_numbers_and_training_goes_undisturbed(way, key, before, inside, after):
+@given(keys, draws, draws, draws)
+def test_a_batch_gets_its_own_numbers_and_training_goes_undisturbed(key, before, inside, after):
     """Inside: the numbers of the key. After: what would have come without it, cached normals too."""
     seeded(7)
     expected = [drawn(before), drawn(after)]
-    words = splitmix.words(key, 1872)
-    random.setstate((3, (*words[:624].tolist(), 624), None))
-    np.random.set_state(("MT19937", words[624:1248], 624, 0, 0.0))  # noqa: NPY002
-    fields = np.zeros(torch.get_rng_state().numel() // 8, np.uint64)
-    fields[0], fields[1], fields[3:627] = key, 1 | 1 << 32, words[1248:]  # seed, one word left and seeded, words
-    torch.set_rng_state(torch.from_numpy(fields.view(np.uint8)))
+    seed(key)
     expected_inside = [*drawn(inside), torch.initial_seed()]
 
     seeded(7)
@@ -88,9 +80,28 @@ def test_a_batch_gets_its_own_numbers_and_training_goes_undisturbed(way, key, be
     assert found == expected and found_inside == expected_inside
 
 
+@given(st.lists(st.sampled_from(["batch", *DRAWS]), max_size=60))
+def test_batches_between_any_draws_of_training_are_not_noticed(events):
+    """Whichever generator training draws from between batches, and however often."""
+    names = [name for name in events if name != "batch"]
+    seeded(5)
+    expected = drawn(names)
+
+    seeded(5)
+    found = []
+    for name in events:
+        if name == "batch":
+            with isolated_rng(6):
+                drawn(DRAWS)
+        else:
+            found.append(DRAWS[name]())
+
+    assert found == expected
+
+
 @given(draws, draws)
-def test_a_snapshot_survives_a_checkpoint(way, before, after):
-    """Through JSON, and whichever way it was taken."""
+def test_a_snapshot_survives_a_checkpoint(before, after):
+    """Through JSON."""
     seeded(3)
     drawn(before)
     snapshot = capture()
@@ -101,18 +112,19 @@ def test_a_snapshot_survives_a_checkpoint(way, before, after):
     assert same(capture(), snapshot) and drawn(after) == expected
 
 
-def test_the_numbers_of_a_key_are_frozen(way):
-    """A resumed run draws what the run before would have drawn, on every machine."""
-    with isolated_rng(0x0123456789ABCDEF):
-        drawn_by_all = random.random(), float(np.random.random_sample()), float(torch.rand(()))  # noqa: NPY002
-        seed = torch.initial_seed()
+@pytest.mark.parametrize("case", json.loads(GOLDEN.read_text())["keys"], ids=lambda case: case["key"])
+def test_the_numbers_of_a_key_are_frozen(case):
+    """A resumed run draws what the run before would have drawn, on every machine, with or without torch."""
+    with isolated_rng(int(case["key"])):
+        found = {name: [draw(), draw(), draw()] for name, draw in DRAWS.items()}
 
-    assert drawn_by_all == (0.5913333211628423, 0.6617815226650714, 0.7069348096847534) and seed == 0x0123456789ABCDEF
+    assert found == case["drawn"]
 
 
-def test_no_generator_gives_the_numbers_of_another():
+@pytest.mark.parametrize("key", [0, 11, 12, 2**63 - 1])
+def test_no_generator_gives_the_numbers_of_another(key):
     """Python's and NumPy's did, once: both filled their words alike from the same seed."""
-    with isolated_rng(11):
+    with isolated_rng(key):
         drawn_by_all = [
             [random.random() for _ in range(50)],
             np.random.random_sample(50).tolist(),  # noqa: NPY002
@@ -139,18 +151,14 @@ def test_numbers_of_batches_inside_each_other():
     assert found == expected and drawn(DRAWS) == outside
 
 
-@pytest.mark.parametrize("known", ["numpy_gauss", "python_is_known", "torch_words"])
-def test_a_generator_that_is_not_known_is_exchanged_as_documented(known, monkeypatch):
-    """A later version may keep its state elsewhere: nothing is written to memory then, the numbers are the same."""
-    with isolated_rng(8):
-        expected = drawn(DRAWS)
-    monkeypatch.setattr(random_state, "_known", random_state._Known(None, None, None))
-    monkeypatch.setattr(twisters, known, lambda *_: None)
+def test_keys_side_by_side_give_each_generator_other_numbers():
+    """Worker processes are seeded by number: neither NumPy's nor torch's may be the same in two of them."""
+    found = []
+    for key in range(100, 120):
+        seed(key)
+        found.append(drawn(DRAWS))
 
-    with isolated_rng(8):
-        found = drawn(DRAWS)
-
-    assert found == expected and random_state._exchange_of_now() is None
+    assert all(len(set(column)) == 20 for column in zip(*found, strict=True))
 
 
 def test_an_error_puts_the_numbers_back():
@@ -165,7 +173,7 @@ def test_an_error_puts_the_numbers_back():
     assert drawn(DRAWS) == expected
 
 
-def test_another_generator_in_numpys_place_is_kept_too():
+def test_a_snapshot_holds_another_generator_in_numpys_place():
     """NumPy lets users replace the generator behind np.random."""
     own = np.random.get_bit_generator()
     try:
@@ -173,10 +181,6 @@ def test_another_generator_in_numpys_place_is_kept_too():
         snapshot = capture()
         expected = drawn(["numpy", "bytes"])
         restore(unpacked(packed(snapshot)))
-        with isolated_rng(5):
-            inside = drawn(["numpy"])
-        with isolated_rng(5):
-            assert drawn(["numpy"]) == inside
 
         assert drawn(["numpy", "bytes"]) == expected
     finally:

@@ -422,8 +422,9 @@ class Engine:
         asked = self.request.workers
         stays = asked.persistent and not self._policy.is_paused  # batches that are only looked at disturb no others
         if self._workers is None or not stays:
-            made = (ThreadWorkers if asked.kind == "threads" else Workers)(
-                self.fetcher,
+            in_threads = asked.kind == "threads"
+            made = (ThreadWorkers if in_threads else Workers)(
+                self.fetcher if in_threads else self.fetcher.in_worker,
                 num_workers=asked.num_workers,
                 seed=self.request.seed,
                 context=asked.context,

@@ -29,12 +29,14 @@ from lading.loader.workers.failure import also
 from lading.order.parts import Parts
 from lading.order.substitute import substitutes
 from lading.runtime import compiled
-from lading.runtime.random_state import isolated_rng
+from lading.runtime.random_state import isolated_rng, seed
 from lading.source.parts import provides_names
+from lading.source.random_free import draws_nothing
 from lading.source.reader import Reader, reader_of
 
 _SUBSTITUTE_TRIES = 100
 _READ_TRIES = 3
+_NOTHING_TO_PUT_BACK = contextlib.nullcontext()
 
 
 class FetchRequest(NamedTuple):
@@ -85,6 +87,8 @@ class Fetcher:
         parts: The datasets behind the sources, as the plan numbers them; the engine sets it with its plan.
     """
 
+    _is_in_worker = False
+
     def __init__(
         self,
         sources: Mapping[str, Any],
@@ -129,8 +133,13 @@ class Fetcher:
     @functools.cached_property
     def random_free(self) -> bool:
         """Whether nothing that runs here can draw from a global random generator."""
-        collates = self.collate_fn is None or getattr(self.collate_fn, "random_free", False)
-        return bool(collates) and all(r.random_free for r in self.readers)
+        collates = self.collate_fn is None or draws_nothing(self.collate_fn)
+        return collates and all(map(draws_nothing, self.sources.values()))
+
+    def in_worker(self, request: FetchRequest) -> Delivery:
+        """Fetch a batch in a process whose generators belong to batches alone: nothing has to be put back."""
+        self._is_in_worker = True
+        return self(request)
 
     def __call__(self, request: FetchRequest) -> Delivery:
         """Fetch a batch."""
@@ -140,14 +149,19 @@ class Fetcher:
             return self._recover(request, error)
 
     def _batch(self, request: FetchRequest, bill: Bill) -> Any:
-        if self.random_free:
-            return self._assemble(request, bill)
-        with self._isolated(bill):
+        with self._drawing(bill):
             return self._assemble(request, bill)
 
-    def _isolated(self, bill: Bill) -> Any:
+    def _drawing(self, bill: Bill) -> contextlib.AbstractContextManager[None]:
+        """Return the block in which the global generators give the numbers of a batch."""
+        if self.random_free:
+            return _NOTHING_TO_PUT_BACK
         # 63 bits: torch gives a seed back as a signed number.
-        return isolated_rng(self._rng_key(bill.epoch, bill.step, int(bill.slots[0])) >> 1)
+        key = self._rng_key(bill.epoch, bill.step, int(bill.slots[0])) >> 1
+        if not self._is_in_worker:
+            return isolated_rng(key)
+        seed(key)
+        return _NOTHING_TO_PUT_BACK
 
     @functools.cached_property
     def _rng_key(self) -> Callable[[int, int, int], int]:
@@ -193,7 +207,7 @@ class Fetcher:
 
     def _recover(self, request: FetchRequest, error: _ReadError) -> Delivery:
         bill = request.bill
-        with contextlib.nullcontext() if self.random_free else self._isolated(bill):
+        with self._drawing(bill):
             failures = [f for row in range(len(bill)) if (f := self._attempt(bill, row)) is not None]
             for row, failure in failures:
                 if self.policies[failure.source] == "raise":

@@ -2,16 +2,15 @@
 
     isolated_rng(key)    the numbers of a key inside the block, put back after it: random numbers belong to a batch,
                          not to a process
+    seed(key)            the same numbers, and nothing is put back: in worker processes
     untouched(loader)    put back after the block, as if nothing had been drawn
     capture, restore     a snapshot, and back to it; as strings (``packed``) it fits into a checkpoint of any kind
 
 Datasets that augment with the global generators get the same numbers for any number of workers and after every resume,
 and training's own generators never notice that data was read.
 
-A key gives Python's generator the first 624 words of its SplitMix64 stream, NumPy's the next 624 and torch's those
-after them; torch has the key as its seed, too. Every batch needs that, so it is done in memory where ``twisters`` knows
-its way; elsewhere as the generators' documentation says, with the same numbers. Nothing is imported: a framework that
-is not loaded has no generator.
+A key seeds each generator, as its documentation says. Nothing is imported: a framework that is not loaded has no
+generator.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lading.runtime import splitmix, twisters
-from lading.runtime.twisters import WORDS, Exchange
+from lading.runtime import numpy_exchange
+from lading.runtime.splitmix import GOLDEN
 
 _WITHIN = ("sampler", "batch_sampler", "base_dataloader", "dataloader")
 _DATA = ("dataset", "datasets", "source")
@@ -50,8 +49,8 @@ Snapshot = dict[str, Any]
 def capture(loader: Any = None) -> Snapshot:
     """Return the state of the global generators, and of those that a DataLoader and its samplers hold."""
     states: Snapshot = {"python": _python_state(), "numpy": _numpy_state()}
-    if (torch := sys.modules.get("torch")) is not None:
-        states["torch"] = torch.random.default_generator.get_state()
+    if (of_torch := _torch_generator()) is not None:
+        states["torch"] = of_torch.get_state()
     for i, generator in enumerate(generators_of(loader)):
         states[f"private{i}"] = generator.get_state()
     return states
@@ -63,8 +62,8 @@ def restore(states: Snapshot, loader: Any = None) -> None:
         _set_python_state(states["python"])
     if "numpy" in states:
         _set_numpy_state(states["numpy"])
-    if "torch" in states and (torch := sys.modules.get("torch")) is not None:
-        torch.random.default_generator.set_state(states["torch"])
+    if "torch" in states and (of_torch := _torch_generator()) is not None:
+        of_torch.set_state(states["torch"])
     for i, generator in enumerate(generators_of(loader)):
         if f"private{i}" in states:
             generator.set_state(states[f"private{i}"])
@@ -78,73 +77,37 @@ def same(one: Snapshot, other: Snapshot) -> bool:
 class isolated_rng:  # used like a function
     """Give the global generators the numbers of a key below 2**63 inside the block; put them back after it."""
 
-    __slots__ = ("_before", "_exchange", "_key")
+    __slots__ = ("_generator", "_key", "_numpy", "_python", "_torch")
 
     def __init__(self, key: int) -> None:
         self._key = key
 
     def __enter__(self) -> None:
-        self._exchange = exchange = _exchange_of_now()
-        if exchange is None:
-            self._before: Any = capture()
-            _seed(self._key)
-            return
-        self._before = exchange.begin(self._key), _PYTHON.gauss_next
-        _PYTHON.gauss_next = None
+        self._generator = _torch_generator()
+        self._torch = None if self._generator is None else self._generator.get_state()
+        self._python = random.getstate()
+        self._numpy = numpy_exchange.begin()
+        _seed(self._key, self._generator)
 
     def __exit__(self, *error: object) -> None:
-        if self._exchange is None:
-            restore(self._before)
-            return
-        before, _PYTHON.gauss_next = self._before
-        self._exchange.end(before)
+        random.setstate(self._python)
+        numpy_exchange.end(self._numpy)
+        if self._generator is not None:
+            self._generator.set_state(self._torch)
 
 
-def _seed(key: int) -> None:
-    """Give the global generators the numbers of a key, as their documentation says."""
-    words = splitmix.words(key, 3 * WORDS)
-    _set_python_state(Twister(words[:WORDS].tobytes(), WORDS, None))
-    bits = _numpy_bits()
-    if isinstance(bits, np.random.MT19937):
-        _set_numpy_state(Twister(words[WORDS : 2 * WORDS].tobytes(), WORDS, None))
-    else:  # the user replaced NumPy's own
-        bits.state = type(bits)(key).state
-    if (torch := sys.modules.get("torch")) is not None:
-        torch.random.default_generator.set_state(twisters.torch_state(torch, key, words[2 * WORDS :]))
+def seed(key: int) -> None:
+    """Give the global generators the numbers of a key, for good: in a process in which only batches draw."""
+    numpy_exchange.keep_a_twister()
+    _seed(key, _torch_generator())
 
 
-class _Known(NamedTuple):
-    """The way to exchange the states of the generators, and what it was found for."""
-
-    exchange: Exchange | None
-    numpy_bits: Any
-    torch: Any
-
-
-_PYTHON: Any = random._inst
-_known = _Known(None, None, None)
-
-
-def _exchange_of_now() -> Exchange | None:
-    """Return how the generators that are there now are exchanged; None: as their documentation says."""
-    global _known
-    known, bits, torch = _known, _numpy_bits(), sys.modules.get("torch")
-    if known.numpy_bits is not bits or known.torch is not torch:
-        known = _known = _Known(_found_exchange(bits, torch), bits, torch)
-    return known.exchange
-
-
-def _found_exchange(bits: Any, torch: Any) -> Exchange | None:
-    gauss = twisters.numpy_gauss() if isinstance(bits, np.random.MT19937) else None
-    if gauss is None or not twisters.python_is_known():
-        return None
-    blocks = [*twisters.python_blocks(_PYTHON), *twisters.numpy_blocks(np.random.mtrand._rand, gauss)]
-    if torch is not None:
-        words = twisters.torch_words(torch)
-        if words is None:
-            return None
-        blocks += twisters.torch_blocks(torch.random.default_generator, words)
-    return Exchange(blocks)
+def _seed(key: int, torch_generator: Any) -> None:
+    # NumPy and torch make their words alike of 32 bits: from the same ones they would give the same numbers.
+    random.seed(key)
+    np.random.seed(key * GOLDEN >> 32 & 0xFFFFFFFF)  # noqa: NPY002  # datasets use the global generator
+    if torch_generator is not None:
+        torch_generator.manual_seed(key)  # of which it uses the lower 32 bits
 
 
 @contextlib.contextmanager
@@ -219,7 +182,9 @@ def _own_generators(loader: Any) -> Iterator[tuple[Callable[[Any], Any], Any]]:
             yield value.set_state, value.get_state()
 
 
-# The global generators, as their documentation says.
+def _torch_generator() -> Any:
+    torch = sys.modules.get("torch")
+    return None if torch is None else torch.default_generator
 
 
 def _python_state() -> Twister:
@@ -244,11 +209,7 @@ def _set_numpy_state(state: Any) -> None:
     if isinstance(state, Twister):
         words, waits = np.frombuffer(state.words, np.uint32), state.gauss is not None
         state = ("MT19937", words, state.place, int(waits), state.gauss or 0.0)
-    np.random.set_state(state)  # noqa: NPY002
-
-
-def _numpy_bits() -> Any:
-    return np.random.mtrand._rand._bit_generator
+    numpy_exchange.set_state(state)
 
 
 # As strings, for checkpoints.

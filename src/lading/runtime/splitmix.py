@@ -1,7 +1,4 @@
-"""SplitMix64, the mixing function under every hash and under the random numbers of a batch.
-
-Apart from ``random_state``: ``identity.hashing`` builds on it, too. Frozen by golden tests.
-"""
+"""SplitMix64, the mixing function under every hash and every order. Frozen by golden tests."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ MULTIPLY_2 = 0x94D049BB133111EB
 U64 = NDArray[np.uint64]
 
 _30, _27, _31 = np.uint64(30), np.uint64(27), np.uint64(31)
-_M1, _M2, _GOLDEN = np.uint64(MULTIPLY_1), np.uint64(MULTIPLY_2), np.uint64(GOLDEN)
+_M1, _M2 = np.uint64(MULTIPLY_1), np.uint64(MULTIPLY_2)
 
 
 def mix64(x: U64) -> U64:
@@ -31,9 +28,3 @@ def mix64_int(x: int) -> int:
     x = ((x ^ (x >> 30)) * MULTIPLY_1) & MASK
     x = ((x ^ (x >> 27)) * MULTIPLY_2) & MASK
     return x ^ (x >> 31)
-
-
-def words(key: int, count: int) -> NDArray[np.uint32]:
-    """Return the first 32-bit words of the stream that a key of 64 bits begins, the lower half of each number first."""
-    places = np.arange(1, count // 2 + 1, dtype=np.uint64)
-    return mix64(np.uint64(key & MASK) + places * _GOLDEN).astype("<u8").view("<u4").astype(np.uint32)

@@ -24,17 +24,14 @@ class Columns:
         columns: One array per name; the first axis is the sample.
     """
 
+    random_free = True
+
     def __init__(self, **columns: Any) -> None:
         lengths = {name: len(column) for name, column in columns.items()}
         if len(set(lengths.values())) != 1:
             found = ", ".join(f"{name} {n}" for name, n in lengths.items()) or "none"
             raise SourceError(f"columns need equal lengths: found {found}. Cut them to the same number of rows.")
         self.columns = columns
-
-    @property
-    def random_free(self) -> bool:
-        """Whether reading draws from no global random generator; a subclass may do more than this class."""
-        return type(self) is Columns
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))

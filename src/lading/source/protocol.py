@@ -10,7 +10,7 @@
     spec()                               keys, shapes, dtypes and ranges of its batches (``BatchSpec``)
     parts                                the datasets its rows belong to (``lading.order.Part``), where it is several
                                          or has a number of its own; their names are appended to the source's
-    random_free                          True if reading draws from no global random generator: a thread may read ahead
+    random_free                          True if reading draws from no global random generator (``source.random_free``)
     provides_names                       True if its dict samples carry ``idx`` and ``dataset_idx`` themselves
 
 A key is a 64-bit hash of (seed, epoch, dataset, index): the same whichever
@@ -106,7 +106,6 @@ class Reader:
         columns: Gathers columns of (indices, epoch, keys), or None where samples must be collated.
         samples: Reads a list of samples of (indices, epoch, keys).
         keyed: Whether keys are used.
-        random_free: Whether reading draws from no global random generator, so that a thread may do it.
         arrays: The arrays whose rows the samples are, as they are, in the containers of a batch; None where reading
             does more than take rows.
     """
@@ -115,7 +114,6 @@ class Reader:
     columns: Callable[[NDArray[np.int64], int, NDArray[np.uint64] | None], Columns] | None
     samples: Callable[[NDArray[np.int64], int, NDArray[np.uint64] | None], list[Any]]
     keyed: bool = False
-    random_free: bool = False
     arrays: Any = None
 
     def file_of(self, index: int) -> str:

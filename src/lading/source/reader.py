@@ -47,10 +47,10 @@ def reader_of(source: Any, name: str) -> Reader:
             "Streams have no random access; use lading.TaggedIterableDataset, or lading.track on their DataLoader."
         )
     if isinstance(source, TakesKeyedBatches):
-        return Reader(source, _take_keyed(source), _items_of(source), _wants_keys(source), _random_free(source))
+        return Reader(source, _take_keyed(source), _items_of(source), _wants_keys(source))
     if isinstance(source, np.ndarray):
         rows = source if type(source) in (np.ndarray, np.memmap) else None  # a subclass may do more
-        return Reader(source, _rows_of(source), _items(source), False, True, rows)
+        return Reader(source, _rows_of(source), _items(source), False, rows)
     known = _torch_reader(source, name)
     if known is not None:
         return known
@@ -58,9 +58,9 @@ def reader_of(source: Any, name: str) -> Reader:
     if isinstance(source, TakesBatches) and not type(source).__module__.startswith("datasets."):
         columns = lambda indices, epoch, keys: source.take(indices)  # noqa: E731
         arrays = source.columns if type(source) is ArrayColumns else None
-        return Reader(source, columns, _items_of(source), False, _random_free(source), arrays)
+        return Reader(source, columns, _items_of(source), False, arrays)
     keyed = isinstance(source, KeyedItems) and _wants_keys(source)
-    return Reader(source, None, _items_of(source), keyed, _random_free(source))
+    return Reader(source, None, _items_of(source), keyed)
 
 
 def _rows_of(array: NDArray[Any]) -> Callable[[I64, int, U64 | None], Columns]:
@@ -105,11 +105,6 @@ def _items(source: Any) -> Callable[[I64, int, U64 | None], list[Any]]:
 def _wants_keys(source: Any) -> bool:
     """Say whether a source that takes the epoch wants keys as well; ``wants_keys = False``: the epoch is enough."""
     return bool(getattr(source, "wants_keys", True))
-
-
-def _random_free(source: Any) -> bool:
-    """Say whether a source promises to draw from no global random generator."""
-    return bool(getattr(source, "random_free", False))
 
 
 def _given(keys: U64 | None) -> U64:

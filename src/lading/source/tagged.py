@@ -23,6 +23,7 @@ from lading.identity.content import content_hash
 from lading.identity.sample import DATASET_IDX, ID, IDX, SAMPLE_COLUMNS
 from lading.order.dataset import Part
 from lading.source.parts import provides_names
+from lading.source.random_free import draws_nothing
 
 
 def name_keys(names: Mapping[str, str] | None) -> dict[str, str]:
@@ -113,6 +114,11 @@ class TaggedDataset:
         fetch = getattr(self.dataset, "__getitems__", None)
         samples = fetch(places) if fetch is not None else [self.dataset[place] for place in places]
         return [self._tagged(place, sample) for place, sample in zip(places, samples, strict=True)]
+
+    @property
+    def random_free(self) -> bool:
+        """Whether nothing in it draws from a global random generator."""
+        return self.transform is None and draws_nothing(self.dataset)
 
     @property
     def parts(self) -> tuple[Part, ...]:

@@ -82,7 +82,7 @@ def parts_of(source: Any, inner: Callable[[Any], tuple[Part, ...]]) -> tuple[Par
 
 
 def _reader(source: Any, gather: Callable[[NDArray[np.int64]], Any], arrays: Any) -> Reader:
-    return Reader(source, lambda indices, e, k: gather(indices), _rows(source), False, True, arrays)
+    return Reader(source, lambda indices, e, k: gather(indices), _rows(source), False, arrays)
 
 
 def _subset_reader(source: Subset[Any], inner: Reader) -> Reader:
@@ -93,7 +93,6 @@ def _subset_reader(source: Subset[Any], inner: Reader) -> Reader:
         None if columns is None else (lambda indices, e, k: columns(chosen[indices], e, k)),
         lambda indices, e, k: inner.samples(chosen[indices], e, k),
         keyed=inner.keyed,
-        random_free=inner.random_free,
     )
 
 

@@ -23,6 +23,7 @@ from lading.identity.sample import DATASET_IDX, IDX
 from lading.order.dataset import Part
 from lading.runtime.torch_class import restored, torch_class
 from lading.source.parts import provides_names
+from lading.source.random_free import draws_nothing
 from lading.source.tagged import name_keys, named
 
 
@@ -87,6 +88,11 @@ class WeightedConcatDataset:
             self._keys[DATASET_IDX]: self.numbers[dataset],
         }
         return named(sample, added, replaces=provides_names(self.datasets[dataset]))
+
+    @property
+    def random_free(self) -> bool:
+        """Whether nothing in it draws from a global random generator."""
+        return all(map(draws_nothing, self.datasets))
 
     @property
     def parts(self) -> tuple[Part, ...]:

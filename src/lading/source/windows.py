@@ -41,6 +41,8 @@ class Windows:
         dtype: Type of the tokens in a file that is given by its name; nanoGPT writes ``uint16``.
     """
 
+    random_free = True
+
     def __init__(
         self,
         tokens: str | Path | NDArray[Any],
@@ -63,11 +65,6 @@ class Windows:
                 f"there are {len(self.tokens)} tokens, and a window of {length} needs {length + 1}. Take shorter ones."
             )
         self._num_samples = (len(self.tokens) - 1) // length if num_samples is None else num_samples
-
-    @property
-    def random_free(self) -> bool:
-        """Whether reading draws from no global random generator; a subclass may do more than this class."""
-        return type(self) is Windows
 
     @property
     def wants_keys(self) -> bool:

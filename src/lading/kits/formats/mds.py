@@ -55,6 +55,8 @@ class MDSDataset:
         raw: Columns given as their bytes, whatever they encode.
     """
 
+    random_free = True
+
     def __init__(self, path: str | Path, *, columns: Collection[str] | None = None, raw: Collection[str] = ()) -> None:
         self.path, self._wanted, self._raw = Path(path), columns, frozenset(raw)
         origin = Origin(self.path / "index.json", SourceError, "The dataset is damaged; fetch it again.")
@@ -65,11 +67,6 @@ class MDSDataset:
         if len(names) > 1:
             raise SourceError(f"{origin.file}: shards have different columns. Read them as datasets of their own.")
         self.columns = next(iter(names), ())
-
-    @property
-    def random_free(self) -> bool:
-        """Whether reading draws from no global random generator; a subclass may do more than this class."""
-        return type(self) is MDSDataset
 
     def __len__(self) -> int:
         """Return the number of samples."""
@@ -115,6 +112,7 @@ class MDSDocuments:
     """
 
     path = None
+    random_free = True
 
     def __init__(
         self,
@@ -131,11 +129,6 @@ class MDSDocuments:
         self.column, self.dtype = column, np.dtype(dtype)
         self.eod_token_id, self.vocab_size = eod_token_id, vocab_size
         self._lengths: NDArray[np.int64] | None = None
-
-    @property
-    def random_free(self) -> bool:
-        """Whether reading draws from no global random generator; a subclass may do more than this class."""
-        return type(self) is MDSDocuments
 
     def __len__(self) -> int:
         """Return the number of documents."""

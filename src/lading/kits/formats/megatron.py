@@ -38,6 +38,8 @@ class MegatronDocuments:
         vocab_size: Size of the vocabulary, where known.
     """
 
+    random_free = True
+
     def __init__(
         self, path: str | Path, *, by: str = "sequence", eod_token_id: int = 0, vocab_size: int | None = None
     ) -> None:
@@ -65,11 +67,6 @@ class MegatronDocuments:
         if self.by == "document":
             starts, stops = _joined(self.prefix, starts, stops, documents)
         self._starts, self._lengths = starts, stops - starts
-
-    @property
-    def random_free(self) -> bool:
-        """Whether reading draws from no global random generator; a subclass may do more than this class."""
-        return type(self) is MegatronDocuments
 
     def __len__(self) -> int:
         """Return the number of documents."""

@@ -39,6 +39,7 @@ from lading.kits.jasper.validate import (
     require_files,
 )
 from lading.source.buffers import Buffers
+from lading.source.random_free import draws_nothing
 from lading.source.spec import BatchSpec
 
 
@@ -56,6 +57,11 @@ class ClusterSubset(Subset[dict[str, Tensor]]):
     def __init__(self, dataset: JASPERSteeringDataset, indices: Sequence[int]) -> None:
         super().__init__(dataset, indices)
         self._places = np.asarray(indices, dtype=np.int64)
+
+    @property
+    def random_free(self) -> bool:
+        """Whether nothing in it draws from a global random generator."""
+        return draws_nothing(self.dataset)
 
     @property
     def pair_numbers(self) -> Tensor:
@@ -125,6 +131,7 @@ class JASPERSteeringDataset(Dataset[dict[str, Tensor]]):
     """
 
     wants_keys = False  # the epoch and the pair are enough
+    random_free = True
 
     question_embs: Tensor
     source_embs: Tensor
@@ -170,11 +177,6 @@ class JASPERSteeringDataset(Dataset[dict[str, Tensor]]):
         self._load(validate)
         self._shared, self._negatives_read = SharedSteering(steering, epoch), 0
         LOGGER.info("%s split: %d samples, memory=%.1f MB", split, len(self), self.memory_usage_mb)
-
-    @property
-    def random_free(self) -> bool:
-        """Whether reading draws from no global random generator; a subclass may do more than this class."""
-        return type(self) is JASPERSteeringDataset
 
     def __len__(self) -> int:
         return len(self.split_indices)

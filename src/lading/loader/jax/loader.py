@@ -37,6 +37,7 @@ from lading.order.curriculum.request import Curriculum
 from lading.order.mixture.request import Mixture
 from lading.order.mixture.spec import MixtureSpec
 from lading.order.mixture.weights import Weights
+from lading.source.random_free import draws_nothing
 
 I64 = NDArray[np.int64]
 
@@ -59,7 +60,7 @@ class JaxFace:
         self.arrays = NumpyArrays(small_names=True)
         self.depth = depth
         self._mesh, self._spec, self._convert = mesh, spec, convert
-        self.places_freely = convert is None or bool(getattr(convert, "random_free", False))
+        self.places_freely = convert is None or draws_nothing(convert)
         self._shares: dict[tuple[int, World], _Share] = {}
 
     def world(self) -> World:

@@ -38,6 +38,7 @@ from lading.loader.torch.samplers import PlannedSequentialSampler, PlanSampler
 from lading.order import Event, Plan
 from lading.order.chunked_sampler import ChunkedSampler
 from lading.runtime.numbers import is_whole
+from lading.source.random_free import draws_nothing
 
 DEFAULT_SEED = 42
 
@@ -88,6 +89,11 @@ class Drawn(Dataset[Any]):
 
     def __getitem__(self, index: int) -> Any:
         return self.dataset[self.indices[index]]
+
+    @property
+    def random_free(self) -> bool:
+        """Whether nothing in it draws from a global random generator."""
+        return draws_nothing(self.dataset)
 
     def fingerprint(self) -> str:
         """Return what was drawn, so that a resume with other draws is refused."""

@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
-import random
 import select
 import signal
 import socket
@@ -24,12 +23,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from lading.loader.workers import wire
 from lading.loader.workers.failure import WorkerFailure
 from lading.loader.workers.slots import SlotPlace, SlotWriter
 from lading.runtime.processes import die_with_parent, is_running
+from lading.runtime.random_state import seed
 
 FRAME = struct.Struct("<qqqq")  # kind, generation, number, bytes that follow
 MESSAGE = struct.Struct("<8q")  # kind, generation, number, place
@@ -156,14 +154,11 @@ class _Inbox:
 
 
 def _prepare(task: WorkerTask) -> None:
-    """Seed the generators, as torch does in its workers; tell torch which worker this is; call the user's function."""
-    random.seed(task.seed)
-    base = (task.seed - task.number) & (2**63 - 1)
-    np.random.seed(np.random.SeedSequence([base, task.number]).generate_state(4))  # noqa: NPY002  # datasets use it
+    """Seed the generators; tell torch which worker this is; call the user's function."""
+    seed(task.seed)
     torch = sys.modules.get("torch")
     if torch is not None:
         torch.set_num_threads(1)
-        torch.manual_seed(task.seed)
         module: Any = importlib.import_module("torch.utils.data._utils.worker")
         module._worker_info = module.WorkerInfo(
             id=task.number, num_workers=task.num_workers, seed=task.seed, dataset=task.dataset

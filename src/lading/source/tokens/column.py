@@ -30,6 +30,7 @@ class TokenColumn:
     """
 
     path = None
+    random_free = True
 
     def __init__(
         self, dataset: Any, column: str = "input_ids", *, eod_token_id: int = 0, vocab_size: int | None = None
@@ -64,11 +65,6 @@ class TokenColumn:
         if chunk.null_count:
             row = first + int(np.argmax(chunk.is_null().to_numpy(zero_copy_only=False)))
             raise SourceError(f"column {self.column!r} holds nothing in row {row}. Filter such rows out.")
-
-    @property
-    def random_free(self) -> bool:
-        """Whether reading draws from no global random generator; a subclass may do more than this class."""
-        return type(self) is TokenColumn
 
     def __len__(self) -> int:
         """Return the number of documents."""

@@ -39,6 +39,8 @@ class PackedRows:
         with_documents: Whether rows say whose tokens they hold (``document_idx``, ``sequence_idx``).
     """
 
+    random_free = True
+
     def __init__(
         self,
         tokens: Any,
@@ -76,11 +78,6 @@ class PackedRows:
     def row_length(self) -> int:
         """Tokens in a row."""
         return self.index.rules.row_length
-
-    @property
-    def random_free(self) -> bool:
-        """Whether reading draws from no global random generator; a subclass may do more than this class."""
-        return type(self) is PackedRows
 
     def __len__(self) -> int:
         """Return the number of rows."""

@@ -55,6 +55,8 @@ class TokenStore:
         validate: Whether to look at every offset and token; None: below 1 GB.
     """
 
+    random_free = True
+
     def __init__(self, path: str | Path, *, validate: bool | None = None) -> None:
         self.path = Path(path)
         found = _read_description(self.path)
@@ -68,11 +70,6 @@ class TokenStore:
         self._check_ends()
         if validate if validate is not None else self.tokens.nbytes + self.offsets.nbytes < CHECKED_BELOW_BYTES:
             self.validate()
-
-    @property
-    def random_free(self) -> bool:
-        """Whether reading draws from no global random generator; a subclass may do more than this class."""
-        return type(self) is TokenStore
 
     def __len__(self) -> int:
         """Return the number of documents."""

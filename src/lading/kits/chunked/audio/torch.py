@@ -47,6 +47,8 @@ class QuantizedAudioDataset(torch.utils.data.Dataset[Any]):
             state from window to window knows where a file begins.
     """
 
+    random_free = True
+
     def __init__(
         self,
         path: str | os.PathLike[str],
