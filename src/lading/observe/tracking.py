@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import functools
 import os
-import sys
 import weakref
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -36,12 +35,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lading.errors import LoaderError, ResumeError
+from lading.errors import ResumeError
 from lading.identity import Bill, World, fingerprint
 from lading.ledger.ledger import Ledger
 from lading.loader.iteration import Batches
 from lading.loader.state import loaded_mark, marked
-from lading.loader.torch.prepared import asks_for_one_more
+from lading.loader.torch.ray import Placed, refuse_in_ray_worker
 from lading.loader.trackers import BeginsIterations, Trackers
 from lading.observe.carried import CarriedNames, CarriedPass
 from lading.observe.dataloader import described, order_of, pass_length, told_epoch
@@ -49,12 +48,6 @@ from lading.observe.names import RowNames
 from lading.observe.recording import RecordedPass, Recording
 from lading.observe.track_state import TrackedState, names_digest
 from lading.runtime.random_state import Snapshot, as_captured, capture, restore, same
-
-_PREPARED_LATE = (
-    "Ray's prepare_data_loader was given a tracked loader: it builds another one from its parts, or asks for one batch "
-    "more than it passes on, and the books would not be those of the training. Prepare first, then track: "
-    "track(prepare_data_loader(dataloader, move_to_device=False), ...)."
-)
 
 
 class ObservedBills:
@@ -109,6 +102,8 @@ class TrackedLoader:
         last_bill: The bill of the batch yielded last.
     """
 
+    _device: Any = None
+
     def __init__(
         self,
         dataloader: Any,
@@ -149,8 +144,8 @@ class TrackedLoader:
         return self._world
 
     def __iter__(self) -> Iterator[Any]:
-        if asks_for_one_more(sys._getframe(1)):
-            raise LoaderError(_PREPARED_LATE)
+        if self._device is None:
+            refuse_in_ray_worker()
         return self._start(with_bills=False)
 
     def with_bills(self) -> Batches[tuple[Any, Bill]]:
@@ -164,8 +159,6 @@ class TrackedLoader:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name == "dataloader":
             raise AttributeError(name)
-        if name == "sampler" and str(sys._getframe(1).f_globals.get("__name__")).startswith("ray.train."):
-            raise LoaderError(_PREPARED_LATE)
         return getattr(self.dataloader, name)
 
     @property
@@ -235,7 +228,11 @@ class TrackedLoader:
         self._standing, self._is_resumed, self._loaded = standing, True, loaded_mark(state)
         self._newest = self.last_bill = None  # what was yielded since then is rolled back
 
-    def _start(self, *, with_bills: bool) -> TrackedPass:
+    def place_on(self, device: Any) -> None:
+        """Move every batch to a torch device from now on; ``lading.train.ray.prepare`` asks for it."""
+        self._device = device
+
+    def _start(self, *, with_bills: bool) -> Batches[Any]:
         self._recording.world = self.world
         self._newest = object()
         self._pass_length = pass_length(self._asked)
@@ -244,7 +241,7 @@ class TrackedLoader:
         started = TrackedPass(self, batches, self._newest, with_bills=with_bills)
         if self._idle is not None:
             self._idle = self._idle._replace(owner=weakref.ref(started))
-        return started
+        return started if self._device is None else Placed(started, self._device)
 
     def _begin(self) -> RecordedPass | CarriedPass:
         """Begin a pass just as ``iter(dataloader)`` would: random numbers are drawn now."""

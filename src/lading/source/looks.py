@@ -19,6 +19,7 @@ import numpy as np
 
 from lading.errors import ConfigError, LadingError
 from lading.runtime.arrays import host
+from lading.runtime.loaded import is_a
 from lading.runtime.shown import found as found_text
 from lading.source.protocol import InFiles
 
@@ -194,7 +195,7 @@ def _file_and_label(source: Any, index: int) -> tuple[str, str | None]:
 
 
 def _is_hugging_face(source: Any) -> bool:
-    return type(source).__module__.startswith("datasets.")
+    return is_a(source, "datasets:Dataset")
 
 
 def _raw(source: Any, index: int) -> Any:
@@ -203,11 +204,11 @@ def _raw(source: Any, index: int) -> Any:
         return source[index]
     source = source.with_format(None)
     for name, feature in source.features.items():
-        if type(feature).__name__ in ("Image", "Audio"):
+        if is_a(feature, "datasets:Image", "datasets:Audio"):
             source = source.cast_column(name, type(feature)(decode=False))
     row = source[index]
     for name, feature in source.features.items():
-        if type(feature).__name__ == "ClassLabel" and isinstance(row.get(name), int) and row[name] >= 0:
+        if is_a(feature, "datasets:ClassLabel") and isinstance(row.get(name), int) and row[name] >= 0:
             row[name] = feature.int2str(row[name])
     return row
 
