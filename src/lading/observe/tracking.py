@@ -35,12 +35,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lading.errors import ResumeError
+from lading.errors import LoaderError, ResumeError
 from lading.identity import Bill, World, fingerprint
 from lading.ledger.ledger import Ledger
 from lading.loader.iteration import Batches
 from lading.loader.state import loaded_mark, marked
-from lading.loader.torch.ray import Placed, refuse_in_ray_worker
+from lading.loader.torch.ray import Lockstep, is_ray_worker
 from lading.loader.trackers import BeginsIterations, Trackers
 from lading.observe.carried import CarriedNames, CarriedPass
 from lading.observe.dataloader import described, order_of, pass_length, told_epoch
@@ -90,7 +90,7 @@ def _slots(rank: int, rows: int) -> NDArray[np.int64]:
     return slots
 
 
-class TrackedLoader:
+class TrackedLoader(Lockstep):
     """The batches of a DataLoader, and what is in them. Made by ``track``.
 
     Attributes that are not its own are the DataLoader's.
@@ -101,8 +101,6 @@ class TrackedLoader:
         ledger: The ledger of ``run``, or None.
         last_bill: The bill of the batch yielded last.
     """
-
-    _device: Any = None
 
     def __init__(
         self,
@@ -144,8 +142,7 @@ class TrackedLoader:
         return self._world
 
     def __iter__(self) -> Iterator[Any]:
-        if self._device is None:
-            refuse_in_ray_worker()
+        self._check_lockstep()
         return self._start(with_bills=False)
 
     def with_bills(self) -> Batches[tuple[Any, Bill]]:
@@ -159,6 +156,13 @@ class TrackedLoader:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name == "dataloader":
             raise AttributeError(name)
+        if name == "collate_fn" and is_ray_worker():  # nobody needs it but to build another loader
+            raise LoaderError(
+                "Ray's prepare_data_loader is building another DataLoader of the parts of a tracked one, whose batches "
+                "would not be recorded. Prepare first, then track: lading.train.ray.prepare(track("
+                "prepare_data_loader(dataloader, move_to_device=False), run=...)). The function itself is "
+                "loader.dataloader.collate_fn."
+            )
         return getattr(self.dataloader, name)
 
     @property
@@ -228,10 +232,6 @@ class TrackedLoader:
         self._standing, self._is_resumed, self._loaded = standing, True, loaded_mark(state)
         self._newest = self.last_bill = None  # what was yielded since then is rolled back
 
-    def place_on(self, device: Any) -> None:
-        """Move every batch to a torch device from now on; ``lading.train.ray.prepare`` asks for it."""
-        self._device = device
-
     def _start(self, *, with_bills: bool) -> Batches[Any]:
         self._recording.world = self.world
         self._newest = object()
@@ -241,7 +241,7 @@ class TrackedLoader:
         started = TrackedPass(self, batches, self._newest, with_bills=with_bills)
         if self._idle is not None:
             self._idle = self._idle._replace(owner=weakref.ref(started))
-        return started if self._device is None else Placed(started, self._device)
+        return self._in_place(started)
 
     def _begin(self) -> RecordedPass | CarriedPass:
         """Begin a pass just as ``iter(dataloader)`` would: random numbers are drawn now."""

@@ -46,5 +46,5 @@ def prepare(loader: LoaderT) -> LoaderT:
             "that a TorchTrainer runs. Elsewhere iterate over the loader as it is."
         )
     inner = loader.chunks if isinstance(loader, ChunkedDataLoader) else loader
-    inner.place_on(ray.train.torch.get_device())
+    inner.lockstep(ray.train.torch.get_device())
     return loader

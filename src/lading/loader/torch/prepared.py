@@ -22,12 +22,12 @@ from lading.identity import Bill
 from lading.loader.base import EngineLoader
 from lading.loader.iteration import Batches
 from lading.loader.pulls import Pulls
-from lading.loader.torch.ray import Placed, refuse_in_ray_worker
+from lading.loader.torch.ray import Lockstep
 from lading.loader.torch.rebuilt import PlanBatchSampler, PlannedCollate, SourceView
 from lading.loader.torch.samplers import PlanSampler
 
 
-class PreparedLoader(EngineLoader):
+class PreparedLoader(Lockstep, EngineLoader):
     """A loader whose parts carry the plan, and that Accelerate need not wrap.
 
     Attributes:
@@ -37,7 +37,6 @@ class PreparedLoader(EngineLoader):
     use_stateful_dataloader = True
     _pulls: Pulls
     _is_prepared = False
-    _device: Any = None
 
     def view(self) -> SourceView:
         """Return the sources as one dataset; made before torch's own ``__init__``."""
@@ -66,22 +65,17 @@ class PreparedLoader(EngineLoader):
             cast(SourceView, loader.dataset).collated_by(loader.collate_fn)
 
     def __iter__(self) -> Iterator[Any]:
-        if self._device is None and not self._is_prepared:
-            refuse_in_ray_worker()
+        if not self._is_prepared:
+            self._check_lockstep()
         return self._iterate(with_bills=False)
 
     def with_bills(self) -> Batches[tuple[Any, Bill]]:
         """Iterate over (batch, bill); ``len`` is that of the loader."""
         return self._iterate(with_bills=True)
 
-    def place_on(self, device: Any) -> None:
-        """Move every batch to a torch device from now on; ``lading.train.ray.prepare`` asks for it."""
-        self._device = device
-
     def _iterate(self, *, with_bills: bool) -> Batches[Any]:
         if not self._is_prepared:
-            batches = self.engine.iterate(with_bills=with_bills)
-            return batches if self._device is None else Placed(batches, self._device)
+            return self._in_place(self.engine.iterate(with_bills=with_bills))
         from lading.loader.torch.accelerate import Prepared  # Accelerate has prepared this loader, so it is there
 
         last = self.engine.coming().stop - 1

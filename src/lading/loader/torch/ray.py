@@ -33,12 +33,13 @@ def is_ray_worker() -> bool:
 
 
 def refuse_in_ray_worker() -> None:
-    """Refuse a plain loop over a loader that was not prepared, in a Ray Train worker."""
+    """Refuse to iterate a loader that was not prepared, or one built of its parts, in a Ray Train worker."""
     if is_ray_worker():
         raise LoaderError(
             "a loop over this loader in a Ray Train worker cannot be told from Ray's prepare_data_loader, which reads "
-            "one batch ahead of training: bills, ledger and state would be one batch off. Write loader = "
-            "lading.train.ray.prepare(loader) instead of prepare_data_loader, or iterate over loader.with_bills()."
+            "one batch ahead of training: bills, ledger and state would be one batch off. Write "
+            "loader = lading.train.ray.prepare(loader) instead of prepare_data_loader and iterate over it, or iterate "
+            "over loader.with_bills()."
         )
 
 
@@ -62,3 +63,28 @@ class Placed(Iterator[Any]):
 
     def _moved(self, array: Any) -> Any:
         return array.to(self._device, non_blocking=True) if isinstance(array, torch.Tensor) else array
+
+
+class Lockstep:
+    """What a loader knows of the loop that reads it."""
+
+    _in_lockstep = False
+    _device: Any = None
+
+    def lockstep(self, device: Any = None) -> None:
+        """Take it that the loop asks for a batch when it has used the one before; see ``lading.train.ray.prepare``.
+
+        Args:
+            device: A torch device that batches are moved to; None leaves them where they are.
+        """
+        self._in_lockstep = True
+        self._device = self._device if device is None else device
+
+    def _check_lockstep(self) -> None:
+        """Refuse a loop of which this is not known."""
+        if not self._in_lockstep:
+            refuse_in_ray_worker()
+
+    def _in_place(self, batches: Batches[Any]) -> Batches[Any]:
+        """Return an iteration whose batches come on the device, where one was given."""
+        return batches if self._device is None else Placed(batches, self._device)
