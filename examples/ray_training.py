@@ -20,6 +20,7 @@ from ray.train import Checkpoint, FailureConfig, RunConfig, ScalingConfig
 from ray.train.torch import TorchTrainer, prepare_model
 
 from lading import Columns, Ledger, Loader, open_run
+from lading.train.ray import prepare
 
 KILLED_AT = 7
 
@@ -28,7 +29,7 @@ def loop(config: dict) -> None:
     """Train one pass: what each worker does."""
     x = np.random.default_rng(0).normal(size=(100, 3)).astype(np.float32)
     ledger = Ledger(config["run"])
-    loader = Loader({"points": Columns(x=x, y=x.sum(1))}, global_batch_size=8, seed=3, tracker=ledger)
+    loader = prepare(Loader({"points": Columns(x=x, y=x.sum(1))}, global_batch_size=8, seed=3, tracker=ledger))
     model = prepare_model(torch.nn.Linear(3, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     if config["checkpoint"]:

@@ -53,6 +53,21 @@ ALLOWED = {
     "hdf5": {"h5py"},
     "soundfile": {"soxr"},
 }
+FRAMES = {
+    *("_getframe", "_current_frames", "currentframe", "getouterframes", "extract_stack", "walk_stack"),
+    *("f_back", "f_code", "f_globals", "f_locals", "co_name", "co_qualname"),
+}
+CLASS_NAMES = {"__name__", "__qualname__", "__module__"}
+TAKES_TEXT_APART = {
+    *("startswith", "endswith", "partition", "rpartition", "split", "removeprefix", "removesuffix"),
+    *("match", "fullmatch", "search"),
+}
+# Names of classes that are looked at, none of another library's.
+OWN_NAMES = {
+    "kept['kind'] != type(policy).__name__": "a state says which policy, the user's own too, it was saved with",
+    "saved['kind'] != type(self.policy).__name__": "the same",
+    "kept.get(type(self).__name__)": "transformers files the state of a callback of ours under its class",
+}
 FORBIDDEN_NAMES = {"utils", "common", "helpers", "core", "misc"}
 MOST_LINES = 500
 # Test files about the whole: the package, a file format, a run through several rooms, what two loaders agree on.
@@ -154,6 +169,54 @@ def framework_imports(texts: Mapping[str, str]) -> list[str]:
     return wrong
 
 
+def looks_at_frames(node: ast.AST) -> bool:
+    """Return whether a node asks who called."""
+    if isinstance(node, ast.ImportFrom):
+        return any(alias.name in FRAMES or (node.module, alias.name) == ("inspect", "stack") for alias in node.names)
+    if isinstance(node, ast.Constant):
+        return node.value in FRAMES if isinstance(node.value, str) else False
+    return isinstance(node, ast.Attribute) and (node.attr in FRAMES or ast.unparse(node) == "inspect.stack")
+
+
+def has_class_name(*nodes: ast.AST) -> bool:
+    """Return whether the name of a class or module is part of an expression."""
+    parts = [part for node in nodes for part in ast.walk(node)]
+    return any(getattr(part, "attr", getattr(part, "value", None)) in CLASS_NAMES for part in map(plain, parts))
+
+
+def plain(node: ast.AST) -> ast.AST | None:
+    """Return an attribute or a text; nothing else can be a name."""
+    is_text = isinstance(node, ast.Constant) and isinstance(node.value, str)
+    return node if is_text or isinstance(node, ast.Attribute) else None
+
+
+def looks_at_names(node: ast.AST) -> bool:
+    """Return whether what happens depends on the name of a class: a comparison, a look-up, a text taken apart."""
+    if isinstance(node, ast.Compare):
+        found = has_class_name(node.left, *node.comparators)
+    elif isinstance(node, ast.Match):
+        found = has_class_name(node.subject)
+    elif isinstance(node, ast.Subscript):
+        found = has_class_name(node.slice)
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in TAKES_TEXT_APART:
+        found = has_class_name(node.func.value, *node.args)
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "get":
+        found = has_class_name(*node.args[:1])
+    else:
+        return False
+    return found and ast.unparse(node) not in OWN_NAMES
+
+
+def guesses(texts: Mapping[str, str]) -> list[str]:
+    """Return where behaviour depends on who calls, or on what a class is called."""
+    return [
+        f"{name}, line {node.lineno}: {ast.unparse(node)[:100]}"
+        for name, text in texts.items()
+        for node in ast.walk(ast.parse(text))
+        if looks_at_frames(node) or looks_at_names(node)
+    ]
+
+
 def strays(tests: list[Path], texts: Mapping[str, str], root: Path = TESTS) -> list[str]:
     """Return the test files that are named after no module of the package their folder mirrors."""
     wrong = []
@@ -211,6 +274,31 @@ RULES = {
             {"lading.loader.engine": "def f():\n    from torch.utils import data"},
             {"lading.loader.jax.loader": "import torch"},
             {"lading.source.columns": "import numba"},
+        ],
+    ),
+    "nothing depends on who calls or on what a class is called": (
+        guesses,
+        [
+            {"lading.loader.a": text}
+            for text in (
+                "import sys\nsys._getframe(1)",
+                "getattr(sys, '_getframe')(1)",
+                "import inspect\ncaller = inspect.stack()[1]",
+                "from inspect import stack",
+                "from inspect import currentframe as here",
+                "inspect.currentframe()",
+                "frame.f_back",
+                "type(x).__name__ == 'Wrapped'",
+                "'_WrappedDataLoader' != x.__class__.__qualname__",
+                "type(x).__name__ in ('Image', 'Audio')",
+                "any(c.__name__ == 'Trainer' for c in type(x).__mro__)",
+                "type(x).__module__.startswith('ray.')",
+                "getattr(type(x), '__module__').partition('.')[0]",
+                "HOMES.get(type(x).__module__)",
+                "HOMES[type(x).__name__]",
+                "re.match('ray', type(x).__module__)",
+                "match type(x).__name__:\n    case 'Wrapped': pass",
+            )
         ],
     ),
 }

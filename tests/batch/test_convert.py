@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import UserDict
 from typing import NamedTuple
 
 import jax
@@ -35,6 +36,13 @@ def test_there_and_back_is_the_same(there, back):
     assert isinstance(moved, LLMIndexedBatch) and isinstance(moved.inputs, kind)
     assert isinstance(returned.document_idx, TO[back][1])
     assert returned.equals(batch())
+
+
+def test_arrays_in_any_mapping_move():
+    """Tokenizers return batches that are mappings, but no dicts."""
+    moved = to_torch(UserDict(x=np.arange(2), name="kept"))
+
+    assert isinstance(moved["x"], torch.Tensor) and moved["name"] == "kept"
 
 
 def test_unset_borders_stay_unset_and_set_ones_move():

@@ -1,11 +1,11 @@
-"""Move batches between frameworks: every array of a batch, dict, list or tuple, and nothing else in it.
+"""Move batches between frameworks: every array of a batch, mapping, list or tuple, and nothing else in it.
 
 to_numpy here, to_torch in ``torch.py``, to_jax in ``jax.py``
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from lading.batch.batch import Batch
@@ -18,7 +18,7 @@ def converted(batch: Any, convert: Callable[[Any], Any]) -> Any:
         return convert(batch)
     if isinstance(batch, Batch):
         return batch.map(lambda value: converted(value, convert))
-    if isinstance(batch, dict):
+    if isinstance(batch, Mapping):
         return {key: converted(value, convert) for key, value in batch.items()}
     if isinstance(batch, tuple) and hasattr(batch, "_fields"):
         return type(batch)(*(converted(value, convert) for value in batch))

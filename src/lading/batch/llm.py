@@ -70,7 +70,7 @@ class LLMBatch(Batch):
             return self._document_borders
         segments = self.inputs_segmentation
         space = namespace(segments)
-        first = space.ones_like(segments[..., :1], dtype=bool if space.__name__ != "torch" else space.bool)
+        first = space.ones_like(segments[..., :1], dtype=space.bool if framework(segments) == "torch" else bool)
         return space.concatenate([first, segments[..., 1:] != segments[..., :-1]], axis=-1)
 
     def __getitem__(self, key: Any) -> Self:

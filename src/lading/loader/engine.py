@@ -22,7 +22,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from dataclasses import replace
 from typing import Any
 
-from lading.errors import LoaderError, MixtureError, WorldError
+from lading.errors import LoaderError, WorldError
 from lading.identity import Bill, World, fingerprint
 from lading.identity.agreement import agree
 from lading.identity.hashing import key64
@@ -159,30 +159,29 @@ class Engine:
         step = first + batch_idx
         return self.bad_samples.bill(step) or self.share_of(step)
 
-    def iterate(self, *, with_bills: bool, holds_one: bool = False) -> Iteration:
+    def iterate(self, *, with_bills: bool) -> Iteration:
         """Start an iteration: an epoch or chunk, or the rest of it where a state was loaded.
 
         Args:
             with_bills: Whether to yield (batch, bill) or the batch alone.
-            holds_one: Whether the caller asks for one batch more than it has passed on.
         """
         if not self.delivers:
-            return Iteration(self, ended(), range(0), 0, with_bills, holds_one)
+            return Iteration(self, ended(), range(0), 0, with_bills)
         whole, steps = self.iteration_steps(), self.begin()
         stream = self._take_carried(steps.start)
         self._end_older()
         if stream is None:
-            stream = self.stream_from(steps, holds_one=holds_one)
-        iteration = Iteration(self, stream, whole, steps.start, with_bills, holds_one)
+            stream = self.stream_from(steps)
+        iteration = Iteration(self, stream, whole, steps.start, with_bills)
         self._newest = weakref.ref(iteration)
         return iteration
 
-    def stream_from(self, steps: range, *, holds_one: bool = False) -> Stream:
+    def stream_from(self, steps: range) -> Stream:
         """Return what is read for an iteration; where there are chunks it runs on over their borders."""
-        runs_on = self.request.chunks is not None and not self._policy.is_paused and not holds_one
+        runs_on = self.request.chunks is not None and not self._policy.is_paused
         coming = itertools.count(steps.start) if runs_on else steps
         requests = _requests(weakref.ref(self), coming, self.name_columns())
-        return self._stream(requests, _ahead_of(self.plan) if holds_one else self.plan)
+        return self._stream(requests, self.plan)
 
     def carry(self, iteration: Iteration, stream: Stream, step: int) -> None:
         """Keep a stream whose iteration has ended: the next chunk is read while this one is trained and validated."""
@@ -472,16 +471,6 @@ class Engine:
                 f"this loader began as rank {self.world.rank} of {self.world.world_size} and is now rank {now.rank} of "
                 f"{now.world_size}. Make the loader after the process group, or pass world=World(rank, world_size)."
             )
-
-
-def _ahead_of(plan: Plan) -> Plan:
-    """Return the plan with room for a batch that the caller holds back, beside those that are prefetched."""
-    if not plan.lookahead_steps:
-        raise MixtureError(
-            "lookahead_steps=0 lets events act on the next batch, but whoever iterates over this loader asks for one "
-            "batch more than it passes on. Raise lookahead_steps; with Ray, prepare_data_loader(move_to_device=False)."
-        )
-    return replace(plan, lookahead_steps=plan.lookahead_steps - 1)
 
 
 def _requests(reference: weakref.ref[Engine], steps: Iterable[int], names: Mapping[str, str]) -> Iterator[FetchRequest]:

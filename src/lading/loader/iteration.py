@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Generator, Iterator
 from typing import Any, Protocol, TypeVar
 
@@ -35,7 +34,7 @@ class Streaming(Protocol):
         """Return a bill with the chunk that its step has now."""
         ...
 
-    def stream_from(self, steps: range, *, holds_one: bool = False) -> Stream:
+    def stream_from(self, steps: range) -> Stream:
         """Return the batches of some steps, and maybe of those behind them."""
         ...
 
@@ -53,15 +52,10 @@ class Iteration(Iterator[Any]):
         steps: Steps of the whole epoch or chunk; the stream may run on behind them.
         first: The first of them to yield.
         with_bills: Whether to yield (batch, bill) or the batch alone.
-        holds_one: Whether the caller asks for one batch more than it has passed on. A batch then counts as delivered
-            when the next one is asked for.
     """
 
-    def __init__(
-        self, engine: Streaming, stream: Stream, steps: range, first: int, with_bills: bool, holds_one: bool
-    ) -> None:
+    def __init__(self, engine: Streaming, stream: Stream, steps: range, first: int, with_bills: bool) -> None:
         self._engine, self._stream, self._steps, self._with_bills = engine, stream, steps, with_bills
-        self._holds_one, self._held = holds_one, deque[tuple[Bill, Delivery]]()
         self._step = first
         self._is_ended = False
         self._error = ""
@@ -72,7 +66,6 @@ class Iteration(Iterator[Any]):
 
     def __next__(self) -> Any:
         if self._step >= self._steps.stop:
-            self._deliver()
             self._stream.close()  # ends workers, unless it is carried on
             raise StopIteration
         if self._is_ended:
@@ -95,18 +88,14 @@ class Iteration(Iterator[Any]):
             raise
         bill = self._engine.renumbered(delivery.bill or request.bill)
         self._step = bill.step + 1
-        if self._holds_one:
-            self._deliver()
-            self._held.append((bill, delivery))
-        else:
-            self._engine.deliver(self, bill, delivery, self._steps.stop)
-            if self._step == self._steps.stop:
-                self._engine.carry(self, self._stream, self._step)
+        self._engine.deliver(self, bill, delivery, self._steps.stop)
+        if self._step == self._steps.stop:
+            self._engine.carry(self, self._stream, self._step)
         return (delivery.batch, bill) if self._with_bills else delivery.batch
 
     def _next(self) -> Delivered:
         """Return the next delivery after the stream has ended, where chunks were not chosen yet: it is begun anew."""
-        self._stream = self._engine.stream_from(range(self._step, self._steps.stop), holds_one=self._holds_one)
+        self._stream = self._engine.stream_from(range(self._step, self._steps.stop))
         found = next(self._stream, None)
         if found is None:
             raise LoaderError(
@@ -114,11 +103,6 @@ class Iteration(Iterator[Any]):
                 "a fault of Lading's own. Please report it; a loaded state resumes where it was taken."
             )
         return found
-
-    def _deliver(self) -> None:
-        """Note that the batch held back, if there is one, reaches the training loop."""
-        if self._held:
-            self._engine.deliver(self, *self._held.popleft(), self._steps.stop)
 
     def release(self) -> None:
         """Leave the stream to whoever carries it on."""

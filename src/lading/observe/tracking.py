@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import functools
 import os
-import sys
 import weakref
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -41,7 +40,7 @@ from lading.identity import Bill, World, fingerprint
 from lading.ledger.ledger import Ledger
 from lading.loader.iteration import Batches
 from lading.loader.state import loaded_mark, marked
-from lading.loader.torch.prepared import asks_for_one_more
+from lading.loader.torch.ray import Lockstep, is_ray_worker
 from lading.loader.trackers import BeginsIterations, Trackers
 from lading.observe.carried import CarriedNames, CarriedPass
 from lading.observe.dataloader import described, order_of, pass_length, told_epoch
@@ -49,12 +48,6 @@ from lading.observe.names import RowNames
 from lading.observe.recording import RecordedPass, Recording
 from lading.observe.track_state import TrackedState, names_digest
 from lading.runtime.random_state import Snapshot, as_captured, capture, restore, same
-
-_PREPARED_LATE = (
-    "Ray's prepare_data_loader was given a tracked loader: it builds another one from its parts, or asks for one batch "
-    "more than it passes on, and the books would not be those of the training. Prepare first, then track: "
-    "track(prepare_data_loader(dataloader, move_to_device=False), ...)."
-)
 
 
 class ObservedBills:
@@ -97,7 +90,7 @@ def _slots(rank: int, rows: int) -> NDArray[np.int64]:
     return slots
 
 
-class TrackedLoader:
+class TrackedLoader(Lockstep):
     """The batches of a DataLoader, and what is in them. Made by ``track``.
 
     Attributes that are not its own are the DataLoader's.
@@ -149,8 +142,7 @@ class TrackedLoader:
         return self._world
 
     def __iter__(self) -> Iterator[Any]:
-        if asks_for_one_more(sys._getframe(1)):
-            raise LoaderError(_PREPARED_LATE)
+        self._check_lockstep()
         return self._start(with_bills=False)
 
     def with_bills(self) -> Batches[tuple[Any, Bill]]:
@@ -164,8 +156,13 @@ class TrackedLoader:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name == "dataloader":
             raise AttributeError(name)
-        if name == "sampler" and str(sys._getframe(1).f_globals.get("__name__")).startswith("ray.train."):
-            raise LoaderError(_PREPARED_LATE)
+        if name == "collate_fn" and is_ray_worker():  # nobody needs it but to build another loader
+            raise LoaderError(
+                "Ray's prepare_data_loader is building another DataLoader of the parts of a tracked one, whose batches "
+                "would not be recorded. Prepare first, then track: lading.train.ray.prepare(track("
+                "prepare_data_loader(dataloader, move_to_device=False), run=...)). The function itself is "
+                "loader.dataloader.collate_fn."
+            )
         return getattr(self.dataloader, name)
 
     @property
@@ -235,7 +232,7 @@ class TrackedLoader:
         self._standing, self._is_resumed, self._loaded = standing, True, loaded_mark(state)
         self._newest = self.last_bill = None  # what was yielded since then is rolled back
 
-    def _start(self, *, with_bills: bool) -> TrackedPass:
+    def _start(self, *, with_bills: bool) -> Batches[Any]:
         self._recording.world = self.world
         self._newest = object()
         self._pass_length = pass_length(self._asked)
@@ -244,7 +241,7 @@ class TrackedLoader:
         started = TrackedPass(self, batches, self._newest, with_bills=with_bills)
         if self._idle is not None:
             self._idle = self._idle._replace(owner=weakref.ref(started))
-        return started
+        return self._in_place(started)
 
     def _begin(self) -> RecordedPass | CarriedPass:
         """Begin a pass just as ``iter(dataloader)`` would: random numbers are drawn now."""

@@ -54,8 +54,9 @@ def as_int32(values: Any, like: Any = None, name: str = "tokens") -> Any:
         values = np.asarray(values)
     if framework(values) == "numpy":
         _refuse_what_int32_cannot_hold(values, name)
-    space = namespace(values if like is None else like)
-    if space.__name__ == "torch":
+    given = values if like is None else like
+    space = namespace(given)
+    if framework(given) == "torch":
         device = None if like is None else like.device
         return space.as_tensor(np.asarray(values) if framework(values) == "jax" else values, device=device).to(
             space.int32

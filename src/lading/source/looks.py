@@ -19,6 +19,7 @@ import numpy as np
 
 from lading.errors import ConfigError, LadingError
 from lading.runtime.arrays import host
+from lading.runtime.loaded import is_a
 from lading.runtime.shown import found as found_text
 from lading.source.protocol import InFiles
 
@@ -145,7 +146,7 @@ def _file_and_label(source: Any, index: int) -> tuple[str, str | None]:
 
 def _stored(source: Any, index: int) -> Any:
     """Return a sample; of a Hugging Face dataset as it is stored: bytes of pictures and sounds, names of classes."""
-    if not type(source).__module__.startswith("datasets."):
+    if not is_a(source, "datasets:Dataset"):
         return source[index]
     features = source.features
     for name in [name for name, feature in features.items() if hasattr(feature, "decode")]:

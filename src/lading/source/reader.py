@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lading.errors import SourceError
+from lading.runtime.loaded import is_a
 from lading.runtime.mapped import read_rows_ahead
 from lading.source.columns import Columns as ArrayColumns
 from lading.source.protocol import (
@@ -55,7 +56,7 @@ def reader_of(source: Any, name: str) -> Reader:
     if known is not None:
         return known
     # A Hugging Face dataset has a take(n) too, but it means the first n.
-    if isinstance(source, TakesBatches) and not type(source).__module__.startswith("datasets."):
+    if isinstance(source, TakesBatches) and not is_a(source, "datasets:Dataset"):
         columns = lambda indices, epoch, keys: source.take(indices)  # noqa: E731
         arrays = source.columns if type(source) is ArrayColumns else None
         return Reader(source, columns, _items_of(source), False, arrays)

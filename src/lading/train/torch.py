@@ -78,6 +78,7 @@ def train(
     with Ledger(run_dir, loader.plan) as ledger:  # closed as interrupted where training is
         loader.tracker = ledger
         net = DistributedDataParallel(model) if loader.world.world_size > 1 else model
+        loader.lockstep()
         batches = RepeatingLoader(loader)
         for update in range(first, updates):
             bills, loss = accumulate(net, loader, batches, losses_of, steps_per_update)

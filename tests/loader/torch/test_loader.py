@@ -415,6 +415,18 @@ def test_hugging_face_datasets_are_read_as_torch_reads_them():
     assert batches[2]["idx"].tolist() == [8, 9]
 
 
+def test_a_subclass_of_a_hugging_face_dataset_is_one():
+    """Its take(n) means the first n, wherever its class lives; it used to be taken for our own take(indices)."""
+    datasets = pytest.importorskip("datasets")
+    data = datasets.Dataset.from_dict({"x": list(range(10))})
+    data.__class__ = type("Mine", (datasets.Dataset,), {})
+
+    assert [batch["x"].tolist() for batch in Loader(data, batch_size=5, shuffle=False)] == [
+        [*range(5)],
+        [*range(5, 10)],
+    ]
+
+
 def test_mixed_column_sources_keep_slot_order():
     """Rows of several sources stand in the order of the bill; a misfit is named."""
     a, b = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib.util
+import inspect
 import itertools
 import pickle
 from pathlib import Path
@@ -208,16 +209,13 @@ def test_accelerate_leaves_chunks_as_they_are(tmp_path):
     assert [batch.tolist() for batch in plain] == [batch.tolist() for batch in DataLoader(range(20), 3)]
 
 
-@pytest.mark.parametrize("option", ["split_batches", "dispatch_batches"])
-def test_options_without_effect_are_said(option):
-    """Asked for explicitly, one line says so; the batches are the plan's all the same."""
+def test_looking_at_the_attributes_changes_nothing():
+    """Accelerate is loaded, but there is no Accelerator: the loader iterates as before (it was an error)."""
     accelerate = pytest.importorskip("accelerate")
-    config = accelerate.utils.DataLoaderConfiguration(**{option: True})
-    accelerator = accelerate.Accelerator(cpu=True, dataloader_config=config)
+    accelerate.state.AcceleratorState._reset_state(reset_partial_state=True)
+    loader = make()
 
-    with pytest.warns(UserWarning, match=f"{option} has no effect"):
-        loader = accelerator.prepare(make())
-
+    assert dict(inspect.getmembers(loader))["_is_accelerate_prepared"] is False
     assert values(loader) == values(make())
 
 
@@ -262,7 +260,6 @@ def rows_of_the_table():
     return module
 
 
-@pytest.mark.filterwarnings("ignore:(split|dispatch)_batches has no effect")
 def test_one_process_sees_every_sample_once_or_is_refused(tmp_path):
     """The same rows on one process."""
     pytest.importorskip("accelerate"), pytest.importorskip("lightning")

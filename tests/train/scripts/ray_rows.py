@@ -1,8 +1,13 @@
-"""The example for Ray, and in each of its workers, first, what Ray does to loaders: ``ray_rows.py OUT``."""
+"""What may be done to loaders in a Ray Train worker: ``ray_rows.py OUT`` before the example's loop, on a cluster.
+
+``ray_rows.py OUT --alone`` runs the rows in this process, as one worker without a cluster.
+"""
 
 from __future__ import annotations
 
+import copy
 import importlib.util
+import itertools
 import json
 import os
 import sys
@@ -17,28 +22,66 @@ os.environ["RAY_TRAIN_HEALTH_CHECK_INTERVAL_S"] = "0.5"  # a killed worker is no
 import numpy as np
 import ray
 import torch
-from ray.train.torch import prepare_data_loader
+from ray.train import ScalingConfig
+from ray.train.torch import TorchTrainer, prepare_data_loader
 from torch.utils.data import DataLoader, TensorDataset
 
-from lading import Columns, Ledger, Loader, track
+from lading import ChunkedDataLoader, Columns, Ledger, Loader, RepeatingLoader, track
 from lading.errors import LadingError
+from lading.train.ray import prepare
+from lading.train.torch import train
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "ray_training.py"
 OUT = Path(sys.argv[1])
+SOURCES = {"data": Columns(x=np.arange(100))}
 
-LADING = {
-    "ray": {},
-    "ray-undistributed": {"add_dist_sampler": False},
-    "ray-unmoved": {"move_to_device": False},
+
+def parts(loader):
+    """Return a plain DataLoader of a loader's parts."""
+    return DataLoader(loader.dataset, batch_sampler=loader.batch_sampler)
+
+
+def chunked(loader):
+    """Return a chunked loader, prepared, whose only chunk is the whole pass."""
+    return prepare(ChunkedDataLoader(SOURCES, 8, chunk_size=100, tracker=loader.tracker))
+
+
+# What is done to a Lading loader.
+RIGHT = {
+    "prepared": prepare,
+    "copied": lambda loader: prepare(copy.copy(loader)),
+    "chunked": chunked,
+    "repeated": lambda loader: itertools.islice(RepeatingLoader(prepare(loader)), len(loader)),
+    "with-bills": lambda loader: (batch for batch, _ in loader.with_bills()),
+}
+WRONG = {
+    "itself": lambda loader: loader,
+    "parts": parts,
+    "ray": prepare_data_loader,
+    "ray-undistributed": lambda loader: prepare_data_loader(loader, add_dist_sampler=False),
+    "ray-unmoved": lambda loader: prepare_data_loader(loader, move_to_device=False),
+    "ray-chunked": lambda loader: prepare_data_loader(ChunkedDataLoader(SOURCES, 8, chunk_size=3)),
+    "ray-parts": lambda loader: prepare_data_loader(parts(loader), add_dist_sampler=False),
+    "no-loader": lambda loader: prepare(parts(loader)),
+}
+# What is done to a DataLoader of the user's.
+TRACKED_RIGHT = {
+    "tracked": lambda plain, run: prepare(track(prepare_data_loader(plain, move_to_device=False), run=run)),
+}
+TRACKED_WRONG = {
+    "tracked-itself": lambda plain, run: track(prepare_data_loader(plain, move_to_device=False), run=run),
+    "tracked-too-early": lambda plain, run: prepare_data_loader(track(plain, run=run)),
+    "tracked-read-ahead": lambda plain, run: prepare(track(prepare_data_loader(plain), run=run)),
 }
 
 
-def ours(folder: Path, options: dict) -> dict:
-    """Return what a Lading loader delivers that Ray prepared, and where it said it was after each batch."""
+def ours(folder: Path, change) -> dict:
+    """Return what a Lading loader delivers, and where it said it was after each batch."""
     with Ledger(folder) as ledger:
-        loader = Loader({"data": Columns(x=np.arange(100))}, batch_size=8, seed=5, tracker=ledger)
-        seen, steps = [], []
-        for batch in prepare_data_loader(loader, **options):
+        loader = Loader(SOURCES, batch_size=8, seed=5, tracker=ledger)
+        made, seen, steps = change(loader), [], []
+        loader = made if isinstance(made, Loader | ChunkedDataLoader) else loader
+        for batch in made:
             bill = loader.last_bill
             ledger.commit(bill)
             seen += batch["x"][~torch.from_numpy(bill.is_padding)].tolist()
@@ -46,20 +89,31 @@ def ours(folder: Path, options: dict) -> dict:
     return {"seen": seen, "steps": steps}
 
 
-def tracked(folder: Path) -> dict:
-    """Return what a plain DataLoader delivers that Ray prepared and track watches."""
-    plain = DataLoader(TensorDataset(torch.arange(100)), batch_size=8, shuffle=True)
-    loader = track(prepare_data_loader(plain, move_to_device=False), run=folder)
+def tracked(folder: Path, change) -> dict:
+    """Return what a plain DataLoader delivers that is tracked."""
+    loader = change(DataLoader(TensorDataset(torch.arange(100)), batch_size=8, shuffle=True), folder)
     seen = [int(x) for (batch,) in loader for x in batch]
     loader.close()
     return {"seen": seen}
 
 
-def tracked_too_early() -> dict:
-    """Return how Ray's preparing of a tracked loader is refused."""
-    plain = DataLoader(TensorDataset(torch.arange(100)), batch_size=8)
+def trained(folder: Path) -> dict:
+    """Return what our own loop trains on: nobody prepared its loader."""
+    seen, model = [], torch.nn.Linear(1, 1)
+
+    def losses_of(net, batch):
+        seen.extend(batch["idx"].tolist())
+        return net(batch["x"].float()[:, None])[:, 0]
+
+    loader = Loader(SOURCES, batch_size=10, seed=5)
+    train(model, torch.optim.SGD(model.parameters(), lr=0.0), loader, losses_of, folder, updates=len(loader))
+    return {"seen": seen}
+
+
+def refused(row, *arguments) -> dict:
+    """Return what a row delivers, or how it is refused."""
     try:
-        return {"seen": [int(x) for (batch,) in prepare_data_loader(track(plain)) for x in batch]}
+        return row(*arguments)
     except LadingError as error:
         return {"refused": str(error)}
 
@@ -68,8 +122,11 @@ def rows(config: dict) -> None:
     """Run every row on every worker, and write down what it delivered."""
     context = ray.train.get_context()
     out, size = Path(config["run"]).parent, context.get_world_size()
-    found = {name: ours(out / f"{name}-{size}", options) for name, options in LADING.items()}
-    found |= {"tracked": tracked(out / f"tracked-{size}"), "tracked-too-early": tracked_too_early()}
+    found = {name: ours(out / f"{name}-{size}", change) for name, change in RIGHT.items()}
+    found |= {name: refused(ours, out / f"{name}-{size}", change) for name, change in WRONG.items()}
+    found |= {name: tracked(out / f"{name}-{size}", change) for name, change in TRACKED_RIGHT.items()}
+    found |= {name: refused(tracked, out / f"{name}-{size}", change) for name, change in TRACKED_WRONG.items()}
+    found |= {"trained": trained(out / f"trained-{size}")}
     (out / f"rows-{size}.{context.get_world_rank()}.json").write_text(json.dumps(found))
 
 
@@ -83,20 +140,30 @@ def ray_data() -> None:
     (OUT / "ray-data.json").write_text(json.dumps(seen))
 
 
+def outside() -> None:
+    """Write down how preparing is refused where no worker runs."""
+    (OUT / "outside.json").write_text(json.dumps(refused(prepare, Loader(SOURCES, batch_size=8))))
+
+
 def main() -> None:
     """Run the example with the rows in front of its loop."""
+    outside()
+    if "--alone" in sys.argv:
+        config = {"run": str(OUT / "run")}
+        TorchTrainer(rows, train_loop_config=config, scaling_config=ScalingConfig(num_workers=0)).fit()
+        return
     spec = importlib.util.spec_from_file_location("ray_training", EXAMPLE)
     example = importlib.util.module_from_spec(spec)
     sys.modules["ray_training"] = example
     spec.loader.exec_module(example)
     ray.cloudpickle.register_pickle_by_value(example)  # workers do not find it by its name
-    train = example.loop
+    loop = example.loop
 
-    def loop(config: dict) -> None:
+    def rows_and_loop(config: dict) -> None:
         rows(config)
-        train(config)
+        loop(config)
 
-    example.loop = loop
+    example.loop = rows_and_loop
     example.main(OUT)
     ray_data()
 

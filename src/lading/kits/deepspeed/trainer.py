@@ -282,6 +282,7 @@ class DsTrainer:
         self.ledger = self.loader.tracker = self._open_ledger()
         args.logs.mkdir(parents=True, exist_ok=True)
         self.log = TrainingLog(args.run_dir, self.world, self.max_steps, args.progress, args.logs)
+        self.loader.lockstep()
         batches = RepeatingLoader(self.loader, use_batch_tracker=args.batch_tracker)
         steps_of = self._steps_of if args.train_batch_size_init_rampup else None
         updater = Updater(self.engine, self.loader, batches, self._arguments(), self.ledger, self.policy, steps_of)

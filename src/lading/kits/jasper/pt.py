@@ -9,6 +9,7 @@ directory must never be able to run code.
 
 from __future__ import annotations
 
+import pickle
 import struct
 import warnings
 import zipfile
@@ -88,7 +89,7 @@ def load(path: Path, *, mapped: bool = False) -> Any:
     try:
         return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
     except Exception as error:  # torch raises RuntimeError, EOFError, UnpicklingError, OSError ... for bad files
-        if type(error).__name__ == "UnpicklingError" and _was_saved(path):
+        if isinstance(error, pickle.UnpicklingError) and _was_saved(path):
             raise SourceError(
                 f"{path.name} holds more than tensors, lists and numbers; refused, a data directory must not be able "
                 f"to run code ({path}). Save plain tensors or lists with torch.save."

@@ -33,7 +33,7 @@ from lading.identity import Bill, World, fingerprint
 from lading.loader.adaptive.chunks import Chunks
 from lading.loader.iteration import Batches
 from lading.loader.torch.loader import Loader
-from lading.loader.torch.rebuilt import PlanBatchSampler, SourceView
+from lading.loader.torch.rebuilt import SourceView
 from lading.loader.torch.samplers import PlannedSequentialSampler, PlanSampler
 from lading.order import Event, Plan
 from lading.order.chunked_sampler import ChunkedSampler
@@ -352,8 +352,7 @@ def progress_line(info: Mapping[str, Any]) -> str:
 
 def _refuse_rebuilding(dataset: Any, batch_sampler: Any) -> None:
     """Name what happened where a framework makes a chunked loader anew from its parts: its chunks would be lost."""
-    inner = getattr(batch_sampler, "_batch_sampler", batch_sampler)  # to predict, Lightning wraps it
-    if isinstance(dataset, SourceView) or isinstance(inner, PlanBatchSampler):
+    if isinstance(dataset, SourceView) or isinstance(getattr(batch_sampler, "sampler", None), PlanSampler):
         raise LoaderError(
             "a framework is making a new loader of the parts of a ChunkedDataLoader, as Lightning does to predict: it "
             "would have no chunks, and its batches no bills. Pass lading.train.lightning.plain(loader), which "

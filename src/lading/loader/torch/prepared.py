@@ -1,11 +1,18 @@
-"""What a torch loader offers to those who take it apart or prepare it: Accelerate, and whatever rebuilds loaders."""
+"""How a torch loader behaves among frameworks: those that take it apart, and those that prepare it.
+
+    taken apart     dataset, batch_sampler and collate_fn carry the plan
+    Accelerate      accelerator.prepare(loader)            the loader itself, with Accelerate's manners
+    Ray Train       lading.train.ray.prepare(loader)       the loader itself, its batches on Ray's device
+
+Nobody's caller is looked at. In a Ray Train worker a loop over a loader looks
+like Ray's own wrapper, which reads a batch ahead: only a prepared loader, or
+``with_bills()``, is iterated there.
+"""
 
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Callable, Iterator, Mapping
-from types import FrameType
 from typing import Any, cast
 
 from torch.utils.data import DataLoader
@@ -15,13 +22,12 @@ from lading.identity import Bill
 from lading.loader.base import EngineLoader
 from lading.loader.iteration import Batches
 from lading.loader.pulls import Pulls
+from lading.loader.torch.ray import Lockstep
 from lading.loader.torch.rebuilt import PlanBatchSampler, PlannedCollate, SourceView
 from lading.loader.torch.samplers import PlanSampler
 
-_WITHOUT_EFFECT = ("split_batches", "dispatch_batches")
 
-
-class PreparedLoader(EngineLoader):
+class PreparedLoader(Lockstep, EngineLoader):
     """A loader whose parts carry the plan, and that Accelerate need not wrap.
 
     Attributes:
@@ -59,15 +65,17 @@ class PreparedLoader(EngineLoader):
             cast(SourceView, loader.dataset).collated_by(loader.collate_fn)
 
     def __iter__(self) -> Iterator[Any]:
-        return self._iterate(with_bills=False, holds_one=asks_for_one_more(sys._getframe(1)))
+        if not self._is_prepared:
+            self._check_lockstep()
+        return self._iterate(with_bills=False)
 
     def with_bills(self) -> Batches[tuple[Any, Bill]]:
         """Iterate over (batch, bill); ``len`` is that of the loader."""
         return self._iterate(with_bills=True)
 
-    def _iterate(self, *, with_bills: bool, holds_one: bool = False) -> Batches[Any]:
-        if not self._is_prepared or holds_one:
-            return self.engine.iterate(with_bills=with_bills, holds_one=holds_one)
+    def _iterate(self, *, with_bills: bool) -> Batches[Any]:
+        if not self._is_prepared:
+            return self._in_place(self.engine.iterate(with_bills=with_bills))
         from lading.loader.torch.accelerate import Prepared  # Accelerate has prepared this loader, so it is there
 
         last = self.engine.coming().stop - 1
@@ -100,41 +108,12 @@ class PreparedLoader(EngineLoader):
     @property
     def _is_accelerate_prepared(self) -> bool:
         """Whether Accelerate leaves this loader as it is; being asked, the loader takes on its manners."""
-        if "accelerate" not in sys.modules:
+        accelerate = sys.modules.get("accelerate.state")
+        if accelerate is None or not accelerate.is_initialized():  # nobody there who could have asked
             return False
-        if not self._is_prepared:
-            self._is_prepared = True
-            _warn_of_options(sys._getframe(1).f_locals.get("self"))
+        self._is_prepared = True
         return True
 
     @_is_accelerate_prepared.setter
     def _is_accelerate_prepared(self, value: bool) -> None:
         self._is_prepared = bool(value)
-
-
-def asks_for_one_more(frame: FrameType | None) -> bool:
-    """Say whether Ray's wrapper iterates: it asks for a batch before it passes on the one before, on any device.
-
-    Args:
-        frame: Who called ``iter``; a loader that passes it on to one inside is allowed in between.
-    """
-    for _ in range(2):
-        if frame is None:
-            return False
-        caller, module = frame.f_code.co_qualname, frame.f_globals.get("__name__", "")
-        if caller.startswith("_WrappedDataLoader.") and module.startswith("ray."):  # f_locals would keep the loader
-            return True
-        frame = frame.f_back
-    return False
-
-
-def _warn_of_options(accelerator: Any) -> None:
-    """Say which options of an Accelerator have no effect on this loader."""
-    asked = getattr(accelerator, "dataloader_config", None)
-    found = [name for name in _WITHOUT_EFFECT if getattr(asked, name, None)]
-    if found:
-        warnings.warn(
-            f"{' and '.join(found)} has no effect on a Lading loader: its plan gives every rank its share and marks "
-            "the padding.",
-            stacklevel=4,
-        )

@@ -23,6 +23,7 @@ from lading.loader.bad_samples import bad_sample_error
 from lading.loader.fetch import Delivery, Fetcher
 from lading.loader.pulls import Pull, Pulls
 from lading.loader.torch.collate import Collate
+from lading.loader.torch.ray import refuse_in_ray_worker
 from lading.loader.torch.samplers import PlanSampler
 
 _WAY_OUT = (
@@ -167,6 +168,7 @@ class PlanBatchSampler(BatchSampler):
         self._pulls = pulls or Pulls(sampler.engine)
 
     def __iter__(self) -> Iterator[list[int]]:
+        refuse_in_ray_worker()
         starts = np.concatenate([[0], np.cumsum(self._engine.plan.lengths)])
         for pull in self._pulls.start():
             bill = pull.request.bill

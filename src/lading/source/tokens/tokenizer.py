@@ -19,6 +19,13 @@ import numpy as np
 
 from lading.errors import ConfigError
 from lading.runtime.imports import imported
+from lading.runtime.loaded import is_a
+
+_HUGGING_FACE = (
+    "tokenizers:Tokenizer",
+    "tokenizers.implementations:BaseTokenizer",
+    "transformers.tokenization_utils_base:PreTrainedTokenizerBase",  # not of transformers, which would import it
+)
 
 
 @runtime_checkable
@@ -170,8 +177,7 @@ def _required(function: Callable[..., Any]) -> list[str]:
 
 def _adapted(given: Any, vocab_size: int | None, eod: str | int | None, what: str) -> Tokenizer:
     """Return a tokenizer as ours: one of Hugging Face's, one with all that is asked, or a function of a text."""
-    package = type(given).__module__.partition(".")[0]
-    if package in ("tokenizers", "transformers"):
+    if is_a(given, *_HUGGING_FACE):
         from lading.source.tokens.tokenizers import FastTokenizer, adapted_fast  # here: those who have one have it
 
         fast: FastTokenizer = adapted_fast(given, eod=eod)

@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 
 from lading.errors import SourceError
 from lading.identity import Bill
+from lading.runtime.arrays import framework
 
 F64 = NDArray[np.float64]
 
 _FRAMEWORKS = {
     "torch": "lading.train.metrics.torch",
     "jax": "lading.train.metrics.jax",
-    "jaxlib": "lading.train.metrics.jax",
 }
 
 
@@ -109,12 +109,12 @@ def dataset_means(values: Any, datasets: NDArray[Any], names: Sequence[str], *, 
     """
     if len(names) == 0:
         raise SourceError("the datasets have no names: expected one each. Pass names=plan.names.")
-    framework = _FRAMEWORKS.get(type(values).__module__.partition(".")[0])
-    if framework is None:
+    home = _FRAMEWORKS.get(framework(values))
+    if home is None:
         sums, counts = dataset_sums(np.asarray(values, dtype=np.float64), datasets, len(names))
     else:
         # Opened only for values of that framework, which is loaded then.
-        sums, counts = importlib.import_module(framework).dataset_sums(values, datasets, len(names), reduce=reduce)
+        sums, counts = importlib.import_module(home).dataset_sums(values, datasets, len(names), reduce=reduce)
     return {name: float(s / n) for name, s, n in zip(names, sums, counts, strict=True) if n > 0}
 
 
@@ -136,4 +136,4 @@ def _check_rows(values: Any, rows: int, name: str, dimensions: int) -> None:
 
 
 def _to_numpy(values: Any) -> NDArray[Any]:
-    return values.numpy(force=True) if type(values).__module__.partition(".")[0] == "torch" else np.asarray(values)
+    return values.numpy(force=True) if framework(values) == "torch" else np.asarray(values)
