@@ -1,7 +1,7 @@
 """Say which sources and functions draw no random numbers: their batches need none, and a thread may read ahead.
 
-    its own word                                    ``random_free``, True or False; what a class of Lading says holds
-                                                    for Lading's classes: a subclass elsewhere may do more
+    its own word                                    ``random_free``, True or False; a subclass with code of its own may
+                                                    do more, so it says it again
     arrays, tensors, lists, tuples, ranges          nothing runs but a look-up
     TensorDataset, Subset, ConcatDataset            of sources that draw nothing; not their subclasses
     a Hugging Face dataset                          unless it has a transform
@@ -31,17 +31,14 @@ def draws_nothing(source: Any) -> bool:
 
 def _own_word(source: Any) -> bool | None:
     """Return what a source says of itself; not what a wrapper passes on from the source inside it."""
-    kind = type(source)
-    owners = [k for k in kind.__mro__ if "random_free" in vars(k)]
     if "random_free" in getattr(source, "__dict__", ()):
         return bool(source.random_free)
-    if not owners:
-        return None
-    return bool(source.random_free) and (_is_ours(kind) or not _is_ours(owners[0]))
-
-
-def _is_ours(kind: type) -> bool:
-    return kind.__module__.partition(".")[0] == "lading"
+    for kind in type(source).__mro__:
+        if "random_free" in vars(kind):
+            return bool(source.random_free)
+        if any(callable(value) and name != "__init__" for name, value in vars(kind).items()):
+            return None  # code of its own: what the classes it builds on say is not said of it
+    return None
 
 
 def _is_known(source: Any) -> bool:
