@@ -1,4 +1,4 @@
-"""Write the golden run anew: only after a decision to change LEDGER_VERSION.
+"""Write the golden run anew: only after a decision to change LEDGER_VERSION or ORDER_VERSION.
 
 python tests/ledger/make_golden.py tests/ledger/golden/v2
 """

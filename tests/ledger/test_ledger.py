@@ -15,9 +15,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from lading.errors import ConfigError, LedgerError, ResumeError
+from lading.errors import ConfigError, CorruptLedgerError, LedgerError, ResumeError
 from lading.identity import Bill, Deviation, World
 from lading.ledger import Ledger, writer
+from lading.ledger.description import read_plan
+from lading.ledger.log import sha256_of_bytes
+from lading.ledger.run_folder import RunFolder
 from lading.order import Plan, PlannedDataset, Reweight
 from lading.order.mixture.spec import MixtureSpec
 from lading.report import open_run
@@ -691,3 +694,15 @@ def test_rows_are_made_before_many_bills_wait(tmp_path, monkeypatch):
 
     assert waiting < writer._FEW_ITEMS
     assert open_run(tmp_path).step(999).fate == "applied"
+
+
+def test_a_plan_file_of_another_shuffle_is_refused_with_a_sentence(tmp_path: Path):
+    """Order version 1 is no damage: the sentence says what it is."""
+    run, text = RunFolder(tmp_path), PLAN.to_json().replace('"order_version": 2', '"order_version": 1')
+    path = run.plan("0123456789abcdef")
+    path.parent.mkdir()
+    path.write_text(text)
+
+    with pytest.raises(LedgerError, match="shuffles in another way: order version 1, this one computes 2") as caught:
+        read_plan(run, "0123456789abcdef", sha256_of_bytes(text.encode()))
+    assert not isinstance(caught.value, CorruptLedgerError)

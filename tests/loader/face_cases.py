@@ -594,3 +594,19 @@ def test_a_failed_iteration_says_that_it_ended(face, workers):
         with pytest.raises(LoaderError, match="ended with an error: BadSampleError"):
             next(batches)
     assert next(iter(loader))["idx"].tolist() == [0, 1]
+
+
+@WORKERS
+def test_samples_blocked_from_the_beginning_never_come(face, workers):
+    """The bills are the plan's, no batch holds them, and a bad sample is not replaced by one."""
+    blocked = {"code": [3, 9, 250], "prose": [0]}
+    loader = face(two(), 20, blocked=blocked, num_workers=workers)
+
+    seen = []
+    for batch, bill in loader.with_bills():
+        assert values(batch) == expected_values(bill)
+        assert bill.samples == loader.plan.bill(bill.step).samples
+        seen += bill.samples
+
+    assert not {(0, 3), (0, 9), (0, 250), (1, 0)} & set(seen) and len(seen) == 380
+    assert loader.blocked == blocked and loader.plan.fingerprint != face(two(), 20).plan.fingerprint

@@ -52,6 +52,7 @@ CHANGES = {
         "chosen chunks None -> True",
     ),
     "curriculum": ({"mixture": Curriculum("x")}, "scores or pace of the curriculum"),
+    "blocked": ({"blocked": {"code": [3, 9]}}, "samples blocked from the beginning"),
 }
 FREE = {"events", "lookahead_steps", "chunk_batches"}  # carried by the state, or free to change
 
@@ -174,3 +175,24 @@ def test_whatever_a_state_holds_it_is_loaded_or_refused_by_name(data, junk):
     with contextlib.suppress(LadingError):
         fresh.load_state_dict(state, Resume(rebatch=True))
         next(iter(fresh))
+
+
+def test_a_state_of_another_shuffle_is_refused_with_a_sentence():
+    """Order version 1: the same seed gives other samples now; the override is named, and works."""
+    state = after(make(), 3)
+    old = {**state, "summary": state["summary"].replace('"order_version":2', '"order_version":1')}
+
+    with pytest.raises(ResumeError, match=r"the state was made by a Lading that shuffles in another way.*changed_plan"):
+        make().load_state_dict(old)
+    resumed = make()
+    resumed.load_state_dict(old, Resume(changed_plan=True))
+    assert resumed.step == 3
+
+
+def test_a_dataset_that_grew_is_refused_with_what_would_happen():
+    """n is part of the key, so the rest of the epoch is another order."""
+    state = after(make(), 3)
+    grown = {"code": Columns(x=np.arange(310)), "prose": Columns(x=np.arange(80))}
+
+    with pytest.raises(ResumeError, match=r"300 -> 310 samples\. Samples of this epoch would repeat or be missed\."):
+        make(sources=grown).load_state_dict(state)

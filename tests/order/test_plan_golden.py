@@ -1,4 +1,4 @@
-"""Plans without weights are frozen: JSON, fingerprint, batch ids, bills, places and states of the first version."""
+"""Plans without weights are frozen: JSON, fingerprint, batch ids, bills, places and states of ORDER_VERSION 2."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ CASES = json.loads((Path(__file__).parent / "golden" / "unweighted.json").read_t
 
 
 @pytest.mark.parametrize("case", CASES, ids=[str(k) for k in range(len(CASES))])
-def test_a_plan_without_weights_is_what_the_first_version_wrote(case):
-    """All shuffles, tails, chunks, blocked samples and rebatches; the file was written by the first version."""
+def test_a_plan_without_weights_is_what_it_was(case):
+    """All shuffles, tails, chunks, blocked samples and rebatches; written when ORDER_VERSION became 2."""
     plan = Plan.from_json(case["json"])
 
     assert plan.to_json() == case["json"] and plan.fingerprint == case["fingerprint"]
@@ -29,7 +29,7 @@ def test_a_plan_without_weights_is_what_the_first_version_wrote(case):
 
 @pytest.mark.parametrize("case", [c for c in CASES if '"events": []' in c["json"]])
 def test_the_state_of_a_plan_without_weights_keeps_its_keys(case):
-    """Every key of the first version has the same value; later ones may stand beside them."""
+    """Every key has the same value; later ones may stand beside them."""
     state = make_state(Plan.from_json(case["json"]), case["state"]["step"])
 
     assert {key: state[key] for key in case["state"]} == case["state"]

@@ -16,6 +16,7 @@ from lading.errors import CorruptLedgerError, LedgerError, ResumeError
 from lading.ledger.log import Log, sha256_of_bytes
 from lading.ledger.run_folder import LEDGER_VERSION, RunFolder
 from lading.order.plan import Plan
+from lading.order.plan_json import check_order_version
 from lading.runtime.fields import Origin
 from lading.runtime.files import create_aside, json_bytes, sync_folder
 from lading.runtime.shown import shown
@@ -134,8 +135,8 @@ def check_plan(run: RunFolder, log: Log, plan: Plan | None, *, allow_changed_pla
     planned = " Batch sizes that grow as planned are batch_schedule=[(0, 16), ...] of one loader." if resized else ""
     raise ResumeError(
         f"the plan differs from the one of {run.path} in {len(changes)} place{'s' * (len(changes) != 1)}: "
-        f"{', '.join(changes)}. The record would mix two orders. Pass allow_changed_plan=True to continue anyway, or "
-        f"give this run a folder of its own.{planned}"
+        f"{', '.join(changes)}. The record would mix two orders, and samples of this epoch would repeat or be missed. "
+        f"Pass allow_changed_plan=True to continue anyway, or give this run a folder of its own.{planned}"
     )
 
 
@@ -159,7 +160,10 @@ def read_plan(run: RunFolder, fingerprint: str, sha256: str | None) -> Plan:
     if sha256_of_bytes(content) != sha256:
         origin.refuse("", f"the SHA-256 {str(sha256)[:16]}... that the launch record knows", "another: it was altered")
     try:
+        check_order_version(path, origin.record(content).value("order_version"), LedgerError)
         plan = Plan.from_json(content.decode())
+    except LedgerError:
+        raise
     except Exception as error:  # whatever the bytes are, the file is named
         raise CorruptLedgerError(f"{path} holds no plan ({error}). Restore it from a copy.") from error
     if plan.fingerprint != fingerprint:

@@ -303,7 +303,7 @@ class Ledger:
             self._names = bill.names or tuple(f"dataset {d}" for d in range(int(bill.dataset_idx.max(initial=0)) + 1))
         if self.plan is not None and self._run.description.exists():
             blocks = read_log(self._run, read_description(self._run).sha256).blocks
-            pending = blocks_to_honour(blocks, self.plan.events, bill.step)
+            pending = blocks_to_honour(blocks, self.plan, bill.step)
             if pending:
                 warnings.warn(
                     f"{sum(len(b.indices) for b in pending)} samples were blocked by hand and this loader does not "

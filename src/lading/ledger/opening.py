@@ -10,7 +10,7 @@ import os
 import socket
 import time
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -109,7 +109,7 @@ def _launch(opening: Opening, description: Description, plan_sha256: str | None,
     ancestry = _ancestry(opening, description, log)
     events: tuple[Event, ...] = plan.events if plan is not None else ()
     if opening.honour_blocks and plan is not None:
-        events = (*events, *blocks_to_honour(log.blocks, events, opening.step))
+        events = (*events, *blocks_to_honour(log.blocks, plan, opening.step))
     return Launch(
         attempt=max(log.launches, default=-1) + 1,
         kind=ancestry.kind,
@@ -188,10 +188,11 @@ def blocked_by_hand(blocks: Iterable[BlockRequest]) -> dict[SampleId, str]:
     return blocked
 
 
-def blocks_to_honour(blocks: Iterable[BlockRequest], events: Sequence[Event], step: int) -> tuple[Block, ...]:
+def blocks_to_honour(blocks: Iterable[BlockRequest], plan: Plan, step: int) -> tuple[Block, ...]:
     """Return the block events that a plan lacks, to act from a step on."""
-    known = {SampleId(e.dataset, i) for e in events if isinstance(e, Block) for i in e.indices}
-    bases = [base for base in events if isinstance(base, ResumeBase)]
+    known = {SampleId(plan.number_of(name), i) for name, indices in plan.blocked for i in indices}
+    known |= {SampleId(e.dataset, i) for e in plan.events if isinstance(e, Block) for i in e.indices}
+    bases = [base for base in plan.events if isinstance(base, ResumeBase)]
     known |= {SampleId(dataset, i) for base in bases for dataset, indices in base.blocked for i in indices}
     wanted: dict[tuple[int, str], list[int]] = {}
     for sample, reason in blocked_by_hand(blocks).items():

@@ -24,7 +24,7 @@ class EngineLoader:
         engine: The engine.
         on_resume: What may differ between a saved run and this loader.
         sources, global_batch_size, seed, shuffle, window_samples, weights, mixture, chunk_batches, batch_schedule,
-            names, on_bad_sample, fingerprint, prefetch, workers: The arguments, as they were given.
+            blocked, names, on_bad_sample, fingerprint, prefetch, workers: The arguments, as they were given.
     """
 
     engine: Engine
@@ -38,6 +38,7 @@ class EngineLoader:
     mixture: Any
     chunk_batches: int | None
     batch_schedule: Sequence[tuple[Any, int]] | None
+    blocked: Mapping[str, Sequence[int]] | None
     pad: bool | None
     names: Mapping[str, str] | bool | None
     on_bad_sample: str | Mapping[str, str] | BadSamplePolicy

@@ -271,7 +271,7 @@ class Engine:
     def fetch_request(self, step: int, names: Mapping[str, str]) -> FetchRequest:
         """Return what is asked of a worker for a step."""
         plan = self.plan
-        blocked = {d: frozenset(table) for d, table in plan.blocked_at(step).items()} if plan.events else _NOTHING
+        blocked = {d: frozenset(table) for d, table in plan.blocked_at(step).items()} or _NOTHING
         return FetchRequest(self.face.share(plan, step, self.world), names, blocked)
 
     def move_to(self, step: int) -> None:

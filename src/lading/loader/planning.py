@@ -128,6 +128,7 @@ def make_plan(
         window_samples=request.window_samples,
         lookahead_steps=max(LOOKAHEAD_STEPS, in_flight) if lookahead is None else lookahead,
         drop_last=request.drop_last,
+        blocked=request.blocked or (),
         chunk_batches=None if chunks is None else chunks.first,
         chunk_schedule=chunks.schedule if chunks is not None and len(chunks.schedule) > 1 else (),
         chosen_chunks=chunks is not None and chunks.choose is not None,

@@ -75,6 +75,7 @@ class LoaderRequest:
     mixture: MixtureSpec | Mixture | Curriculum = field(default_factory=Mixture)
     chunk_batches: Any = None
     batch_schedule: Sequence[Any] | None = None
+    blocked: Mapping[str, Sequence[int]] | None = None
     drop_last: bool = False
     pad: bool | None = None
     names: Mapping[str, str] | bool | None = None

@@ -21,7 +21,7 @@ from lading.errors import LadingError, LoaderError, ResumeError
 from lading.order import Plan, Rebatch
 from lading.order.curriculum.levels import Levels
 from lading.order.event import Choose, ChosenBase, Event, Rescore, ResumeBase, event_to_dict, pair, read_event
-from lading.order.plan_json import differences, summary
+from lading.order.plan_json import check_order_version, differences, summary
 from lading.runtime.fields import LONGEST_TEXT, Fields, Origin
 
 STATE_VERSION = 1
@@ -42,6 +42,8 @@ _KEYS = (
 # Sizes may change where a run is resumed: the change becomes an event of the plan.
 _SIZES = ("global_batch_size", "batch_schedule", "chunk_batches")
 _WAY_OUT = "It is damaged, or another loader's. Pass what state_dict() of a Lading loader returned."
+_ANYWAY = "pass on_resume=Resume(changed_plan=True) to resume anyway"
+_UNEVEN = "samples of this epoch would repeat or be missed"
 _LONGEST = 1 << 26
 _MOST_STEP = 1 << 60
 
@@ -52,7 +54,8 @@ class Resume:
 
     Attributes:
         rebatch: Whether the global batch size may: from there on it is the loader's.
-        changed_plan: Whether seed, data or weights may: the loader's plan is followed from the same step on.
+        changed_plan: Whether seed, data or weights may: the loader's plan is followed from the same step on. Its order
+            is another one, also where a dataset only grew: samples of the running epoch repeat or are missed.
     """
 
     rebatch: bool = False
@@ -170,13 +173,15 @@ def restored_plan(
         levels: Difficulties that the events of the state may name.
         resizes: Whether a policy chooses the size of chunks: it is then the saved one.
     """
+    if not allowed.changed_plan:
+        version = saved.summary.get("order_version")
+        check_order_version("the state", version, ResumeError, f", or {_ANYWAY}: {_UNEVEN}")
     changed = differences(saved.summary, summary(plan))
     order_changes = [text for field, text in changed if field not in _SIZES]
     if order_changes and not allowed.changed_plan:
         raise ResumeError(
             f"the saved plan differs in {len(order_changes)} place{'s' * (len(order_changes) > 1)}: "
-            f"{', '.join(order_changes)}. Samples would repeat or be missed. "
-            "Pass on_resume=Resume(changed_plan=True) to resume anyway."
+            f"{', '.join(order_changes)}. {_UNEVEN[0].upper()}{_UNEVEN[1:]}. {_ANYWAY[0].upper()}{_ANYWAY[1:]}."
         )
     if order_changes:  # another order: the same step of it comes next
         return plan

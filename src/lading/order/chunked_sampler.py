@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lading.errors import PlanError, ResumeError
-from lading.order.permutation import Permutation
+from lading.order.permutation import ORDER_VERSION, Permutation
 from lading.runtime.numbers import whole
 from lading.runtime.torch_class import torch_class
 
@@ -100,11 +100,12 @@ class ChunkedSampler:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the current chunk and what it belongs to."""
-        return {"version": 1, "current_chunk": self.current_chunk, **self._description()}
+        description = self._description()
+        return {"version": 1, "order_version": ORDER_VERSION, "current_chunk": self.current_chunk, **description}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go back to the chunk of a saved state; a state of other data or another order is refused."""
-        mine = self._description()
+        mine = {"order_version": ORDER_VERSION, **self._description()}
         different = [f"{name} {state.get(name)!r} -> {mine[name]!r}" for name in mine if state.get(name) != mine[name]]
         if different:
             raise ResumeError(

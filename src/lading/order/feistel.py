@@ -1,4 +1,4 @@
-"""The constants of the Feistel network, shared by ``permutation`` and its compiled twin ``kernels``."""
+"""The constants of ``permutation``, shared with its compiled twin ``kernels``; frozen with ``ORDER_VERSION``."""
 
 from __future__ import annotations
 
@@ -6,5 +6,7 @@ import numpy as np
 
 from lading.runtime.splitmix import GOLDEN, MASK
 
-ROUNDS = 8
-ROUND_KEYS = np.array([(GOLDEN * (i + 1)) & MASK for i in range(ROUNDS)], dtype=np.uint64)
+TABLE = 64  # up to so many elements: Fisher-Yates
+FEW = 1 << 16  # up to so many: 12 rounds, above 8
+ROUNDS, MORE_ROUNDS = 8, 12
+ROUND_KEYS = np.array([(GOLDEN * (i + 1)) & MASK for i in range(TABLE)], dtype=np.uint64)

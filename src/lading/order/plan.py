@@ -46,7 +46,7 @@ from lading.order.parts import Parts
 from lading.order.resuming import events_from
 from lading.order.shuffle import Order, Shuffled
 from lading.order.simulation import Simulation, simulate
-from lading.order.substitute import Blocklist
+from lading.order.substitute import Blocklist, all_blocks, born_blocked
 
 I64 = NDArray[np.int64]
 _SHOWN = 4
@@ -71,8 +71,8 @@ class Plan:
         chunk_schedule: (first chunk, batches of a chunk) of chunk sizes that change as planned; or nothing.
         chosen_chunks: Whether the chunks of a pass come as they are chosen (``Choose``), not in order.
         curriculum: Difficulty of samples and the pace at which they come in, or None.
-        lookahead_steps: Most steps on their way: an event made before step s acts at step s + ``lookahead_steps``. No
-            part of the fingerprint.
+        lookahead_steps: Most steps on their way; an event acts so many steps later. No part of the fingerprint.
+        blocked: (dataset, indices) of samples that are never used, or a mapping: substituted from step 0 on.
     """
 
     datasets: tuple[PlannedDataset, ...]
@@ -89,10 +89,12 @@ class Plan:
     chunk_schedule: tuple[tuple[int, int], ...] = ()
     chosen_chunks: bool = False
     curriculum: CurriculumSpec | None = None
+    blocked: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "datasets", numbered(self.datasets))
         check(self)
+        object.__setattr__(self, "blocked", born_blocked(self.blocked, self.parts, self.seed) if self.blocked else ())
 
     def __repr__(self) -> str:
         sizes = {d.name: d.length for d in self.datasets[:_SHOWN]}
@@ -448,9 +450,7 @@ class Plan:
 
     @functools.cached_property
     def _blocklist(self) -> Blocklist | None:
-        blocks = [e for e in self.events if isinstance(e, Block)]
-        if self._base is not None:
-            blocks += [Block(self._base.first_step, dataset, indices) for dataset, indices in self._base.blocked]
+        blocks = all_blocks(self.blocked, self.events, self.parts)
         return Blocklist(blocks, self.parts, self.seed) if blocks else None
 
     def _steps_holding(self, number: int, index: int, start: int, stop: int) -> tuple[I64, I64]:

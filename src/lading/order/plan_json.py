@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Protocol
 
-from lading.errors import PlanError
+from lading.errors import LadingError, PlanError
 from lading.identity import fingerprint
 from lading.order.curriculum.spec import CurriculumSpec
 from lading.order.dataset import Part, PlannedDataset
@@ -40,7 +40,13 @@ _WORDS = {
     "chunk_schedule": "planned chunk sizes",
     "chosen_chunks": "chosen chunks",
     "curriculum": "scores or pace of the curriculum (fingerprint)",
+    "blocked": "samples blocked from the beginning (fingerprint)",
 }
+_KEYS = (
+    *("lading_plan", "order_version", "datasets", "global_batch_size", "batch_schedule", "seed", "shuffle"),
+    *("block_samples", "drop_last", "chunk_batches", "mixture", "chunk_schedule", "chosen_chunks", "curriculum"),
+    *("blocked", "mask", "lookahead_steps", "events"),
+)
 
 
 class PlanFields(Protocol):
@@ -74,6 +80,8 @@ class PlanFields(Protocol):
     def chosen_chunks(self) -> bool: ...
     @property
     def curriculum(self) -> CurriculumSpec | None: ...
+    @property
+    def blocked(self) -> tuple[tuple[str, tuple[int, ...]], ...]: ...
 
 
 def description(plan: PlanFields) -> dict[str, Any]:
@@ -100,7 +108,8 @@ def _adaptive(plan: PlanFields, *, whole: bool = False) -> dict[str, Any]:
     chunks = {"chunk_schedule": [list(point) for point in plan.chunk_schedule]} if plan.chunk_schedule else {}
     chosen = {"chosen_chunks": True} if plan.chosen_chunks else {}
     graded = {"curriculum": plan.curriculum.to_dict(whole=whole)} if plan.curriculum is not None else {}
-    return {**chunks, **chosen, **graded}
+    blocked = {"blocked": {name: list(indices) for name, indices in plan.blocked}} if plan.blocked else {}
+    return {**chunks, **chosen, **graded, **blocked}
 
 
 def to_json(plan: PlanFields) -> str:
@@ -129,11 +138,10 @@ def fields_from_json(text: str | bytes) -> dict[str, Any]:
     if "lading_plan" not in fields or fields.value("lading_plan") != PLAN_VERSION:
         found = fields.value("lading_plan") if "lading_plan" in fields else None
         raise PlanError(f"plan version {found!r} found, {PLAN_VERSION} expected. Was it written by another Lading?")
-    if fields.value("order_version") != ORDER_VERSION:
-        raise PlanError(
-            f"the plan has order version {fields.value('order_version')}, this Lading computes {ORDER_VERSION}: "
-            "its samples would come in another order. Use the Lading that wrote it."
-        )
+    check_order_version("the plan", fields.value("order_version"), PlanError)
+    fields.only(*_KEYS)
+    _refuse_mask(fields)
+    blocked = fields.maybe(Fields.record, "blocked")
     shuffle = fields.text("shuffle")
     sizes, window = fields.maybe(Fields.items, "batch_schedule"), fields.maybe(Fields.integer, "block_samples", low=1)
     chunks, graded = fields.maybe(Fields.items, "chunk_schedule"), fields.maybe(Fields.record, "curriculum")
@@ -153,7 +161,29 @@ def fields_from_json(text: str | bytes) -> dict[str, Any]:
         "chunk_schedule": () if chunks is None else tuple(pair(chunks, i) for i in chunks),
         "chosen_chunks": fields.maybe(Fields.flag, "chosen_chunks") or False,
         "curriculum": None if graded is None else CurriculumSpec.read(graded),
+        "blocked": () if blocked is None else tuple((d, tuple(blocked.integers(d, low=0, least=1))) for d in blocked),
     }
+
+
+def check_order_version(thing: object, found: Any, error: type[LadingError], way_out: str = "") -> None:
+    """Refuse what was planned with another shuffle than this Lading's."""
+    if found != ORDER_VERSION:
+        raise error(
+            f"{thing} was made by a Lading that shuffles in another way: order version {found}, this one computes "
+            f"{ORDER_VERSION}. The same seed would give other samples at every step. Use the Lading that made it"
+            f"{way_out}."
+        )
+
+
+def _refuse_mask(fields: Fields) -> None:
+    """Check the form of masks by document, ``{dataset: [documents]}``; none can be followed yet."""
+    masks = fields.maybe(Fields.record, "mask")
+    named = [] if masks is None else [name for name in masks if masks.integers(name, low=0)]
+    if named:
+        raise PlanError(
+            f"the plan masks documents of {', '.join(map(repr, named[:5]))}, which this Lading cannot do: the model "
+            "would see them. Use a Lading that can, or block the samples that hold them."
+        )
 
 
 def _dataset(fields: Fields) -> PlannedDataset:
@@ -184,8 +214,8 @@ def summary(plan: PlanFields) -> dict[str, Any]:
     whole = description(plan)
     datasets = [[d.name, d.length, d.fingerprint, *_parts_print(d)] for d in plan.datasets]
     whole["mixture"] = fingerprint(whole["mixture"]) if plan.mixture else None
-    if plan.curriculum is not None:
-        whole["curriculum"] = fingerprint(whole["curriculum"])
+    for name in {"curriculum", "blocked"} & set(whole):
+        whole[name] = fingerprint(whole[name])
     listed = len(json.dumps(datasets)) <= _LISTED_BYTES
     whole["datasets"] = datasets if listed else {"count": len(datasets), "fingerprint": fingerprint(datasets)}
     return whole

@@ -7,15 +7,17 @@ function, so every rank and every attempt agrees.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
 from lading.errors import PlanError
 from lading.order.dataset import Part
-from lading.order.event import Block
+from lading.order.event import Block, Event, ResumeBase
 from lading.order.parts import Parts
 from lading.order.permutation import Permutation
+from lading.runtime.numbers import whole
 
 
 def substitutes(length: int, seed: int, index: int) -> Iterator[int]:
@@ -26,30 +28,52 @@ def substitutes(length: int, seed: int, index: int) -> Iterator[int]:
         yield int(ring([(start + turn) % length])[0])
 
 
-def substitute(length: int, seed: int, index: int, blocked: Collection[int]) -> int:
-    """Return the first substitute that is not blocked."""
-    for candidate in substitutes(length, seed, index):
-        if candidate not in blocked:
-            return candidate
+def part_substitute(part: Part, seed: int, index: int, blocked: Collection[int]) -> int:
+    """Return the first substitute in a dataset that is not blocked, among the samples its rows hold."""
+    if index - part.first >= part.reach:  # no row holds it, so nothing has to come instead
+        return index
+    for candidate in substitutes(part.reach, seed, index - part.first):
+        if part.first + candidate not in blocked:
+            return part.first + candidate
     raise PlanError(
-        f"all {length} samples of the dataset are blocked: expected at least one to be left. "
+        f"all {part.reach} samples of dataset {part.name!r} are blocked: expected at least one to be left. "
         "Take the dataset out of the run, or give it weight 0."
     )
 
 
-def part_substitute(part: Part, seed: int, index: int, blocked: Collection[int]) -> int:
-    """Return the first substitute in a dataset that is not blocked, among the samples its rows hold."""
-    inside = {i - part.first for i in blocked}
-    if index - part.first >= part.reach:  # no row holds it, so nothing has to come instead
-        return index
-    return part.first + substitute(part.reach, seed, index - part.first, inside)
+def born_blocked(blocked: Any, parts: Parts, seed: int) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    """Return (dataset, ascending indices) of the samples that a plan never uses; refuse what its datasets lack."""
+    pairs = blocked.items() if isinstance(blocked, Mapping) else blocked
+    found: dict[str, tuple[int, ...]] = {}
+    for name, given in pairs:
+        part, indices = parts.part(parts.number_of(name)), [whole(index) for index in given]
+        if None in indices:
+            raise PlanError(f"blocked[{name!r}] holds {list(given)[:5]}: expected the indices of samples, integers.")
+        chosen = sorted({index for index in indices if index is not None})
+        for index in chosen[:1] + chosen[-1:]:
+            parts.check_index(parts.number_of(name), index)
+        if chosen:
+            part_substitute(part, seed, chosen[0], chosen)  # one must be left
+            found[part.name] = tuple(chosen)
+    return tuple(sorted(found.items()))
+
+
+def all_blocks(blocked: Iterable[tuple[str, tuple[int, ...]]], events: Iterable[Event], parts: Parts) -> list[Block]:
+    """Return what a plan blocks: what it was born with, at step 0, and what its events say."""
+    found = [Block(0, parts.number_of(name), indices) for name, indices in blocked]
+    for event in events:
+        if isinstance(event, Block):
+            found.append(event)
+        elif isinstance(event, ResumeBase):
+            found += [Block(event.first_step, dataset, indices) for dataset, indices in event.blocked]
+    return found
 
 
 class Blocklist:
     """The blocked samples of a plan, and what is delivered instead of them.
 
     Args:
-        events: Block events of the plan.
+        events: What the plan blocks, and from which step on.
         parts: The datasets of the plan.
         seed: Seed of the plan.
     """
@@ -76,7 +100,8 @@ class Blocklist:
 
     def _replacements(self, dataset: int, indices: Collection[int]) -> dict[int, int]:
         part = self._parts.part(dataset)
-        return {i: part_substitute(part, self._seed, i, indices) for i in sorted(indices)}
+        blocked = frozenset(indices)
+        return {i: part_substitute(part, self._seed, i, blocked) for i in sorted(blocked)}
 
     def apply(self, step: int, datasets: np.ndarray, indices: np.ndarray) -> list[tuple[int, int, int]]:
         """Replace blocked indices in place; return (slot, blocked index, substitute) of each."""

@@ -13,7 +13,7 @@ from lading.ledger.begun import INTERRUPTED, SEALED, lives
 from lading.ledger.launch import Launch
 from lading.report.evidence import AttemptEvidence, Evidence
 from lading.report.history import Columns, largest, repeated
-from lading.report.where import fates_of, newest_plan
+from lading.report.where import fates_of, newest_plan, plan_changes
 
 if TYPE_CHECKING:
     from lading.report.run import Run
@@ -65,6 +65,7 @@ def summarise(run: Run) -> Summary:
         "update": largest(kept["update"]),
         "last_loss": last_loss(kept),
         "bad_samples": len(bad) or None,
+        "plan_changed": "; ".join(text for _, text in plan_changes(evidence)) or None,
     }
     mixed = {row["dataset"]: {"share": row["share"], "planned": row["planned"]} for row in run.mix()}
     datasets = [{**row, **mixed.get(row["dataset"], {"share": 0.0, "planned": None})} for row in run.passes()]

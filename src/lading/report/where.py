@@ -6,6 +6,7 @@ step    plan.bill, or the names of the step, then its rows
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from typing import Any
 
@@ -170,6 +171,20 @@ def newest_plan(evidence: Evidence) -> Plan | None:
     if evidence.spans:
         return evidence.plan(evidence.spans[-1].attempt)
     return evidence.plan(max(evidence.attempts)) if evidence.attempts else None
+
+
+def plan_changes(evidence: Evidence) -> list[tuple[int, str]]:
+    """Return step and sentence of each place of history from which on another plan was followed."""
+    found = []
+    for before, after in itertools.pairwise(evidence.spans):
+        old, new, step = evidence.plan(before.attempt), evidence.plan(after.attempt), after.start
+        if old is None or new is None or old.fingerprint == new.fingerprint:
+            continue
+        text = f"attempt {after.attempt} follows another plan from step {step} on ({', '.join(old.differences(new))})"
+        if old.locate(step).offset or new.locate(step).offset:
+            text += f": samples of epoch {new.locate(step).epoch} repeat or are missed"
+        found.append((step, text))
+    return found
 
 
 def run_events(evidence: Evidence) -> list[dict[str, Any]]:

@@ -548,7 +548,7 @@ def test_states_that_do_not_belong_are_refused_with_each_difference():
     state = old.state_dict()
 
     with pytest.raises(
-        ResumeError, match=r"differs in 2 places: dataset 'code' 10 -> 9 samples, seed 1 -> 2\. Samples"
+        ResumeError, match=r"differs in 2 places: dataset 'code' 10 -> 9 samples, seed 1 -> 2\. Samples of this epoch"
     ):
         Loader({"code": Squares(9)}, 4, seed=2).load_state_dict(state)
     Loader({"code": Squares(9)}, 4, seed=2).load_state_dict(state, Resume(changed_plan=True))

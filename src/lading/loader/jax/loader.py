@@ -154,6 +154,7 @@ class JaxLoader(EngineLoader):
             ``weights``.
         chunk_batches: Steps of a chunk, or ``Chunks`` that adapt. Each iteration then yields one chunk.
         batch_schedule: Global batch sizes that change as planned, ``[(0, 32), ("1000ba", 64)]``; instead of a size.
+        blocked: Samples that are never used, ``{"data": [3, 9]}``: each is replaced by a substitute from step 0 on.
         drop_last: Whether an incomplete global batch at the end of an epoch is dropped instead of padded.
         names: Keys of the name columns in dict batches (``{"idx": "sample_idx"}``), or False for none.
         collate_fn: Makes host columns of a list of samples.
@@ -185,6 +186,7 @@ class JaxLoader(EngineLoader):
         mixture: Mixture | Curriculum | MixtureSpec | Weights | None = None,
         chunk_batches: Any = None,
         batch_schedule: Sequence[tuple[Any, int]] | None = None,
+        blocked: Mapping[str, Sequence[int]] | None = None,
         drop_last: bool = False,
         names: Mapping[str, str] | bool | None = None,
         collate_fn: Callable[[list[Any]], Any] | None = None,
@@ -214,6 +216,7 @@ class JaxLoader(EngineLoader):
             mixture=mixture,
             chunk_batches=chunk_batches,
             batch_schedule=batch_schedule,
+            blocked=blocked,
             drop_last=drop_last,
             names=names,
             collate_fn=collate_fn,

@@ -86,6 +86,7 @@ class Loader(PreparedLoader, DataLoader[Any]):  # type: ignore[misc]
             ``weights``.
         chunk_batches: Batches of a chunk, or ``Chunks`` that adapt. Each iteration then yields one chunk.
         batch_schedule: Global batch sizes that change as planned, ``[(0, 32), ("1000ba", 64)]``; instead of a size.
+        blocked: Samples that are never used, ``{"data": [3, 9]}``: each is replaced by a substitute from step 0 on.
         pad: Whether the last, incomplete batch is filled up with marked rows. None: only with several ranks.
         names: Keys of the name columns in dict batches (``{"idx": "sample_idx"}``), or False for none.
         tracker: Anything with ``update(bill)`` and ``flush()``: a BatchTracker, a Ledger, or several of them.
@@ -127,6 +128,7 @@ class Loader(PreparedLoader, DataLoader[Any]):  # type: ignore[misc]
         mixture: Mixture | Curriculum | MixtureSpec | Weights | None = None,
         chunk_batches: Any = None,
         batch_schedule: Sequence[tuple[Any, int]] | None = None,
+        blocked: Mapping[str, Sequence[int]] | None = None,
         pad: bool | None = None,
         names: Mapping[str, str] | bool | None = None,
         tracker: Any = None,
@@ -172,6 +174,7 @@ class Loader(PreparedLoader, DataLoader[Any]):  # type: ignore[misc]
             mixture=mixture,
             chunk_batches=chunk_batches,
             batch_schedule=batch_schedule,
+            blocked=blocked,
             drop_last=drop_last,
             names=names,
             collate_fn=collate_fn,

@@ -5,6 +5,9 @@ cut by the weight into a whole part and a rest of 0 or more, so that every divis
 parent of each dataset's leaf. Positions are cut as x = q·n + r, so that no product leaves 64 bits: |a·r + φ| stays
 below 2**63 for weights that sum to 2**31. The passes of a stage are one uint64 table, a row per dataset: draws before
 the stage, length, side and key.
+
+Numba's cache looks at this file alone: a change of what is called from here (``order.kernels``, now ORDER_VERSION 2)
+needs a change of a line here, too.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from lading.report.history import History, taken
 from lading.report.planned import expected_digests
 from lading.report.verify.files import rank_rows
 from lading.report.verify.verdict import Progress, Verdict
-from lading.report.where import expected_bill
+from lading.report.where import expected_bill, plan_changes
 
 
 def check_history(evidence: Evidence, verdict: Verdict, progress: Progress) -> None:
@@ -45,6 +45,8 @@ def check_history(evidence: Evidence, verdict: Verdict, progress: Progress) -> N
 def _check_ancestry(evidence: Evidence, verdict: Verdict) -> None:
     """Say where history comes from, where that is not a state of this run."""
     verdict.unused = sorted(step for _, step in evidence.pending)
+    for step, text in plan_changes(evidence):
+        verdict.note(text, step=step)
     for span in evidence.spans:
         launch = evidence.attempts[span.attempt].launch
         parent, step = launch.parent, launch.start_step
