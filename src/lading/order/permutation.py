@@ -112,12 +112,12 @@ def _apply(n: ArrayLike, keys: ArrayLike, values: ArrayLike, *, inverse: bool) -
         columns = (np.ascontiguousarray(c) for c in (sizes, side(sizes), key_column, x))
         found: I64 = run(*columns).reshape(shape)
         return found
-    columns = np.broadcast_arrays(sizes, fold(key_column, sizes), x)
+    wide, each_key, _ = np.broadcast_arrays(sizes, fold(key_column, sizes), x)
     y = np.empty(x.shape, dtype=np.uint64)
     for low, high, way in _WAYS:
-        mine = (columns[0] > low) & (columns[0] <= high)
+        mine = (wide > low) & (wide <= high)
         if mine.any():
-            y[mine] = way(*(column[mine] for column in columns), inverse)
+            y[mine] = way(wide[mine], each_key[mine], x[mine], inverse)
     return y.astype(np.int64).reshape(shape)
 
 
