@@ -22,10 +22,26 @@ def use(data: list[int], run: str) -> None:
     print(open_run(run))
 """
 WRONG = """
-from lading import Loader
+from typing import Unpack
+
+from lading import JaxLoader, Loader, NumpyLoader
+from lading.loader import LoaderOptions
 
 Loader([1, 2], batch_sizee=3)
+NumpyLoader([1, 2], 2, sed=3)
+JaxLoader([1, 2], 2, pad=True)
+Loader([1, 2], 2, seed="3")
+Loader([1, 2], 2, pin_memory=True, workers="threads", seed=3)
+
+
+def make(**options: Unpack[LoaderOptions]) -> Loader:
+    return Loader([1, 2], 2, **options)
+
+
+make(weights=[1], chunk_batches=2)
+make(chunkbatches=2)
 """
+WRONG_LINES = [7, 8, 9, 10, 19]
 
 
 def check(tool: list[str], text: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -73,9 +89,10 @@ def test_public_names_are_themselves_to_a_type_checker(tool, tmp_path):
 
 
 @pytest.mark.parametrize("tool", [mypy, pyright])
-def test_a_misspelled_argument_is_an_error(tool, tmp_path):
-    """``batch_sizee`` does not pass."""
+def test_every_option_is_known_and_no_other(tool, tmp_path):
+    """A misspelled one, one of another loader, one of another type: on each line, and on no other."""
     found = check(tool(), WRONG, tmp_path)
 
     assert found.returncode == 1
+    assert sorted({int(n) for n in re.findall(r"user\.py:(\d+).*error", found.stdout)}) == WRONG_LINES, found.stdout
     assert "batch_sizee" in found.stdout
