@@ -60,7 +60,7 @@ def test_wheel_holds_the_package_and_nothing_else(dist):
 
     assert wheel.name == f"lading-{lading.__version__}-py3-none-any.whl"
     assert packaged == {name for name in wanted if "__pycache__" not in name}
-    assert "lading/py.typed" in packaged
+    assert {"lading/py.typed", "lading/__init__.pyi", "lading/loader/__init__.pyi"} <= packaged
     assert any(name.endswith("licenses/LICENSE") for name in names)
 
 
@@ -104,7 +104,14 @@ def test_sdist_can_build_and_test_itself(dist):
 
     for name in ("pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE", "Makefile", "constraints.txt"):
         assert name in names, name
-    for name in ("src/lading/__init__.py", "tests/conftest.py", "docs/index.md", "examples/ddp.py", "mkdocs.yml"):
+    for name in (
+        "src/lading/__init__.py",
+        "src/lading/__init__.pyi",
+        "tests/conftest.py",
+        "docs/index.md",
+        "examples/ddp.py",
+        "mkdocs.yml",
+    ):
         assert name in names, name
     assert not [name for name in names if "__pycache__" in name or name.startswith(("runs/", "site/", ".venv"))]
     assert sdist.stat().st_size < 5_000_000

@@ -12,7 +12,7 @@ import pytest
 
 SRC = Path(__file__).parents[1] / "src"
 RIGHT = """
-from lading import JaxLoader, Ledger, Loader, open_run, track
+from lading import Ledger, Loader, open_run
 
 
 def use(data: list[int], run: str) -> None:
@@ -20,19 +20,28 @@ def use(data: list[int], run: str) -> None:
     for batch, bill in loader.with_bills():
         print(batch, bill.step, len(loader.with_bills()))
     print(open_run(run))
-
-
-reveal_type(Loader)
-reveal_type(track)
-reveal_type(open_run)
-reveal_type(JaxLoader)
-reveal_type(Ledger)
 """
 WRONG = """
-from lading import Loader
+from typing import Unpack
+
+from lading import JaxLoader, Loader, NumpyLoader
+from lading.loader import LoaderOptions
 
 Loader([1, 2], batch_sizee=3)
+NumpyLoader([1, 2], 2, sed=3)
+JaxLoader([1, 2], 2, pad=True)
+Loader([1, 2], 2, seed="3")
+Loader([1, 2], 2, pin_memory=True, workers="threads", seed=3)
+
+
+def make(**options: Unpack[LoaderOptions]) -> Loader:
+    return Loader([1, 2], 2, **options)
+
+
+make(weights=[1], chunk_batches=2)
+make(chunkbatches=2)
 """
+WRONG_LINES = [7, 8, 9, 10, 19]
 
 
 def check(tool: list[str], text: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -55,22 +64,35 @@ def pyright() -> list[str]:
     return [sys.executable, "-m", "pyright", "--pythonpath", sys.executable]
 
 
+def revealed() -> list[str]:
+    """Return a line for each public name of each package, that shows its type."""
+    return [
+        f"reveal_type({door}.{name})"
+        for path in sorted(SRC.rglob("*.pyi"))
+        for door in [".".join(path.parent.relative_to(SRC).parts)]
+        for name in re.findall(r"\w+ as (\w+)", path.read_text())
+    ]
+
+
 @pytest.mark.parametrize("tool", [mypy, pyright])
 def test_public_names_are_themselves_to_a_type_checker(tool, tmp_path):
     """None of them is Any, and ordinary use is accepted."""
-    found = check(tool(), RIGHT, tmp_path)
+    lines = revealed()
+    doors = sorted({f"import {line[12:].rpartition('.')[0]}" for line in lines})
 
-    revealed = re.findall(r"(?:Revealed type is|Type of \"\w+\" is) \"(.*)\"", found.stdout)
+    found = check(tool(), "\n".join([*doors, RIGHT, *lines]), tmp_path)
 
+    shown = re.findall(r"(?:Revealed type is|Type of \"[\w.]+\" is) \"(.*)\"", found.stdout)
     assert found.returncode == 0, found.stdout
-    assert len(revealed) == 5
-    assert not [text for text in revealed if text in ("Any", "Unknown")], revealed
+    assert len(shown) == len(lines) > 150
+    assert not [text for text in shown if text in ("Any", "Unknown")], shown
 
 
 @pytest.mark.parametrize("tool", [mypy, pyright])
-def test_a_misspelled_argument_is_an_error(tool, tmp_path):
-    """``batch_sizee`` does not pass."""
+def test_every_option_is_known_and_no_other(tool, tmp_path):
+    """A misspelled one, one of another loader, one of another type: on each line, and on no other."""
     found = check(tool(), WRONG, tmp_path)
 
     assert found.returncode == 1
+    assert sorted({int(n) for n in re.findall(r"user\.py:(\d+).*error", found.stdout)}) == WRONG_LINES, found.stdout
     assert "batch_sizee" in found.stdout

@@ -10,6 +10,7 @@
     │   └── MissingFileError (FileNotFoundError) a file that a data directory needs is not there
     ├── ResumeError        (ValueError)     a saved state that does not belong to this plan
     ├── LoaderError        (RuntimeError)   a loader used in a way that would lose or repeat samples
+    │   ├── OptionError    (TypeError)      an option that a loader does not have
     │   ├── WorldError                      ranks that disagree about who they are
     │   └── WorkerError                     a worker that died, took too long, or failed
     ├── LedgerError        (OSError)        a ledger that cannot be written or read
@@ -76,6 +77,10 @@ class ResumeError(LadingError, ValueError):
 
 class LoaderError(LadingError, RuntimeError):
     """A loader used in a way that would lose or repeat samples."""
+
+
+class OptionError(LoaderError, TypeError):
+    """An option that a loader does not have."""
 
 
 class WorldError(LoaderError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -10,6 +11,7 @@ from lading.identity import Bill, Deviation, World
 from lading.loader.bad_samples import BadSamplePolicy
 from lading.loader.engine import Engine
 from lading.loader.iteration import Batches
+from lading.loader.options import defaults, refuse_unknown
 from lading.loader.state import Resume
 from lading.order import Event, Plan, Rescore, Reweight
 from lading.order.mixture.weights import Weights
@@ -23,28 +25,42 @@ class EngineLoader:
     Attributes:
         engine: The engine.
         on_resume: What may differ between a saved run and this loader.
-        sources, global_batch_size, seed, shuffle, window_samples, weights, mixture, chunk_batches, batch_schedule,
-            blocked, names, on_bad_sample, fingerprint, prefetch, workers: The arguments, as they were given.
+        sources, global_batch_size, shuffle, pad, ...: The arguments, as they were given.
     """
 
     engine: Engine
     on_resume: Resume
     sources: Any
     global_batch_size: int | None
-    seed: int
     shuffle: bool | str
+    pad: bool | None
+    seed: int
     window_samples: int
     weights: Weights | None
     mixture: Any
-    chunk_batches: int | None
+    chunk_batches: Any
     batch_schedule: Sequence[tuple[Any, int]] | None
     blocked: Mapping[str, Sequence[int]] | None
-    pad: bool | None
     names: Mapping[str, str] | bool | None
     on_bad_sample: str | Mapping[str, str] | BadSamplePolicy
     fingerprint: str | None
     prefetch: int | None
     workers: str
+
+    def keep(self, options: Mapping[str, Any], kind: Any, **own: Any) -> dict[str, Any]:
+        """Keep every argument under its own name, where frameworks that make a loader anew read it; return them all.
+
+        Args:
+            options: The options given.
+            kind: Which options there are: ``LoaderOptions``, or one derived from it.
+            own: Arguments of the face itself.
+        """
+        signature = inspect.signature(type(self).__init__)
+        known = defaults(kind)
+        refuse_unknown(type(self).__name__, options, known | dict(signature.parameters))
+        given = {**known, **options, **own}
+        vars(self).update(given, on_resume=given["on_resume"] or Resume())
+        return given
 
     def __iter__(self) -> Iterator[Any]:
         return self.engine.iterate(with_bills=False)
@@ -81,7 +97,7 @@ class EngineLoader:
 
     @tracker.setter
     def tracker(self, tracker: Any) -> None:
-        self.engine.tracker = tracker
+        self.engine.tracker = vars(self)["tracker"] = tracker
 
     @property
     def last_bill(self) -> Bill | None:

@@ -7,23 +7,18 @@ for batch, bill in NumpyLoader({"code": code, "prose": prose}, batch_size=32).wi
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lading.identity import Bill, World
-from lading.loader.bad_samples import BadSamplePolicy
 from lading.loader.base import EngineLoader
 from lading.loader.engine import Engine
+from lading.loader.options import LoaderOptions, PlainOptions, takes
 from lading.loader.request import request_of
-from lading.loader.state import Resume
 from lading.order import Plan
-from lading.order.curriculum.request import Curriculum
-from lading.order.mixture.request import Mixture
-from lading.order.mixture.spec import MixtureSpec
-from lading.order.mixture.weights import Weights
 from lading.runtime.arrays import host, side_by_side
 from lading.source.buffers import MIN_BYTES, Memory
 
@@ -131,6 +126,7 @@ class NumpyFace:
         return batch, bill, batch
 
 
+@takes(LoaderOptions, PlainOptions)
 class NumpyLoader(EngineLoader):
     """Load batches of NumPy arrays that can be accounted for; no framework is imported.
 
@@ -138,30 +134,9 @@ class NumpyLoader(EngineLoader):
         sources: One dataset, or several by name. Anything with ``__len__`` and ``__getitem__``.
         batch_size: Samples of a batch on each rank.
         global_batch_size: Samples of a step, all ranks together; instead of ``batch_size``.
-        seed: Same seed, same order, on every machine.
-        shuffle: True, False, or ``"window"`` (windows of ``window_samples`` neighbours, for locality on disk).
-        window_samples: Samples of a window.
-        weights: Shares of the datasets, by name or in order; an epoch is then the sum of their lengths.
-        mixture: A ``Mixture`` (schedule, temperature, token weights, policy ...) or a ``Curriculum``; instead of
-            ``weights``.
-        chunk_batches: Batches of a chunk, or ``Chunks`` that adapt. Each iteration then yields one chunk.
-        batch_schedule: Global batch sizes that change as planned, ``[(0, 32), ("1000ba", 64)]``; instead of a size.
-        blocked: Samples that are never used, ``{"data": [3, 9]}``: each is replaced by a substitute from step 0 on.
-        drop_last: Whether an incomplete global batch at the end of an epoch is dropped.
         pad: Whether the last, incomplete batch is filled up with marked rows. None: only with several ranks.
-        names: Keys of the name columns in dict batches (``{"idx": "sample_idx"}``), or False for none.
-        collate_fn: Makes a batch of a list of samples.
-        tracker: Anything with ``update(bill)`` and ``flush()``: a BatchTracker, a Ledger, or several of them.
-        on_bad_sample: What to do about a sample that cannot be read: ``raise``, ``skip`` or ``substitute``; by the
-            name of its dataset; or a ``BadSamplePolicy`` with a limit.
-        fingerprint: Content to look at for the plan: None, ``"sample"`` or ``"full"``.
         world: Who this process is; default: the process group, else the environment.
-        prefetch: Batches to gather ahead in a thread, without workers; None: 2 where they are large (1 MB).
-        on_resume: What may differ between a saved run and this loader when its state is loaded.
-        num_workers, timeout, worker_init_fn, multiprocessing_context, prefetch_factor, persistent_workers: Worker
-            processes, as in torch.
-        workers: ``"processes"``, or ``"threads"`` for sources that release the interpreter's lock while they read; they
-            must be ``random_free``.
+        options: See ``PlainOptions``.
 
     Example:
         >>> loader = NumpyLoader({"numbers": np.arange(10)}, batch_size=4, shuffle=False)
@@ -175,59 +150,10 @@ class NumpyLoader(EngineLoader):
         batch_size: int | None = None,
         *,
         global_batch_size: int | None = None,
-        seed: int = 0,
-        shuffle: bool | str = True,
-        window_samples: int = 4096,
-        weights: Weights | None = None,
-        mixture: Mixture | Curriculum | MixtureSpec | Weights | None = None,
-        chunk_batches: Any = None,
-        batch_schedule: Sequence[tuple[Any, int]] | None = None,
-        blocked: Mapping[str, Sequence[int]] | None = None,
-        drop_last: bool = False,
         pad: bool | None = None,
-        names: Mapping[str, str] | bool | None = None,
-        collate_fn: Callable[[list[Any]], Any] | None = None,
-        tracker: Any = None,
-        on_bad_sample: str | Mapping[str, str] | BadSamplePolicy = "raise",
-        fingerprint: str | None = None,
         world: World | None = None,
-        prefetch: int | None = None,
-        on_resume: Resume | None = None,
-        num_workers: int = 0,
-        timeout: float = 0,
-        worker_init_fn: Callable[[int], None] | None = None,
-        multiprocessing_context: Any = None,
-        prefetch_factor: int | None = None,
-        persistent_workers: bool = False,
-        workers: str = "processes",
+        **options: Unpack[PlainOptions],
     ) -> None:
-        self.on_resume = on_resume or Resume()
-        request = request_of(
-            self,
-            sources=sources,
-            global_batch_size=global_batch_size,
-            seed=seed,
-            shuffle=shuffle,
-            window_samples=window_samples,
-            weights=weights,
-            mixture=mixture,
-            chunk_batches=chunk_batches,
-            batch_schedule=batch_schedule,
-            blocked=blocked,
-            drop_last=drop_last,
-            names=names,
-            collate_fn=collate_fn,
-            on_bad_sample=on_bad_sample,
-            fingerprint=fingerprint,
-            prefetch=prefetch,
-            num_workers=num_workers,
-            prefetch_factor=prefetch_factor,
-            timeout=timeout,
-            worker_init_fn=worker_init_fn,
-            multiprocessing_context=multiprocessing_context,
-            persistent_workers=persistent_workers,
-            workers=workers,
-            batch_size=batch_size,
-            pad=pad,
-        )
-        self.engine = Engine(request, NumpyFace(world, pad), tracker)
+        sizes = {"batch_size": batch_size, "global_batch_size": global_batch_size}
+        given = self.keep(options, PlainOptions, sources=sources, pad=pad, world=world, **sizes)
+        self.engine = Engine(request_of(given), NumpyFace(world, pad), given["tracker"])

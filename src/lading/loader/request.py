@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields
 from typing import Any
 
 from lading.errors import LoaderError, MixtureError, PlanError, SourceError
@@ -51,6 +51,7 @@ class WorkerRequest:
         return self.num_workers * (self.prefetch_factor or PREFETCH_FACTOR)
 
 
+_WORKER_ARGUMENTS = {"context": "multiprocessing_context", "persistent": "persistent_workers", "kind": "workers"}
 _SHUFFLES = {True: "full", False: "none", "window": "window", "full": "full", "none": "none"}
 
 
@@ -67,23 +68,23 @@ class LoaderRequest:
     """
 
     sources: Mapping[str, Any]
+    seed: int
+    shuffle: bool | str
+    window_samples: int
+    mixture: MixtureSpec | Mixture | Curriculum
+    chunk_batches: Any
+    batch_schedule: Sequence[Any] | None
+    blocked: Mapping[str, Sequence[int]] | None
+    drop_last: bool
+    names: Mapping[str, str] | bool | None
+    collate_fn: Callable[[list[Any]], Any] | None
+    on_bad_sample: BadSamplePolicy
+    fingerprint: str | None
+    prefetch: int | None
+    workers: WorkerRequest
+    global_batch_size: int | None
     batch_size: int | None = None
-    global_batch_size: int | None = None
-    seed: int = 0
-    shuffle: bool | str = True
-    window_samples: int = 4096
-    mixture: MixtureSpec | Mixture | Curriculum = field(default_factory=Mixture)
-    chunk_batches: Any = None
-    batch_schedule: Sequence[Any] | None = None
-    blocked: Mapping[str, Sequence[int]] | None = None
-    drop_last: bool = False
     pad: bool | None = None
-    names: Mapping[str, str] | bool | None = None
-    collate_fn: Callable[[list[Any]], Any] | None = None
-    on_bad_sample: BadSamplePolicy = field(default_factory=BadSamplePolicy)
-    fingerprint: str | None = None
-    prefetch: int | None = None
-    workers: WorkerRequest = WorkerRequest()
     plan: Plan | None = None
     marks_padding: bool = False
 
@@ -132,52 +133,20 @@ class LoaderRequest:
         return _SHUFFLES[self.shuffle]
 
 
-def request_of(
-    loader: Any,
-    *,
-    sources: Any,
-    weights: Weights | None,
-    mixture: Any,
-    on_bad_sample: str | Mapping[str, str] | BadSamplePolicy,
-    num_workers: int,
-    prefetch_factor: int | None,
-    timeout: float,
-    worker_init_fn: Callable[[int], None] | None,
-    multiprocessing_context: Any,
-    persistent_workers: bool,
-    workers: str,
-    marks_padding: bool = False,
-    **more: Any,
-) -> LoaderRequest:
-    """Return the request that the arguments of a face make, and keep each on the loader under its own name.
-
-    Frameworks that make a loader anew read its arguments there.
+def request_of(given: Mapping[str, Any]) -> LoaderRequest:
+    """Return the request that the arguments of a face make.
 
     Args:
-        loader: The face.
-        marks_padding: As in ``LoaderRequest``; no argument of the user's.
-        more: The arguments that the request keeps as they are.
+        given: Every argument by its name; those that the request has no room for belong to the face.
     """
-    given = {**locals(), **more}
-    for name in given.keys() - {"loader", "marks_padding", "more"}:
-        if not isinstance(getattr(type(loader), name, None), property):  # a property knows it already
-            setattr(loader, name, given[name])
-    return LoaderRequest(
-        sources=named_sources(sources),
-        mixture=asked_mixture(weights, mixture),
-        on_bad_sample=BadSamplePolicy.of(on_bad_sample),
-        workers=WorkerRequest(
-            num_workers,
-            prefetch_factor,
-            timeout,
-            worker_init_fn,
-            multiprocessing_context,
-            persistent_workers,
-            workers,
-        ),
-        marks_padding=marks_padding,
-        **more,
-    )
+    workers = {f.name: given[_WORKER_ARGUMENTS.get(f.name, f.name)] for f in fields(WorkerRequest)}
+    made = {
+        "sources": named_sources(given["sources"]),
+        "mixture": asked_mixture(given["weights"], given["mixture"]),
+        "on_bad_sample": BadSamplePolicy.of(given["on_bad_sample"]),
+        "workers": WorkerRequest(**workers),
+    }
+    return LoaderRequest(**{f.name: given[f.name] for f in fields(LoaderRequest) if f.name in given} | made)
 
 
 def named_sources(sources: Any) -> dict[str, Any]:

@@ -1,16 +1,28 @@
-"""Open the doors that need a framework only when they are used.
+"""The lazy door of a package: its stub says which names it has and where each lives; a name opens its file when used.
 
-__getattr__, __dir__ = lazy_names(__name__, {"Loader": "lading.loader.torch.loader"})
+    __init__.pyi    from lading.loader.torch.loader import Loader as Loader     read by type checkers, and here
+    __init__.py     __getattr__, __dir__, __all__ = lazy_names(__spec__)
+
+So every public name is written once. A name that a module of the package also has (``pack`` in ``pack.py``) must be
+imported in ``__init__.py`` besides: the module would take its place.
 """
 
 from __future__ import annotations
 
 import importlib
+import re
 import sys
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
 
 from lading.errors import missing_extra
+
+if TYPE_CHECKING:
+    from importlib.abc import FileLoader
+    from importlib.machinery import ModuleSpec
+
+_IMPORT = re.compile(r"^from (\S+) import (\([^)]*\)|.*)", re.MULTILINE)
+_NAME = re.compile(r"\w+ as (\w+)")
 
 # Which extra of the package brings which optional dependency.
 EXTRAS = {
@@ -37,8 +49,9 @@ EXTRAS = {
 }
 
 
-def lazy_names(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return the ``__getattr__`` and ``__dir__`` of a package whose names live in modules opened at first use."""
+def lazy_names(spec: ModuleSpec) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """Return the ``__getattr__``, ``__dir__`` and ``__all__`` of a package that has a stub."""
+    package, homes = spec.name, _homes(spec)
 
     def __getattr__(name: str) -> Any:
         if name not in homes:
@@ -56,4 +69,11 @@ def lazy_names(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], 
     def __dir__() -> list[str]:
         return sorted({*vars(sys.modules[package]), *homes})
 
-    return __getattr__, __dir__
+    return __getattr__, __dir__, list(homes)
+
+
+def _homes(spec: ModuleSpec) -> dict[str, str]:
+    """Return the module of each name in a package's stub; a package in an archive is read, too."""
+    stub = (spec.origin or "").rpartition(".")[0] + ".pyi"
+    text = cast("FileLoader", spec.loader).get_data(stub).decode()
+    return {name: home for home, names in _IMPORT.findall(text) for name in _NAME.findall(names)}

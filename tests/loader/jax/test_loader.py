@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import socket
@@ -19,8 +20,9 @@ from tests.launching import kill_all, read_jsonl, wait_for
 from tests.loader.jax import jax_processes
 
 from lading.batch import LLMIndexedBatch, llm_batch
-from lading.errors import LoaderError, ResumeError, SourceError
+from lading.errors import LoaderError, OptionError, ResumeError, SourceError
 from lading.loader.jax.loader import JaxLoader
+from lading.loader.options import PlainOptions
 from lading.loader.state import Resume
 from lading.order import Plan
 from lading.order.mixture.request import Mixture
@@ -363,3 +365,15 @@ def test_two_processes_share_the_global_batches_of_one_and_one_goes_on_after_a_k
 
     assert stopped >= 4 and min(after) == stopped
     assert {**{step: rows for step, rows in before.items() if step < stopped}, **after} == expected
+
+
+def test_options_are_those_of_a_loader_without_torch():
+    """In its signature; those of ranks and misspelled ones are refused by name, and two batches wait by default."""
+    shown = inspect.signature(JaxLoader).parameters
+
+    assert set(PlainOptions.__annotations__) < set(shown) and "pad" not in shown
+    with pytest.raises(OptionError, match=r"JaxLoader has no option 'wieghts': did you mean weights"):
+        JaxLoader(np.arange(16), 8, wieghts=[1])
+    with pytest.raises(OptionError, match="JaxLoader has no option 'pad'"):
+        JaxLoader(np.arange(16), 8, pad=False)
+    assert JaxLoader(np.arange(16), 8, prefetch=None).prefetch == JaxLoader(np.arange(16), 8).prefetch == 2

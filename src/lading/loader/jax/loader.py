@@ -9,9 +9,9 @@ says so in ``is_padding``.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,21 +25,18 @@ except ModuleNotFoundError as error:
     raise missing_extra("jax", "jax", "lading.loader.jax.loader") from error
 
 from lading.identity import Bill, World
-from lading.loader.bad_samples import BadSamplePolicy
 from lading.loader.base import EngineLoader
 from lading.loader.engine import Engine
 from lading.loader.jax.placement import Placement
 from lading.loader.numpy import NumpyArrays
+from lading.loader.options import LoaderOptions, PlainOptions, takes
 from lading.loader.request import request_of
 from lading.loader.state import Resume
 from lading.order import Plan
-from lading.order.curriculum.request import Curriculum
-from lading.order.mixture.request import Mixture
-from lading.order.mixture.spec import MixtureSpec
-from lading.order.mixture.weights import Weights
 from lading.source.random_free import draws_nothing
 
 I64 = NDArray[np.int64]
+DEPTH = 2  # batches that wait on the devices
 
 
 class JaxFace:
@@ -134,6 +131,7 @@ def _taken(batch: Any, rows: I64 | None) -> Any:
     return batch if rows is None else jax.tree_util.tree_map(lambda column: column[rows], batch)
 
 
+@takes(LoaderOptions, PlainOptions)
 class JaxLoader(EngineLoader):
     """Yield the steps of a plan as batches of global ``jax.Array``s.
 
@@ -146,28 +144,7 @@ class JaxLoader(EngineLoader):
             with the columns and ``idx``, ``dataset_idx``, ``is_padding`` beside them; tuples stay as they are. With an
             attribute ``random_free = True`` it may run ahead in a thread.
         plan: A ready plan, instead of the arguments that describe one.
-        seed: Same seed, same order, on every machine.
-        shuffle: True, False, or ``"window"`` (windows of ``window_samples`` neighbours, for locality on disk).
-        window_samples: Samples of a window.
-        weights: Shares of the datasets, by name or in order.
-        mixture: A ``Mixture`` (schedule, temperature, token weights, policy ...) or a ``Curriculum``; instead of
-            ``weights``.
-        chunk_batches: Steps of a chunk, or ``Chunks`` that adapt. Each iteration then yields one chunk.
-        batch_schedule: Global batch sizes that change as planned, ``[(0, 32), ("1000ba", 64)]``; instead of a size.
-        blocked: Samples that are never used, ``{"data": [3, 9]}``: each is replaced by a substitute from step 0 on.
-        drop_last: Whether an incomplete global batch at the end of an epoch is dropped instead of padded.
-        names: Keys of the name columns in dict batches (``{"idx": "sample_idx"}``), or False for none.
-        collate_fn: Makes host columns of a list of samples.
-        tracker: Anything with ``update(bill)`` and ``flush()``: a BatchTracker, a Ledger, or several of them.
-        on_bad_sample: What to do about a sample that cannot be read: ``raise``, ``skip`` or ``substitute``; by the
-            name of its dataset; or a ``BadSamplePolicy`` with a limit.
-        fingerprint: Content to look at for the plan: None, ``"sample"`` or ``"full"``.
-        prefetch: Batches that wait on the devices, ready, where the sources draw no random numbers.
-        on_resume: What may differ between a saved run and this loader when its state is loaded.
-        num_workers, timeout, worker_init_fn, multiprocessing_context, prefetch_factor, persistent_workers: Worker
-            processes, as in torch; they never fork a process that runs JAX.
-        workers: ``"processes"``, or ``"threads"`` for sources that release the interpreter's lock while they read; they
-            must be ``random_free``.
+        options: See ``PlainOptions``.
     """
 
     def __init__(
@@ -179,62 +156,15 @@ class JaxLoader(EngineLoader):
         spec: PartitionSpec | None = None,
         convert: Callable[[Any], Any] | None = None,
         plan: Plan | None = None,
-        seed: int = 0,
-        shuffle: bool | str = True,
-        window_samples: int = 4096,
-        weights: Weights | None = None,
-        mixture: Mixture | Curriculum | MixtureSpec | Weights | None = None,
-        chunk_batches: Any = None,
-        batch_schedule: Sequence[tuple[Any, int]] | None = None,
-        blocked: Mapping[str, Sequence[int]] | None = None,
-        drop_last: bool = False,
-        names: Mapping[str, str] | bool | None = None,
-        collate_fn: Callable[[list[Any]], Any] | None = None,
-        tracker: Any = None,
-        on_bad_sample: str | Mapping[str, str] | BadSamplePolicy = "raise",
-        fingerprint: str | None = None,
-        prefetch: int = 2,
-        on_resume: Resume | None = None,
-        num_workers: int = 0,
-        timeout: float = 0,
-        worker_init_fn: Callable[[int], None] | None = None,
-        multiprocessing_context: Any = None,
-        prefetch_factor: int | None = None,
-        persistent_workers: bool = False,
-        workers: str = "processes",
+        **options: Unpack[PlainOptions],
     ) -> None:
-        self.on_resume = on_resume or Resume()
         self.mesh, self.spec, self.convert = mesh, spec, convert
-        request = request_of(
-            self,
-            sources=sources,
-            global_batch_size=global_batch_size,
-            seed=seed,
-            shuffle=shuffle,
-            window_samples=window_samples,
-            weights=weights,
-            mixture=mixture,
-            chunk_batches=chunk_batches,
-            batch_schedule=batch_schedule,
-            blocked=blocked,
-            drop_last=drop_last,
-            names=names,
-            collate_fn=collate_fn,
-            on_bad_sample=on_bad_sample,
-            fingerprint=fingerprint,
-            prefetch=prefetch,
-            num_workers=num_workers,
-            prefetch_factor=prefetch_factor,
-            timeout=timeout,
-            worker_init_fn=worker_init_fn,
-            multiprocessing_context=multiprocessing_context,
-            persistent_workers=persistent_workers,
-            workers=workers,
-            pad=True,  # shapes are static
-            marks_padding=True,
-            plan=plan,
-        )
-        self.engine = Engine(request, JaxFace(mesh, spec, convert, prefetch), tracker)
+        if options.get("prefetch") is None:
+            options["prefetch"] = DEPTH
+        own = {"global_batch_size": global_batch_size, "pad": True}  # shapes are static
+        given = self.keep(options, PlainOptions, sources=sources, **own)
+        request = request_of({**given, "plan": plan, "marks_padding": True})
+        self.engine = Engine(request, JaxFace(mesh, spec, convert, given["prefetch"]), given["tracker"])
 
     def get_state(self) -> dict[str, Any]:
         """Return where the loader is: the same in every process, and JSON (``orbax.checkpoint.args.JsonSave``)."""

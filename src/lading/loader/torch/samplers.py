@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sized
 from typing import Any, cast
 
 import numpy as np
-from torch.utils.data import DistributedSampler, RandomSampler, SequentialSampler
+from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler
 
 from lading.errors import LoaderError
 from lading.identity import Bill
@@ -58,10 +58,8 @@ class PlanSampler(DistributedSampler[Any]):
         self.engine.set_epoch(epoch)
 
     def __iter__(self) -> Iterator[int]:
-        starts = np.concatenate([[0], np.cumsum(self.engine.plan.lengths)])
         for step in self.engine.iteration_steps():
-            bill = self.engine.share_of(step)
-            yield from (starts[bill.source_idx] + bill.rows).tolist()
+            yield from _numbers(self.engine, self.engine.share_of(step))
 
     def __len__(self) -> int:
         steps = self.engine.iteration_steps()
@@ -128,10 +126,19 @@ def meaning(sampler: Any, batch_sampler: Any, asked: Sizes) -> Sizes:
     )
 
 
-def index_log(batch_sampler: Any) -> Callable[[Bill], None] | None:
-    """Return what notes the indices of each batch in a framework's batch sampler that keeps them, if it does."""
-    seen = getattr(batch_sampler, "seen_batch_indices", None)
-    if seen is None:
+def index_log(batch_sampler: Any, engine: Engine) -> Callable[[Bill], None] | None:
+    """Return what notes the samples of each batch where Lightning predicts: around a wrapper that is no batch sampler.
+
+    The wrapper would note them while it is iterated over; a plan is not pulled from it.
+    """
+    if batch_sampler is None or isinstance(batch_sampler, BatchSampler):
         return None
+    batch_sampler.seen_batch_indices = []
     # Looked up at each batch: Lightning replaces the list.
-    return lambda bill: batch_sampler.seen_batch_indices.append(bill.rows.tolist())
+    return lambda bill: batch_sampler.seen_batch_indices.append(_numbers(engine, bill))
+
+
+def _numbers(engine: Engine, bill: Bill) -> list[int]:
+    """Return the samples of a bill by number in the concatenation of the sources."""
+    starts = np.concatenate([[0], np.cumsum(engine.plan.lengths)])
+    return cast(list[int], (starts[bill.source_idx] + bill.rows).tolist())

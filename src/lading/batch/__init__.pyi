@@ -1,0 +1,15 @@
+from lading.batch.batch import Batch as Batch
+from lading.batch.collate import collate_llm as collate_llm, llm_batch as llm_batch
+from lading.batch.convert import to_numpy as to_numpy
+from lading.batch.jax import to_jax as to_jax
+from lading.batch.llm import (
+    LLMBatch as LLMBatch,
+    LLMIndexedBatch as LLMIndexedBatch,
+    cu_seqlens as cu_seqlens,
+    max_seqlen as max_seqlen,
+    segment_by_eod as segment_by_eod,
+)
+from lading.batch.pack import pack as pack, pad_rows as pad_rows
+from lading.batch.pytree import dataclass_kwonly as dataclass_kwonly
+from lading.batch.rolling import rolling_windows as rolling_windows
+from lading.batch.torch import to_torch as to_torch

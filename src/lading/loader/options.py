@@ -1,0 +1,139 @@
+"""The options of the loaders, each written once: type, default and description.
+
+    NumpyLoader(sources, batch_size, **options: Unpack[PlainOptions])
+
+Type checkers expand ``Unpack``; ``takes`` does so for everyone who asks while the program runs: ``help``, notebooks,
+and Lightning, which makes loaders anew by their signatures and drops in silence what it does not see there.
+"""
+
+import difflib
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypedDict, TypeVar
+
+from lading.errors import OptionError
+from lading.loader.bad_samples import BadSamplePolicy
+from lading.loader.state import Resume
+from lading.order.curriculum.request import Curriculum
+from lading.order.mixture.request import Mixture
+from lading.order.mixture.spec import MixtureSpec
+from lading.order.mixture.weights import Weights
+
+
+class LoaderOptions(TypedDict, total=False):
+    """Options of every loader.
+
+    Attributes:
+        seed: Same seed, same order, on every machine.
+        window_samples: Samples of a window, with ``shuffle="window"``.
+        weights: Shares of the datasets, by name or in order; an epoch is then the sum of their lengths.
+        mixture: A ``Mixture`` (schedule, temperature, token weights, policy ...) or a ``Curriculum``; instead of
+            ``weights``.
+        chunk_batches: Batches of a chunk, or ``Chunks`` that adapt. Each iteration then yields one chunk.
+        batch_schedule: Global batch sizes that change as planned, ``[(0, 32), ("1000ba", 64)]``; instead of a size.
+        blocked: Samples that are never used, ``{"data": [3, 9]}``: each is replaced by a substitute from step 0 on.
+        names: Keys of the name columns in dict batches (``{"idx": "sample_idx"}``), or False for none.
+        tracker: Anything with ``update(bill)`` and ``flush()``: a BatchTracker, a Ledger, or several of them.
+        on_bad_sample: What to do about a sample that cannot be read: ``raise``, ``skip`` or ``substitute``; by the
+            name of its dataset; or a ``BadSamplePolicy`` with a limit.
+        fingerprint: Content to look at for the plan: None, ``"sample"`` or ``"full"``.
+        prefetch: Batches to gather ahead in a thread, without workers; None: 2 where they are large (1 MB), with JAX 2
+            that wait on the devices. Code that may draw random numbers never runs there: ``random_free = True`` on a
+            source says it does not.
+        on_resume: What may differ between a saved run and this loader when its state is loaded.
+        workers: ``"processes"``, or ``"threads"`` for sources that release the interpreter's lock while they read; they
+            must be ``random_free``.
+    """
+
+    seed: int
+    window_samples: int
+    weights: Weights | None
+    mixture: Mixture | Curriculum | MixtureSpec | Weights | None
+    chunk_batches: Any
+    batch_schedule: Sequence[tuple[Any, int]] | None
+    blocked: Mapping[str, Sequence[int]] | None
+    names: Mapping[str, str] | bool | None
+    tracker: Any
+    on_bad_sample: str | Mapping[str, str] | BadSamplePolicy
+    fingerprint: str | None
+    prefetch: int | None
+    on_resume: Resume | None
+    workers: str
+
+
+class PlainOptions(LoaderOptions, total=False):
+    """Options of a loader without torch: those of every loader, and torch's own that need no torch.
+
+    Attributes:
+        shuffle: True, False, or ``"window"`` (windows of ``window_samples`` neighbours, for locality on disk).
+        drop_last: Whether an incomplete global batch at the end of an epoch is dropped.
+        collate_fn: Makes a batch (with JAX: host columns) of a list of samples.
+        num_workers, timeout, worker_init_fn, multiprocessing_context, prefetch_factor, persistent_workers: Worker
+            processes, as in torch; they never fork a process that runs JAX.
+    """
+
+    shuffle: bool | str
+    drop_last: bool
+    collate_fn: Callable[[list[Any]], Any] | None
+    num_workers: int
+    timeout: float
+    worker_init_fn: Callable[[int], None] | None
+    multiprocessing_context: Any
+    prefetch_factor: int | None
+    persistent_workers: bool
+
+
+DEFAULTS: PlainOptions = {  # None where nothing is said here
+    "seed": 0,
+    "window_samples": 4096,
+    "on_bad_sample": "raise",
+    "workers": "processes",
+    "shuffle": True,
+    "drop_last": False,
+    "num_workers": 0,
+    "timeout": 0,
+    "persistent_workers": False,
+}
+L = TypeVar("L")
+
+
+def defaults(options: Any) -> dict[str, Any]:
+    """Return every option of a kind with its default."""
+    return {name: DEFAULTS.get(name) for name in options.__annotations__}
+
+
+def takes(*kinds: Any) -> Callable[[type[L]], type[L]]:
+    """Show options in the signature and the documentation of a loader, whose ``__init__`` ends with ``**options``.
+
+    Args:
+        kinds: ``LoaderOptions``, and what is derived from it.
+    """
+
+    def shown(loader: type[L]) -> type[L]:
+        init: Any = loader.__init__
+        signature = inspect.signature(init)
+        *own, _ = signature.parameters.values()
+        types, only = kinds[-1].__annotations__, inspect.Parameter.KEYWORD_ONLY
+        more = [inspect.Parameter(n, only, default=d, annotation=types[n]) for n, d in defaults(kinds[-1]).items()]
+        init.__signature__ = signature.replace(parameters=[*own, *more])
+        loader.__doc__ = _described(loader.__doc__ or "", kinds)
+        return loader
+
+    return shown
+
+
+def refuse_unknown(loader: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """Refuse options that a loader does not have, and name those that may be meant."""
+    arguments = list(known)
+    for name in given:
+        if name not in arguments:
+            near = difflib.get_close_matches(name, arguments)
+            meant = f"did you mean {' or '.join(near)}?" if near else f"expected one of {', '.join(arguments)}."
+            raise OptionError(f"{loader} has no option {name!r}: {meant}")
+
+
+def _described(text: str, kinds: Iterable[Any]) -> str:
+    """Return a documentation in which the description of each option stands for the line about ``options``."""
+    lines = [kind.__doc__.partition("Attributes:\n")[2].rstrip() + "\n" for kind in kinds]
+    before, _, after = text.partition("        options: ")
+    return before + "".join(lines) + after.partition("\n")[2]

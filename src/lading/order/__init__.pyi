@@ -1,0 +1,29 @@
+from lading.order.chunked_sampler import ChunkedSampler as ChunkedSampler
+from lading.order.clock import Clock as Clock, Location as Location
+from lading.order.curriculum.request import Curriculum as Curriculum
+from lading.order.dataset import Part as Part, PlannedDataset as PlannedDataset
+from lading.order.event import (
+    Block as Block,
+    Choose as Choose,
+    Event as Event,
+    Rebatch as Rebatch,
+    Rescore as Rescore,
+    ResumeBase as ResumeBase,
+    Reweight as Reweight,
+)
+from lading.order.mixture.order import Mixed as Mixed
+from lading.order.mixture.request import Mixture as Mixture
+from lading.order.mixture.schedule import (
+    Cosine as Cosine,
+    Function as Function,
+    Linear as Linear,
+    Stages as Stages,
+    Temperature as Temperature,
+)
+from lading.order.mixture.spec import MixtureSpec as MixtureSpec
+from lading.order.mixture.weights import integer_weights as integer_weights
+from lading.order.parts import Parts as Parts
+from lading.order.permutation import ORDER_VERSION as ORDER_VERSION, Permutation as Permutation
+from lading.order.plan import Plan as Plan
+from lading.order.shuffle import Order as Order, Shuffled as Shuffled
+from lading.order.simulation import Forecast as Forecast, Simulation as Simulation, forecast as forecast
