@@ -307,7 +307,8 @@ def test_a_substitute_is_not_blocked_and_padding_is_no_deviation(face, tmp_path)
     for batch, bill in delivered:
         assert not {2, *blocked} & set(np.asarray(batch["idx"]).tolist())
         assert all(d.slot < bill.global_size for d in bill.deviations)
-        assert len({d.slot for d in bill.deviations}) == len(bill.deviations)
+        # A substitute of a blocked sample may be the bad one, which then is replaced in the same slot.
+        assert len({(d.slot, d.index) for d in bill.deviations}) == len(bill.deviations)
 
 
 def test_bad_samples_have_a_limit(face):

@@ -30,7 +30,7 @@ Shuffle = Callable[[int, U64, I64], I64]
 
 _AT_ONCE = 1 << 21
 _BATCH = 64
-_NEARBY = 256  # positions that are compared with the shuffle of n + 1
+_NEARBY = 256  # positions that are compared with the shuffle of n + 1, where there are many keys; else all
 
 
 def scores(shuffle: Shuffle, n: int, keys: U64) -> dict[str, float]:
@@ -44,7 +44,7 @@ def scores(shuffle: Shuffle, n: int, keys: U64) -> dict[str, float]:
         for name, cells, shares in tables(y, n, len(keys)):
             seen = np.bincount(cells, minlength=len(shares))
             counts[name] = counts.get(name, 0) + np.stack([seen, shares * len(cells)])
-        other = shuffle(n + 1, mine, most[:_NEARBY])
+        other = shuffle(n + 1, mine, most[:_NEARBY] if n < 1024 else most)
         for name, found in (*columns(y, n, len(keys)), ("next n", _agreement(y, other, n + 1))):
             moments = found.reshape(len(found), -1)
             row = len(found), moments.sum(axis=0), moments.T @ moments
