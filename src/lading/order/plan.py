@@ -378,7 +378,8 @@ class Plan:
 
     def with_events(self, events: Sequence[Event]) -> Plan:
         """Return the plan with these events and no others."""
-        return dataclasses.replace(self, events=tuple(events))
+        events = tuple(events)
+        return self if events == self.events else dataclasses.replace(self, events=events)
 
     def differences(self, other: Plan) -> list[str]:
         """Name every difference to another plan, events left out."""

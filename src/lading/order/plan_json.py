@@ -7,7 +7,7 @@ however many datasets there are, and enough to name what changed.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Protocol
 
@@ -112,13 +112,17 @@ def _adaptive(plan: PlanFields, *, whole: bool = False) -> dict[str, Any]:
     return {**chunks, **chosen, **graded, **blocked}
 
 
-def to_json(plan: PlanFields) -> str:
-    """Return the plan, events included, as JSON."""
-    events = [event_to_dict(e, whole=True) for e in plan.events]
+def to_dict(plan: PlanFields, events: Sequence[Event]) -> dict[str, Any]:
+    """Return everything that is kept of a plan, with some events, JSON-able."""
     # No part of what defines the order: it only says where events may act.
     lookahead = {} if plan.lookahead_steps == LOOKAHEAD_STEPS else {"lookahead_steps": plan.lookahead_steps}
     whole = {**description(plan), **_adaptive(plan, whole=True), **lookahead, "datasets": _datasets(plan)}
-    return json.dumps({**whole, "events": events})
+    return {**whole, "events": [event_to_dict(e, whole=True) for e in events]}
+
+
+def to_json(plan: PlanFields) -> str:
+    """Return the plan, events included, as JSON."""
+    return json.dumps(to_dict(plan, plan.events))
 
 
 def _datasets(plan: PlanFields) -> list[dict[str, Any]]:
