@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lading.errors import LadingError, LoaderError, ResumeError
+from lading.identity import Bill
 from lading.order import Plan, Rebatch
 from lading.order.curriculum.levels import Levels
 from lading.order.event import Choose, ChosenBase, Event, Rescore, ResumeBase, event_to_dict, pair, read_event
@@ -113,6 +114,16 @@ def _as_json(policy: Mapping[str, Any]) -> str:
             f"the state of a policy is no JSON ({error}): expected numbers, texts, lists and dicts with texts as keys. "
             "Change what its state_dict() returns."
         ) from error
+
+
+def step_before(bill: Bill, plan: Plan, step: int) -> int:
+    """Return the step of a batch that was yielded before a step; refuse any other bill."""
+    if bill.step >= step or bill.batch_id != plan.batch_id(bill.epoch, bill.step):
+        raise LoaderError(
+            f"before={bill!r} is no batch that this loader yielded: it is at step {step}. Pass a bill of this run that "
+            "was yielded since the last resume."
+        )
+    return bill.step
 
 
 def marked(mark: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -193,11 +193,15 @@ class Plan:
             fields["source_rows"] = sources, rows
         # A frozen class sets its fields one by one, which takes as long as all the rest.
         object.__setattr__(whole, "__dict__", fields)
-        if world is None or world.world_size == 1:
-            if not pad:
-                return whole
-            world = World()
-        return whole.share(world, full_size=None if pad is False else self.clock.batch_at(step))
+        if not pad and (world is None or world.world_size == 1):
+            return whole
+        return self.share(whole, world or World(), pad=pad)
+
+    def share(self, whole: Bill, world: World, *, pad: bool | None = None) -> Bill:
+        """Return one rank's share of the bill of a global batch; see ``bill``."""
+        if world.world_size == 1 and not pad:
+            return whole
+        return whole.share(world, full_size=None if pad is False else self.clock.batch_at(whole.step))
 
     def _unblocked(
         self, step: int, datasets: NDArray[np.int32], indices: I64, rows: I64

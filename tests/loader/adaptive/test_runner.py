@@ -251,7 +251,7 @@ def test_what_a_policy_raises_is_raised_and_names_it():
     for _ in range(2):
         with pytest.raises(KeyError):
             loader.validated(1.0)
-    assert loader.engine._chunks.last_step == -1
+    assert loader.engine.notes.observers[-1].last_step == -1
 
 
 def test_measurements_that_make_no_sense_are_refused():
