@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from lading.identity import Bill, Deviation, World
+from lading.loader.adaptive.scores import rescore
 from lading.loader.bad_samples import BadSamplePolicy
 from lading.loader.engine import Engine
 from lading.loader.iteration import Batches
@@ -230,7 +231,7 @@ class EngineLoader:
             scores: As in ``Curriculum``.
             reason: Who asked for it, for the ledger.
         """
-        return self.engine.rescore(scores, reason)
+        return rescore(self.engine, scores, reason)
 
     def block(self, dataset: str | int, indices: Sequence[int], reason: str = "") -> None:
         """Replace samples by substitutes, from the first step that cannot have been prefetched.

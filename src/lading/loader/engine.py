@@ -27,7 +27,8 @@ from typing import Any
 from lading.errors import LoaderError
 from lading.identity import Bill, World
 from lading.loader import planning, reweighting
-from lading.loader.adaptive.runner import measured, observers_of, rescored
+from lading.loader.adaptive.runner import measured, observers_of
+from lading.loader.adaptive.scores import resumable
 from lading.loader.agreeing import blocking
 from lading.loader.bill import billed
 from lading.loader.face import Face, check_world
@@ -41,7 +42,7 @@ from lading.loader.request import LoaderRequest
 from lading.loader.state import Resume, make_state, read_state, restored_plan, step_before
 from lading.loader.trackers import Trackers
 from lading.loader.workers import ThreadWorkers, Workers
-from lading.order import Choose, Event, Plan, Rebatch, Rescore, Reweight
+from lading.order import Event, Plan, Reweight
 from lading.order.agreement import agree_on_plan
 from lading.order.mixture.weights import Weights
 from lading.source.reader import Reader
@@ -258,9 +259,9 @@ class Engine:
         """Resume where a state was taken, on any number of ranks and workers."""
         saved = read_state(state)
         fresh = self._fresh_plan(saved.sizes["global_batch_size"])
-        levels = planning.known_levels(self.request, self.readers, fresh) if saved.events else []
+        fresh = resumable(self.request, self.readers, fresh) if saved.events else fresh
         resizes = any(observer.resizes for observer in self.notes.observers)
-        plan = restored_plan(saved, fresh, allowed, levels, resizes=resizes)
+        plan = restored_plan(saved, fresh, allowed, resizes=resizes)
         lookahead = saved.lookahead_steps
         if self.request.lookahead_steps is None:
             lookahead = max(lookahead, plan.lookahead_steps)
@@ -291,7 +292,7 @@ class Engine:
                 f"a {event.kind} at step {event.step} would change steps already yielded; the loader is at step "
                 f"{self.step}. Events act from the next step on."
             )
-        if event.step < self.step + self.plan.lookahead_steps and not isinstance(event, Choose | Rescore | Rebatch):
+        if event.step < self.step + self.plan.lookahead_steps and event.rereads:
             self._carrier.drop()
         self._plan = self.plan.with_event(event)
         self._requested.append((self.step, event))
@@ -307,11 +308,6 @@ class Engine:
         for observer in self.notes.observers:
             observer.validated(self, found, self.notes.trackers)
         return tuple(event for _, event in self._requested[before:])
-
-    def rescore(self, scores: Any, reason: str = "") -> Rescore | None:
-        """Give samples other difficulties from the next epoch on that cannot have been prefetched."""
-        levels = planning.levels_of(self.request, self.readers, self.plan, scores)
-        return rescored(self, levels, reason)
 
     def block(self, dataset: str | int, indices: Sequence[int], reason: str = "") -> None:
         """Replace samples by substitutes, from the first step that cannot have been prefetched."""

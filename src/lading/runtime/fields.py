@@ -202,6 +202,10 @@ class Fields:
             self.refuse(key, f"a text of at most {longest} characters")
         return value
 
+    def reason(self) -> str:
+        """Return why something was done, where that was said."""
+        return self.maybe(Fields.text, "reason", longest=1 << 20) or ""
+
     def hexadecimal(self, key: str | int, *, digits: int) -> str:
         """Return a text of exactly so many lower-case hexadecimal digits."""
         value = self._values.get(key)

@@ -19,9 +19,10 @@ from lading.loader.note import Observed, Observer
 from lading.loader.request import LoaderRequest
 from lading.loader.reweighting import PolicyRunner, reason_of
 from lading.loader.trackers import Trackers
-from lading.order.chosen import Chosen
-from lading.order.curriculum.levels import Levels
-from lading.order.event import Choose, Rebatch, Rescore
+from lading.order.adaptive.chosen.event import Choose
+from lading.order.adaptive.chosen.order import Chosen
+from lading.order.adaptive.sizes import resizing
+from lading.order.event import Rebatch
 from lading.order.plan import Plan
 from lading.runtime.numbers import is_whole
 
@@ -152,12 +153,12 @@ class ChunkRunner:
                 "least 1, or None to leave them as they are."
             )
         size, step = int(size), trained.step
-        if plan.chosen_chunks:
+        if isinstance(plan.order, Chosen):
             undecided = plan.undecided_from(step)
             undecided = step if undecided is None else undecided
             at = plan.locate(undecided)
             step = plan.epoch_start(at.epoch + 1) if at.offset else undecided
-        return plan.resizing(step, size, f"{type(self.chunks.resize).__name__}: {reason_of(self.chunks.resize)}")
+        return resizing(plan, step, size, f"{type(self.chunks.resize).__name__}: {reason_of(self.chunks.resize)}")
 
     def choice(self, plan: Plan, step: int) -> Choose | None:
         """Return the next choice to make before a step is yielded; None where all that are due were made."""
@@ -251,15 +252,3 @@ def _measured(name: str, value: Any) -> float | None:
     if found is None and value is not None:
         raise LoaderError(f"{name}={value!r}: expected a number, or None where nothing was measured.")
     return found if found is not None and math.isfinite(found) else None
-
-
-def rescored(engine: Observed, levels: Levels, reason: str) -> Rescore | None:
-    """Give samples other difficulties from the next epoch on that cannot have been prefetched."""
-    plan = engine.plan
-    at = plan.locate(engine.step + plan.lookahead_steps)
-    event = plan.rescoring(plan.epoch_start(at.epoch + bool(at.epoch_step)), levels, reason)
-    decided = {} if event is None else {"acts at": event.step, "scores": event.levels.sha256}
-    agree_on_decision(engine, "a rescoring", decided)
-    if event is not None:
-        engine.add_event(event)
-    return event
