@@ -15,7 +15,7 @@ from lading import Columns, Mixture, NumpyLoader, Plan, Resume
 from lading.errors import LadingError, ResumeError
 from lading.loader.adaptive.chunks import Chunks
 from lading.loader.adaptive.policies import LearningValue
-from lading.order.curriculum.request import Curriculum
+from lading.order.adaptive.curriculum.request import Curriculum
 from lading.train.policy import SteerToShares
 
 LENGTHS = {"code": 300, "prose": 80}

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from lading.errors import PlanError
+from lading.order.adaptive.sizes import resizing
 from lading.order.event import event_from_dict, event_to_dict
 from lading.order.plan import Plan
 
@@ -47,7 +48,7 @@ def test_any_sizes_replay_from_any_step(sizes, gaps, events, stop, ramp):
     )
     samples = [plan.bill(s).samples for s in range(70)]
     for step, size in sorted(events):
-        event = plan.resizing(step, size)
+        event = resizing(plan, step, size)
         plan = plan if event is None or any(step <= e.step for e in plan.events) else plan.with_event(event)
 
     numbers = [plan.bill(s).chunk for s in range(70)]
@@ -74,7 +75,7 @@ def test_the_chunks_of_a_pass_are_known_after_a_resume_inside_it():
     """A state keeps how many chunks its pass had: progress counts on, although their sizes are forgotten."""
     plan = Plan.make({"a": 100}, 2, chunk_batches=3)
     for step, size in ((6, 2), (10, 7), (60, 4)):
-        plan = plan.with_event(plan.resizing(step, size))
+        plan = plan.with_event(resizing(plan, step, size))
 
     for stop in (12, 49, 50, 51, 65, 99):
         base = plan.with_events(

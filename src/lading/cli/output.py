@@ -114,9 +114,12 @@ class _Gate:
         self._inner = inner
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for segment in console.render(self._inner, options):
-            text = segment.text if segment.control else "\n".join(map(shown, segment.text.split("\n")))
-            yield Segment(text, segment.style, segment.control)
+        drawn = console.render(self._inner, options)
+        return [s if s.control or s.text == "\n" or s.text.isprintable() else _inert(s) for s in drawn]
+
+
+def _inert(segment: Segment) -> Segment:
+    return Segment("\n".join(map(shown, segment.text.split("\n"))), segment.style, segment.control)
 
 
 @contextlib.contextmanager

@@ -6,15 +6,15 @@ SHA-256 of ``run.json``, a launch that of its plan.
 
 from __future__ import annotations
 
-import json
 import secrets
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lading.errors import CorruptLedgerError, LedgerError, ResumeError
 from lading.ledger.log import Log, sha256_of_bytes
 from lading.ledger.run_folder import LEDGER_VERSION, RunFolder
+from lading.order import plan_json
 from lading.order.plan import Plan
 from lading.order.plan_json import check_order_version
 from lading.runtime.fields import Origin
@@ -72,11 +72,7 @@ def read_description(run: RunFolder) -> Description:
         raise LedgerError(
             f"{run.path} holds no run: expected {path} in it. Give the folder that was passed to Ledger(...)."
         )
-    if (link := run.link_out()) is not None:  # nothing is read or written where a run that came from elsewhere points
-        raise LedgerError(
-            f"{shown(str(link))} is a symbolic link that leads out of the run: expected files of the run itself. "
-            "Replace it by what it should hold; the folder of the run may be a link."
-        )
+    _check_inside(run)
     origin = Origin(path, CorruptLedgerError, "Restore it from a copy; the Parquet parts beside it stay readable.")
     content = origin.read()
     fields = origin.record(content)
@@ -90,13 +86,7 @@ def read_description(run: RunFolder) -> Description:
         )
     fields.only("ledger_version", "run", "lading", "created", "record", "datasets", "lengths")
     datasets = tuple(fields.texts("datasets", most=_MOST_DATASETS))
-    named = [name for name in datasets if name]
-    if len(set(named)) < len(named):
-        twice = max(named, key=named.count)
-        raise CorruptLedgerError(
-            f"{path}: two datasets are called {shown(twice)!r}: expected a name for each. Restore it from a copy; the "
-            "Parquet parts beside it stay readable."
-        )
+    _check_names(run, datasets)
     return Description(
         run=fields.hexadecimal("run", digits=32),
         lading=fields.text("lading"),
@@ -111,9 +101,31 @@ def read_description(run: RunFolder) -> Description:
 def describe(run: RunFolder, fresh: Description) -> Description:
     """Create ``run.json``, or read the one that is there."""
     run.path.mkdir(parents=True, exist_ok=True)
-    if not run.description.exists():
-        create_aside(run.description, fresh.to_bytes())
-    return read_description(run)
+    content = fresh.to_bytes()
+    if run.description.exists() or not create_aside(run.description, content):
+        return read_description(run)
+    _check_inside(run)
+    _check_names(run, fresh.datasets)
+    return replace(fresh, sha256=sha256_of_bytes(content))
+
+
+def _check_inside(run: RunFolder) -> None:
+    """Refuse links that leave a run: nothing is read or written where a run that came from elsewhere points."""
+    if (link := run.link_out()) is not None:
+        raise LedgerError(
+            f"{shown(str(link))} is a symbolic link that leads out of the run: expected files of the run itself. "
+            "Replace it by what it should hold; the folder of the run may be a link."
+        )
+
+
+def _check_names(run: RunFolder, datasets: tuple[str, ...]) -> None:
+    named = [name for name in datasets if name]
+    if len(set(named)) < len(named):
+        twice = max(named, key=named.count)
+        raise CorruptLedgerError(
+            f"{run.description}: two datasets are called {shown(twice)!r}: expected a name for each. Restore it from a "
+            "copy; the Parquet parts beside it stay readable."
+        )
 
 
 def check_plan(run: RunFolder, log: Log, plan: Plan | None, *, allow_changed_plan: bool) -> None:
@@ -142,14 +154,15 @@ def check_plan(run: RunFolder, log: Log, plan: Plan | None, *, allow_changed_pla
 
 def keep_plan(run: RunFolder, plan: Plan) -> str:
     """Write a plan, events left out, unless it is there; return the SHA-256 of its file."""
-    path = run.plan(bounded(plan, run.path).fingerprint)
+    path, content = run.plan(bounded(plan, run.path).fingerprint), json_bytes(plan_json.to_dict(plan, ()))
     if not path.exists():
         path.parent.mkdir(exist_ok=True)
         sync_folder(run.path)
-        create_aside(path, json_bytes(json.loads(plan.with_events(()).to_json())))
-    content = path.read_bytes()
-    read_plan(run, plan.fingerprint, sha256_of_bytes(content))
-    return sha256_of_bytes(content)
+        create_aside(path, content)
+    found = path.read_bytes()
+    if found != content:  # written by another Lading, or for other workers: they may read further ahead
+        read_plan(run, plan.fingerprint, sha256_of_bytes(found))
+    return sha256_of_bytes(found)
 
 
 def read_plan(run: RunFolder, fingerprint: str, sha256: str | None) -> Plan:

@@ -333,8 +333,7 @@ class Ledger:
             **self._allow,
         )
         description, opened = open_attempt_of(opening)
-        if self.plan is not None:  # whoever opened the attempt decided which blocks it honours
-            self.plan = self.plan.with_events([event_from_dict(e) for e in opened.launch.events])
+        self.plan = self._followed(opened.launch)
         warm_up()
         self._record, self._run_id = description.record, description.run
         steps, seconds = self._sync
@@ -350,6 +349,11 @@ class Ledger:
         self._finalizer = weakref.finalize(self, _close_forgotten, self._writer)  # at the end of the process, too
         self._world, self._launch = world, opened.launch
         self._last, self._settled, self._open, self._marked = step - 1, -1, {}, set()
+
+    def _followed(self, launch: Launch) -> Plan | None:
+        """Return the plan with the events of a launch: whoever opened the attempt decided which blocks it honours."""
+        events = [event_from_dict(e) for e in launch.events]
+        return None if self.plan is None else self.plan.with_events(events)
 
     def _end(self, end: str) -> None:
         """Write everything of the open attempt, and say how it ended."""

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from lading.identity import Bill, Deviation, World
+from lading.loader.adaptive.scores import rescore
 from lading.loader.bad_samples import BadSamplePolicy
 from lading.loader.engine import Engine
 from lading.loader.iteration import Batches
@@ -78,7 +79,7 @@ class EngineLoader:
         size = {name: len(reader.source) for name, reader in zip(engine.request.sources, engine.readers, strict=True)}
         shown = dict(list(size.items())[:_SHOWN])
         more = f" and {len(size) - _SHOWN} more" if len(size) > _SHOWN else ""
-        return f"{type(self).__name__}({shown}{more}, {engine.request.described()}, at {engine.described()})"
+        return f"{type(self).__name__}({shown}{more}, {engine.request.described()}, at {_place_of(engine)})"
 
     @property
     def plan(self) -> Plan:
@@ -210,8 +211,15 @@ class EngineLoader:
         return self.engine.validated(metric, loss, on)
 
     def last_chunk(self) -> dict[str, Any]:
-        """Return the plan, chunk and steps of the batch yielded last: what a validation was made on."""
-        return self.engine.last_chunk()
+        """Return the plan, chunk and steps of the batch yielded last: what a validation was made on.
+
+        Empty before the first batch, or without chunks.
+        """
+        plan, bill = self.plan, self.last_bill
+        if bill is None or bill.chunk is None:
+            return {}
+        first = plan.chunk_start(bill.chunk)
+        return {"plan": plan.fingerprint, "chunk": bill.chunk, "first_step": first, "stop_step": bill.step + 1}
 
     def rescore(self, scores: Any, reason: str = "") -> Rescore | None:
         """Give the samples of a curriculum other scores from the next epoch on; None where nothing changes.
@@ -223,7 +231,7 @@ class EngineLoader:
             scores: As in ``Curriculum``.
             reason: Who asked for it, for the ledger.
         """
-        return self.engine.rescore(scores, reason)
+        return rescore(self.engine, scores, reason)
 
     def block(self, dataset: str | int, indices: Sequence[int], reason: str = "") -> None:
         """Replace samples by substitutes, from the first step that cannot have been prefetched.
@@ -236,3 +244,12 @@ class EngineLoader:
             reason: Why, for the ledger.
         """
         self.engine.block(dataset, indices, reason)
+
+
+def _place_of(engine: Engine) -> str:
+    """Return where a loader is, in a few words; nothing is looked up for it."""
+    if not engine.is_planned:
+        return f"step {engine.step}"
+    at, steps = engine.plan.locate(engine.step), engine.iteration_steps()
+    of = f"chunk {at.chunk}" if at.chunk is not None else f"epoch {at.epoch}"
+    return f"step {engine.step}, {engine.step - steps.start} of {len(steps)} in {of}"

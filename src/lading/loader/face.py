@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from lading.errors import WorldError
 from lading.identity import Bill, World
 from lading.loader.gather import Arrays
 from lading.order import Plan
@@ -48,3 +49,12 @@ class Face(Protocol):
             The batch to yield, the rows that this process answers for in the books, and the content of these rows.
         """
         ...
+
+
+def check_world(began: World, now: World) -> None:
+    """Refuse to continue as another rank than the loader began as."""
+    if now != began:
+        raise WorldError(
+            f"this loader began as rank {began.rank} of {began.world_size} and is now rank {now.rank} of "
+            f"{now.world_size}. Make the loader after the process group, or pass world=World(rank, world_size)."
+        )

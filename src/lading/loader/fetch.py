@@ -1,4 +1,4 @@
-"""Read what a bill names and make it a batch, in whichever process.
+"""Fetch what a bill names and make it a batch, in whichever process.
 
     FetchRequest (bill)  ─▶  Fetcher  ─▶  Delivery (batch, amended bill or failure)
 
@@ -23,7 +23,6 @@ from lading.identity import Bill, Deviation
 from lading.identity.hashing import key64
 from lading.loader.bad_samples import Failure
 from lading.loader.gather import Arrays, gather_columns, gather_samples, sample_keys
-from lading.loader.names import missing_names
 from lading.loader.rows import RowGather
 from lading.loader.workers.failure import also
 from lading.order.parts import Parts
@@ -46,11 +45,13 @@ class FetchRequest(NamedTuple):
         bill: The rows to read.
         names: Key in a dict batch of each name column.
         blocked: By dataset number, what must not be used as a substitute.
+        batch_rows: Rows of a complete global batch at the step, for faces that place batches.
     """
 
     bill: Bill
     names: Mapping[str, str]
     blocked: Mapping[int, frozenset[int]]
+    batch_rows: int = 0
 
 
 class Delivery(NamedTuple):
@@ -67,6 +68,9 @@ class Delivery(NamedTuple):
     bill: Bill | None = None
     failure: Failure | None = None
     content: Any = None
+
+
+Delivered = tuple[FetchRequest, Delivery]
 
 
 class _ReadError(Exception):
@@ -141,16 +145,20 @@ class Fetcher:
         self._is_in_worker = True
         return self(request)
 
+    def here(self, request: FetchRequest) -> Delivered:
+        """Fetch a batch in this process, as workers do elsewhere."""
+        return request, self(request)
+
     def __call__(self, request: FetchRequest) -> Delivery:
         """Fetch a batch."""
         try:
-            return Delivery(self._batch(request, request.bill))
+            return Delivery(self._batch(request.bill))
         except _ReadError as error:
             return self._recover(request, error)
 
-    def _batch(self, request: FetchRequest, bill: Bill) -> Any:
+    def _batch(self, bill: Bill) -> Any:
         with self._drawing(bill):
-            return self._assemble(request, bill)
+            return self._assemble(bill)
 
     def _drawing(self, bill: Bill) -> contextlib.AbstractContextManager[None]:
         """Return the block in which the global generators give the numbers of a batch."""
@@ -173,16 +181,12 @@ class Fetcher:
 
         return functools.partial(kernels.key_of_three, np.uint64(prefix))
 
-    def _assemble(self, request: FetchRequest, bill: Bill) -> Any:
+    def _assemble(self, bill: Bill) -> Any:
         try:
             found = self._read(bill)
         except Exception as error:
             raise _ReadError from error
-        if not self.in_columns:
-            found = self._collated(found, bill)
-        if request.names and isinstance(found, dict):
-            self.arrays.finish(found, missing_names(found, bill, request.names, own=self.own_names))
-        return found
+        return found if self.in_columns else self._collated(found, bill)
 
     def _read(self, bill: Bill) -> Any:
         keys = sample_keys(self.seed, bill) if self.keyed else None
@@ -216,7 +220,7 @@ class Fetcher:
         if not failures:
             return Delivery(self._read_again(request, error))
         try:
-            return Delivery(self._batch(request, bill), bill=bill)
+            return Delivery(self._batch(bill), bill=bill)
         except _ReadError as again:
             return Delivery(self._read_again(request, again, bill), bill=bill)
 
@@ -226,7 +230,7 @@ class Fetcher:
         if {self.policies[d] for d in np.unique(bill.source_idx).tolist()} != {"raise"}:
             for _ in range(_READ_TRIES):
                 try:
-                    return self._batch(request, bill)
+                    return self._batch(bill)
                 except _ReadError as found:
                     error = found
         cause = error.__cause__

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from typing import Any, Protocol, TypeVar
 
 from lading.errors import LoaderError
 from lading.identity import Bill
 from lading.loader.bad_samples import bad_sample_error
-from lading.loader.fetch import Delivery
-from lading.loader.prefetch import Delivered
+from lading.loader.fetch import Delivered
+from lading.loader.prefetch import Stream
 
 T = TypeVar("T", covariant=True)
-Stream = Generator[Delivered, None, None]
 
 
 class Batches(Iterator[T], Protocol[T]):
@@ -26,20 +25,12 @@ class Batches(Iterator[T], Protocol[T]):
 class Streaming(Protocol):
     """What an iteration asks of the engine behind it."""
 
-    def deliver(self, iteration: Iteration, bill: Bill, delivery: Delivery, stop: int) -> None:
-        """Note that a batch reaches the training loop; ``stop``: the step that ends the iteration."""
-        ...
-
-    def renumbered(self, bill: Bill) -> Bill:
-        """Return a bill with the chunk that its step has now."""
-        ...
-
-    def stream_from(self, steps: range) -> Stream:
+    def steps(self, coming: range) -> Stream:
         """Return the batches of some steps, and maybe of those behind them."""
         ...
 
-    def carry(self, iteration: Iteration, stream: Stream, step: int) -> None:
-        """Take the stream of an iteration that has ended at a step, where another continues it."""
+    def deliver(self, iteration: Iteration, placed: Delivered, stop: int) -> Bill:
+        """Note that a batch reaches the training loop; ``stop``: the step that ends the iteration."""
         ...
 
 
@@ -79,24 +70,22 @@ class Iteration(Iterator[Any]):
                 "start its epoch or chunk anew, or load a state to resume where it was taken."
             )
         try:
-            request, delivery = next(self._stream, None) or self._next()
+            placed = next(self._stream.items, None) or self._next()
+            request, delivery = placed
             if delivery.failure is not None:
                 raise bad_sample_error(request.bill, delivery.failure)
         except Exception as error:
             self._error = type(error).__name__  # not the error itself, which keeps the frames of its traceback alive
             self._stream.close()  # ends workers and threads now, not when the traceback is forgotten
             raise
-        bill = self._engine.renumbered(delivery.bill or request.bill)
-        self._step = bill.step + 1
-        self._engine.deliver(self, bill, delivery, self._steps.stop)
-        if self._step == self._steps.stop:
-            self._engine.carry(self, self._stream, self._step)
+        self._step = request.bill.step + 1
+        bill = self._engine.deliver(self, placed, self._steps.stop)
         return (delivery.batch, bill) if self._with_bills else delivery.batch
 
     def _next(self) -> Delivered:
         """Return the next delivery after the stream has ended, where chunks were not chosen yet: it is begun anew."""
-        self._stream = self._engine.stream_from(range(self._step, self._steps.stop))
-        found = next(self._stream, None)
+        self._stream = self._engine.steps(range(self._step, self._steps.stop))
+        found = next(self._stream.items, None)
         if found is None:
             raise LoaderError(
                 f"the batches ended before step {self._step}, the iteration covers steps up to {self._steps.stop - 1}: "
@@ -104,9 +93,10 @@ class Iteration(Iterator[Any]):
             )
         return found
 
-    def release(self) -> None:
+    def release(self) -> Stream:
         """Leave the stream to whoever carries it on."""
-        self._stream = ended()
+        stream, self._stream = self._stream, Stream()
+        return stream
 
     def end(self) -> None:
         """End an iteration whose workers are needed for a newer one."""
@@ -114,6 +104,30 @@ class Iteration(Iterator[Any]):
         self._stream.close()
 
 
-def ended() -> Stream:
-    """Return a stream without batches."""
-    yield from ()
+class Carrier:
+    """A stream whose iteration has ended, kept for the next: it reads on over the border of a chunk."""
+
+    def __init__(self) -> None:
+        self._kept: tuple[int, Stream] | None = None  # step, and the stream that already reads from it on
+
+    @property
+    def carries(self) -> bool:
+        """Whether anything is read ahead."""
+        return self._kept is not None
+
+    def keep(self, step: int, stream: Stream) -> None:
+        """Keep the stream that reads from a step on."""
+        self._kept = step, stream
+
+    def take(self, step: int) -> Stream | None:
+        """Return the stream that reads from a step on already, if there is one; end any other."""
+        if self._kept is not None and self._kept[0] != step:
+            self.drop()
+        kept, self._kept = self._kept, None
+        return None if kept is None else kept[1]
+
+    def drop(self) -> None:
+        """End what is read ahead: something else comes there now."""
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            kept[1].close()

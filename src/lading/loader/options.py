@@ -14,7 +14,7 @@ from typing import Any, TypedDict, TypeVar
 from lading.errors import OptionError
 from lading.loader.bad_samples import BadSamplePolicy
 from lading.loader.state import Resume
-from lading.order.curriculum.request import Curriculum
+from lading.order.adaptive.curriculum.request import Curriculum
 from lading.order.mixture.request import Mixture
 from lading.order.mixture.spec import MixtureSpec
 from lading.order.mixture.weights import Weights

@@ -11,7 +11,6 @@ samples, ``"full"``: all), because datasets may augment at random.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -19,19 +18,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lading.errors import LoaderError, MixtureError, PlanError, SourceError
+from lading.errors import LoaderError, MixtureError, SourceError
 from lading.identity import World, fingerprint
 from lading.identity.content import joined_hash, sample_hashes
+from lading.loader.adaptive.scores import planned_adaptation
 from lading.loader.request import LoaderRequest, check_plan
-from lading.order.curriculum.levels import Levels
-from lading.order.curriculum.request import Curriculum, joined, sizes_of
-from lading.order.curriculum.spec import CurriculumSpec
+from lading.order.adaptive.curriculum.request import Curriculum
 from lading.order.dataset import PlannedDataset
 from lading.order.mixture.request import Mixture
 from lading.order.mixture.spec import MixtureSpec
 from lading.order.plan import Plan
 from lading.order.plan_json import LOOKAHEAD_STEPS
-from lading.runtime.arrays import host
 from lading.runtime.blocks.run import run_blocks
 from lading.runtime.processes import start_method
 from lading.source.parts import parts_called
@@ -122,7 +119,7 @@ def make_plan(
         batch or None,
         batch_schedule=request.batch_schedule,
         mixture=planned_mixture(datasets, request, first_batch),
-        curriculum=planned_curriculum(request, readers, first_batch or batch),
+        adaptation=planned_adaptation(request, readers, first_batch or batch),
         seed=request.seed,
         shuffle=request.plan_shuffle,
         window_samples=request.window_samples,
@@ -131,78 +128,7 @@ def make_plan(
         blocked=request.blocked or (),
         chunk_batches=None if chunks is None else chunks.first,
         chunk_schedule=chunks.schedule if chunks is not None and len(chunks.schedule) > 1 else (),
-        chosen_chunks=chunks is not None and chunks.choose is not None,
     )
-
-
-def planned_curriculum(request: LoaderRequest, readers: Sequence[Reader], batch: int) -> CurriculumSpec | None:
-    """Return the curriculum of a loader's plan, or None."""
-    if not isinstance(request.mixture, Curriculum):
-        return None
-    if request.batch_schedule:
-        raise PlanError("a curriculum and batch_schedule were both given: expected one batch size. Leave one out.")
-    return request.mixture.planned(scores_of(request, readers, request.mixture.scores), batch, request.drop_last)
-
-
-def known_levels(request: LoaderRequest, readers: Sequence[Reader], plan: Plan) -> list[Levels]:
-    """Return the difficulties that a resumed run may name: those of ``Curriculum.later``."""
-    if not isinstance(request.mixture, Curriculum) or plan.curriculum is None:
-        return []
-    return [levels_of(request, readers, plan, scores) for scores in request.mixture.later]
-
-
-def levels_of(request: LoaderRequest, readers: Sequence[Reader], plan: Plan, scores: Any) -> Levels:
-    """Return other scores as levels of the sizes that a plan's curriculum has."""
-    if plan.curriculum is None:
-        raise LoaderError("this loader has no curriculum to rescore. Pass mixture=Curriculum(scores).")
-    return Levels.of(scores_of(request, readers, scores), sizes_of(plan.curriculum))
-
-
-def scores_of(request: LoaderRequest, readers: Sequence[Reader], scores: Any) -> NDArray[np.float64]:
-    """Return the difficulty of each sample of all sources together.
-
-    Args:
-        request: What the user asked for.
-        readers: How its sources are read.
-        scores: An array, the name of a column, a function of the source, a ``.npy`` file; or these by source.
-    """
-    names = list(request.sources)
-    if not isinstance(scores, Mapping) and len(names) > 1 and not (isinstance(scores, str) or callable(scores)):
-        raise PlanError(
-            f"one array of scores for {len(names)} sources: expected one for each. Pass "
-            f"{{{names[0]!r}: ..., {names[1]!r}: ...}}."
-        )
-    by_name = scores if isinstance(scores, Mapping) else dict.fromkeys(names, scores)
-    if set(by_name) != set(names):
-        raise PlanError(f"scores are given for {', '.join(map(str, by_name))}: expected {', '.join(names)}.")
-    found = {name: _scores(reader, by_name[name], name) for name, reader in zip(names, readers, strict=True)}
-    return joined(found, {name: len(reader.source) for name, reader in zip(names, readers, strict=True)})
-
-
-def _scores(reader: Reader, given: Any, name: str) -> Any:
-    if callable(given):
-        given = given(reader.source)
-    if isinstance(given, os.PathLike) or (isinstance(given, str) and given.endswith(".npy")):
-        try:
-            return np.load(given, allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
-            raise PlanError(f"the scores of {name!r} in {os.fspath(given)!r} cannot be read: {error}.") from error
-    try:
-        values = host(_column(reader, given)) if isinstance(given, str) else host(given)
-        return np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError, KeyError, IndexError) as error:
-        raise PlanError(f"the scores of {name!r}: expected one number for each sample ({error}).") from error
-
-
-def _column(reader: Reader, column: str) -> Any:
-    """Return one column of a source: at once where it has columns, else sample by sample."""
-    columns = getattr(reader.source, "columns", None)
-    if isinstance(columns, Mapping) and column in columns:
-        return columns[column]
-    chosen = np.arange(len(reader.source), dtype=np.int64)
-    starts = range(0, len(chosen), _READ)
-    parts = (reader.samples(c := chosen[start : start + _READ], 0, np.zeros(len(c), np.uint64)) for start in starts)
-    return [host(sample[column]) for part in parts for sample in part]
 
 
 def delivers(request: LoaderRequest, readers: Sequence[Reader], world: World) -> bool:

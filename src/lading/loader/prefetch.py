@@ -1,10 +1,10 @@
-"""Fetch in this process: when a batch is asked for, or ahead of it in a thread.
+"""Run ahead of training: how many batches are made before they are asked for.
 
-    requests ─▶ fetch ─▶ place ─────────────────────▶ deliveries     small batches; code that may draw random numbers
-    requests ─▶ thread: fetch ─▶ place, ahead ──────▶ deliveries     batches of LARGE_BYTES or more
-    workers  ─▶ thread: place, ahead ───────────────▶ deliveries     pinning, copies to a device
+    bill ─▶ fetch ─▶ name ─▶ place                         when asked for: small batches; code that may draw numbers
+    thread: bill ─▶ fetch ─▶ name ─▶ place, ahead          batches of LARGE_BYTES or more
+    workers: fetch ─▶ name ─▶ thread: place, ahead         pinning, copies to a device
 
-All give the same deliveries in the same order. Code that may draw from the
+All give the same batches in the same order. Code that may draw from the
 global random generators never runs in a thread: it would race with training.
 
 The rule: the first batch of an iteration is fetched when it is asked for. If it has ``LARGE_BYTES`` or more, a thread
@@ -14,40 +14,86 @@ fetches ``PREFETCH`` batches ahead from then on. ``prefetch=`` is another number
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Generator, Iterator, Mapping
-from typing import Any
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from typing import Any, Protocol
 
-from lading.errors import MixtureError
-from lading.loader.fetch import Delivery, FetchRequest
-from lading.loader.request import PREFETCH, PREFETCH_FACTOR, WorkerRequest
+from lading.errors import LoaderError, MixtureError
+from lading.loader.fetch import Delivered, Fetcher
+from lading.loader.request import PREFETCH, PREFETCH_FACTOR, LoaderRequest, WorkerRequest
+from lading.loader.workers import ThreadWorkers, Workers
 from lading.order.plan import Plan
 from lading.runtime.threads import ahead
 
-Delivered = tuple[FetchRequest, Delivery]
-Fetch = Callable[[FetchRequest], Delivery]
 LARGE_BYTES = 1 << 20  # a smaller batch is quicker to gather than to pass between threads
 
 
-def in_this_process(
-    fetch: Fetch, requests: Iterator[FetchRequest], prefetch: int | None, most: int
-) -> Generator[Delivered, None, None]:
-    """Fetch without workers: when asked for, or ahead in a thread.
+class Closes(Protocol):
+    """What can be ended."""
+
+    def close(self) -> None: ...
+
+
+class Stream:
+    """Batches on their way, and what has to end with them: threads, worker processes.
 
     Args:
-        fetch: Makes the batches.
-        requests: What to fetch.
-        prefetch: Batches to fetch ahead; None: by the size of the first.
-        most: More of them are never fetched ahead.
+        items: The batches.
+        closes: What is closed, first to last.
     """
-    first = next(requests, None)
-    if first is None:
+
+    def __init__(self, items: Iterable[Delivered] = (), *closes: Closes) -> None:
+        self.items, self._closes = iter(items), closes
+
+    def close(self) -> None:
+        """End whatever works ahead; no batch comes any more."""
+        self.items = iter(())
+        for working in self._closes:
+            working.close()
+
+
+def prefetched(
+    placed: Iterator[Delivered],
+    fetched: Iterator[Delivered],
+    asked: LoaderRequest,
+    plan: Plan,
+    depth: int,
+    *,
+    may_run_ahead: bool,
+) -> Stream:
+    """Return a stream that runs as far ahead as the plan allows.
+
+    Args:
+        placed: Makes the batches.
+        fetched: What it makes them of; workers, where they fetch.
+        asked: What the user asked for.
+        plan: Its lookahead bounds what is on its way.
+        depth: Batches that may wait, placed, behind workers.
+        may_run_ahead: Whether a thread may make them.
+    """
+    if isinstance(fetched, Generator):
+        left = plan.lookahead_steps - asked.workers.batches - 1
+        made = ahead(placed, max(min(depth, left), 0))
+        return Stream(made, made, fetched)
+    made = run_ahead(placed, asked.prefetch, most_ahead(plan) if may_run_ahead else 0)
+    return Stream(made, made)
+
+
+def run_ahead(items: Iterator[Delivered], prefetch: int | None, most: int) -> Generator[Delivered, None, None]:
+    """Make batches when they are asked for, or ahead in a thread.
+
+    Args:
+        items: Makes them.
+        prefetch: Batches to make ahead; None: by the size of the first.
+        most: More of them are never made ahead.
+    """
+    found = next(items, None)
+    if found is None:
         return
-    delivery = fetch(first)
     if prefetch is None:
-        prefetch = PREFETCH if size_of(delivery.batch) >= LARGE_BYTES else 0
-    yield first, delivery
-    del delivery  # a batch is held no longer than its user holds it
-    yield from ahead(((request, fetch(request)) for request in requests), min(prefetch, most))
+        prefetch = PREFETCH if size_of(found[1].batch) >= LARGE_BYTES else 0
+    yield found
+    del found  # a batch is held no longer than its user holds it
+    yield from ahead(items, min(prefetch, most))
 
 
 def size_of(batch: Any) -> int:
@@ -66,14 +112,39 @@ def size_of(batch: Any) -> int:
     return int(getattr(batch, "nbytes", 0))
 
 
-def placed(
-    deliveries: Generator[Delivered, None, None], place: Callable[[Delivery, FetchRequest], Delivery], depth: int
-) -> Generator[Delivered, None, None]:
-    """Place what workers deliver, ``depth`` batches ahead in a thread."""
-    try:
-        yield from ahead(((request, place(delivery, request)) for request, delivery in deliveries), depth)
-    finally:
-        deliveries.close()
+def worker_pool(
+    asked: WorkerRequest, plan: Plan, fetcher: Fetcher, dataset: Any, *, persistent: bool
+) -> Workers | ThreadWorkers:
+    """Return workers that fetch as far ahead as the plan allows.
+
+    Args:
+        asked: What the user asked of them.
+        plan: The plan.
+        fetcher: Fetches, in each of them.
+        dataset: What they see as their dataset.
+        persistent: Whether they are kept for the next iteration.
+    """
+    in_threads = asked.kind == "threads"
+    return (ThreadWorkers if in_threads else Workers)(
+        fetcher if in_threads else fetcher.in_worker,
+        num_workers=asked.num_workers,
+        seed=fetcher.seed,
+        context=asked.context,
+        prefetch_factor=capped_prefetch_factor(plan, asked),
+        timeout=asked.timeout,
+        worker_init_fn=asked.worker_init_fn,
+        persistent=persistent,
+        dataset=dataset,
+    )
+
+
+def check_threads(asked: WorkerRequest, fetcher: Fetcher) -> None:
+    """Refuse worker threads for code that may draw random numbers."""
+    if asked.kind == "threads" and asked.num_workers and not fetcher.random_free:
+        raise LoaderError(
+            "workers='threads' needs sources and a collate_fn that draw no random numbers from the global "
+            "generators, which belong to training: say so with random_free = True on each, or use processes."
+        )
 
 
 def capped_prefetch_factor(plan: Plan, workers: WorkerRequest) -> int:

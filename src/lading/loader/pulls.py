@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from lading.errors import LoaderError
 from lading.identity import Bill
+from lading.loader.bill import request_at
 from lading.loader.engine import Engine
 from lading.loader.fetch import FetchRequest
 
@@ -59,7 +60,7 @@ class Pulls:
         names = self._engine.name_columns()
         self._engine.fetcher.parts = self._engine.plan.parts
         for number, step in enumerate(steps):
-            pull = Pull(self._iteration, number, self._engine.fetch_request(step, names))
+            pull = Pull(self._iteration, number, request_at(self._engine, step, names))
             self._queue.append(pull)
             yield pull
 

@@ -10,7 +10,7 @@ from typing import Any
 from lading.errors import LoaderError, MixtureError, PlanError, SourceError
 from lading.loader.adaptive.chunks import Chunks
 from lading.loader.bad_samples import BadSamplePolicy
-from lading.order.curriculum.request import Curriculum
+from lading.order.adaptive.curriculum.request import Curriculum
 from lading.order.mixture.request import Mixture
 from lading.order.mixture.spec import MixtureSpec
 from lading.order.mixture.weights import Weights

@@ -17,8 +17,11 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from lading.errors import LadingError, LoaderError, MixtureError, ResumeError, WorldError
-from lading.identity import World
+from lading.identity import Bill, World
 from lading.identity.agreement import agree
+from lading.loader.agreeing import announcing
+from lading.loader.note import Observed
+from lading.loader.trackers import Trackers
 from lading.order.event import Reweight
 from lading.order.mixture.order import Mixed
 from lading.order.mixture.request import as_integers
@@ -73,6 +76,14 @@ class Policy(Protocol):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume where a state was taken."""
         ...
+
+
+def reweight(engine: Observed, weights: Weights, reason: str = "") -> Reweight | None:
+    """Change the weights of a loader's mixture right after what may be prefetched; None where they are the same."""
+    event = reweighted(engine.plan, engine.step, weights, engine.world, reason)
+    if event is not None:
+        engine.add_event(event)
+    return event
 
 
 def reweighted(plan: Plan, step: int, weights: Weights, world: World, reason: str = "") -> Reweight | None:
@@ -142,46 +153,52 @@ def _shares_of_rows(plan: Plan, source: int) -> dict[str, float]:
 
 @dataclass
 class PolicyRunner:
-    """Asks a policy for weights every so many steps, once for each step number.
+    """Asks a policy for weights every so many steps, once for each step number: an ``Observer``.
 
     Attributes:
-        policy: The policy, or None.
+        policy: The policy.
         last_step: The step it was last asked before.
-        is_paused: While batches are only looked at, the policy is not asked.
     """
 
-    policy: Policy | None
+    policy: Policy
     last_step: int = -1
-    is_paused: bool = field(default=False, repr=False)
     _earlier: dict[str, Any] = field(default_factory=dict, repr=False)
+    resizes = False
 
     @classmethod
     def of(cls, policy: Any) -> PolicyRunner:
-        """Return the runner of a policy (or of None); refuse what is no policy."""
-        if policy is not None and not (isinstance(policy, Policy) and policy.every_steps >= 1):
+        """Return the runner of a policy; refuse what is no policy."""
+        if not (isinstance(policy, Policy) and policy.every_steps >= 1):
             raise MixtureError(
                 f"policy={policy!r}: expected a callable with every_steps (at least 1), state_dict and "
                 "load_state_dict, such as lading.train.FollowLosses."
             )
         return cls(policy)
 
-    def wants(self, step: int) -> bool:
-        """Say whether the policy is to be asked before a step."""
-        if self.policy is None or self.is_paused or step <= self.last_step:
-            return False
-        return step % self.policy.every_steps == 0
+    def begin(self, engine: Observed, step: int) -> None:
+        """Do nothing: a policy is asked after a batch."""
 
-    def choose(self, plan: Plan, step: int) -> Weights | None:
-        """Ask the policy."""
-        assert self.policy is not None
-        self._earlier = self.state(step)
-        self.last_step = step
-        return self.policy(mix_at(plan, step))
+    def amended(self, engine: Observed, bill: Bill) -> Bill:
+        """Return the bill as it is: weights act where nothing was read yet."""
+        return bill
 
-    def state(self, step: int) -> dict[str, Any]:
+    def noted(self, engine: Observed) -> None:
+        """Ask the policy where it is due."""
+        step = engine.step
+        if step <= self.last_step or step % self.policy.every_steps:
+            return
+        with announcing(engine, "a reweighting", self.policy):
+            self._earlier = self.state(engine.plan, step)
+            self.last_step = step
+            chosen = self.policy(mix_at(engine.plan, step))
+        if chosen is not None:
+            reweight(engine, chosen, reason_of(self.policy))
+
+    def validated(self, engine: Observed, found: Mapping[str, Any], trackers: Trackers) -> None:
+        """Do nothing: losses are given to the policy itself."""
+
+    def state(self, plan: Plan, step: int) -> dict[str, Any]:
         """Return what the loader's state keeps of the policy, before a step."""
-        if self.policy is None:
-            return {}
         if self.last_step > step:
             if not self._earlier or self._earlier["last_step"] > step:
                 raise LoaderError(
@@ -194,7 +211,7 @@ class PolicyRunner:
     def load(self, saved: Mapping[str, Any]) -> None:
         """Resume where a state was taken; a policy that finds no state of its own begins anew."""
         self.last_step, self._earlier = saved.get("last_step", -1), {}
-        if self.policy is None or not saved:
+        if "kind" not in saved:
             return
         if saved["kind"] != type(self.policy).__name__:
             raise ResumeError(

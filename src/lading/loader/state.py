@@ -13,16 +13,17 @@ grow with the past.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from lading.errors import LadingError, LoaderError, ResumeError
+from lading.identity import Bill
+from lading.loader.adaptive.saved import read_policies
 from lading.order import Plan, Rebatch
-from lading.order.curriculum.levels import Levels
-from lading.order.event import Choose, ChosenBase, Event, Rescore, ResumeBase, event_to_dict, pair, read_event
+from lading.order.event import Event, event_to_dict, pair, read_event
 from lading.order.plan_json import check_order_version, differences, summary
-from lading.runtime.fields import LONGEST_TEXT, Fields, Origin
+from lading.runtime.fields import Fields, Origin
 
 STATE_VERSION = 1
 NO_MARK: Mapping[str, Any] = {"run": "", "attempt": -1, "launch": ""}
@@ -115,6 +116,16 @@ def _as_json(policy: Mapping[str, Any]) -> str:
         ) from error
 
 
+def step_before(bill: Bill, plan: Plan, step: int) -> int:
+    """Return the step of a batch that was yielded before a step; refuse any other bill."""
+    if bill.step >= step or bill.batch_id != plan.batch_id(bill.epoch, bill.step):
+        raise LoaderError(
+            f"before={bill!r} is no batch that this loader yielded: it is at step {step}. Pass a bill of this run that "
+            "was yielded since the last resume."
+        )
+    return bill.step
+
+
 def marked(mark: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the keys of a state that name the attempt it is taken in."""
     return {key: (mark or NO_MARK)[key] for key in NO_MARK}
@@ -156,21 +167,18 @@ def read_state(state: Any) -> SavedState:
         summary=_summary(shape),
         sizes=_sizes(shape),
         events=_events(fields),
-        policy=_policy(_inner(fields, "policy")),
+        policy=read_policies(_inner(fields, "policy")),
         mark=loaded_mark(state),
     )
 
 
-def restored_plan(
-    saved: SavedState, plan: Plan, allowed: Resume, levels: Sequence[Levels] = (), *, resizes: bool = False
-) -> Plan:
+def restored_plan(saved: SavedState, plan: Plan, allowed: Resume, *, resizes: bool = False) -> Plan:
     """Return the plan that resumes from a state.
 
     Args:
         saved: The state.
         plan: The plan of the loader that loads it, without events.
         allowed: What may differ.
-        levels: Difficulties that the events of the state may name.
         resizes: Whether a policy chooses the size of chunks: it is then the saved one.
     """
     if not allowed.changed_plan:
@@ -186,22 +194,14 @@ def restored_plan(
     if order_changes:  # another order: the same step of it comes next
         return plan
     try:
-        events = tuple(_with_levels(event, levels) for event in saved.events)
+        adapts = plan.adaptation
+        events = saved.events if adapts is None else tuple(map(adapts.resolved, saved.events))
         original = replace(plan, **saved.sizes, events=events)
         return _rebatched(original, plan, saved, allowed, resizes=resizes)
     except ResumeError:
         raise
     except LadingError as error:
         raise ResumeError(f"the events in the state are damaged: {error} Take an older checkpoint.") from error
-
-
-def _with_levels(event: Event, levels: Sequence[Levels]) -> Event:
-    """Return an event with the difficulties it names, where they are known."""
-    if isinstance(event, Rescore):
-        return replace(event, levels=event.levels.known(levels))
-    if isinstance(event, ResumeBase) and event.scores is not None:
-        return replace(event, scores=replace(event.scores, levels=event.scores.levels.known(levels)))
-    return event
 
 
 def _rebatched(original: Plan, wanted: Plan, saved: SavedState, allowed: Resume, *, resizes: bool) -> Plan:
@@ -222,22 +222,8 @@ def _rebatched(original: Plan, wanted: Plan, saved: SavedState, allowed: Resume,
     chunks = now.chunk_batches if keeps else new.chunk_batches
     if (now.batch, now.later, now.chunk_batches) == (new.batch, new.later, chunks):
         return original
-    if original.chosen_chunks and at.offset:
-        raise ResumeError(
-            "the saved run chooses its chunks and is inside a pass: another batch or chunk size would cut chunks that "
-            f"are chosen already. Keep global_batch_size={now.batch} and chunks of {now.chunk_batches}, or resume from "
-            "a checkpoint between two passes."
-        )
-    return _unchosen(original, step).with_event(Rebatch(step, at.epoch, at.offset, new.batch, chunks, new.later))
-
-
-def _unchosen(plan: Plan, step: int) -> Plan:
-    """Return a plan without the chunks that were chosen for a pass that begins with a step: it is cut anew."""
-    if not plan.chosen_chunks:
-        return plan
-    kept = [event for event in plan.events if not (isinstance(event, Choose) and event.step >= step)]
-    nothing = ChosenBase(plan.locate(step).epoch, ())
-    return plan.with_events([replace(e, chosen=nothing) if isinstance(e, ResumeBase) else e for e in kept])
+    changed = original if original.adaptation is None else original.adaptation.resized(original, step)
+    return changed.with_event(Rebatch(step, at.epoch, at.offset, new.batch, chunks, new.later))
 
 
 def _inner(fields: Fields, key: str) -> Fields:
@@ -277,36 +263,3 @@ def _events(fields: Fields) -> tuple[Event, ...]:
     if not isinstance(listed, list):
         origin.refuse("", "a list of events", type(listed).__name__)
     return tuple(read_event(Fields(event, origin, f"[{i}]")) for i, event in enumerate(listed))
-
-
-def _policy(fields: Fields) -> dict[str, Any]:
-    """Return what a policy remembers; empty without one."""
-    chunks = fields.maybe(Fields.record, "chunks")
-    kept = {} if chunks is None else {"chunks": _chunk_policies(chunks)}
-    if "kind" not in fields:
-        fields.only("chunks")
-        return kept
-    fields.only("kind", "last_step", "state", "chunks")
-    state = fields.record("state")
-    return {
-        **kept,
-        "kind": fields.text("kind", longest=LONGEST_TEXT),
-        "last_step": fields.integer("last_step", low=-1),
-        "state": {key: state.value(key) for key in state},
-    }
-
-
-def _chunk_policies(fields: Fields) -> dict[str, Any]:
-    """Return what the policies of chunks remember."""
-    fields.only("last_step", "resize", "choose", "ended")
-    found: dict[str, Any] = {"last_step": fields.integer("last_step", low=-1)}
-    if "ended" in fields:
-        found["ended"] = fields.integers("ended", low=0, least=5, most=5)
-    for name in ("resize", "choose"):
-        policy = fields.maybe(Fields.record, name)
-        if policy is not None:
-            policy.only("kind", "state")
-            state = policy.record("state")
-            kept = {key: state.value(key) for key in state}
-            found[name] = {"kind": policy.text("kind", longest=LONGEST_TEXT), "state": kept}
-    return found

@@ -1,13 +1,13 @@
+from lading.order.adaptive.chosen.event import Choose as Choose
+from lading.order.adaptive.curriculum.event import Rescore as Rescore
+from lading.order.adaptive.curriculum.request import Curriculum as Curriculum
 from lading.order.chunked_sampler import ChunkedSampler as ChunkedSampler
 from lading.order.clock import Clock as Clock, Location as Location
-from lading.order.curriculum.request import Curriculum as Curriculum
 from lading.order.dataset import Part as Part, PlannedDataset as PlannedDataset
 from lading.order.event import (
     Block as Block,
-    Choose as Choose,
     Event as Event,
     Rebatch as Rebatch,
-    Rescore as Rescore,
     ResumeBase as ResumeBase,
     Reweight as Reweight,
 )

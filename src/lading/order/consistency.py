@@ -35,15 +35,14 @@ def check(plan: PlanFields) -> None:
     if plan.shuffle not in SHUFFLES:
         raise PlanError(f"shuffle is {plan.shuffle!r}: expected one of {', '.join(map(repr, SHUFFLES))}.")
     _check_sizes(plan)
-    _check_adaptive(plan)
+    _check_chunks(plan)
 
 
 _ANY = -(1 << 200)
 _INTEGERS = {"global_batch_size": 1, "chunk_batches": 1, "window_samples": 1, "lookahead_steps": 0, "seed": _ANY}
 
 
-def _check_adaptive(plan: PlanFields) -> None:
-    """Refuse fields that adapt the order and do not go together."""
+def _check_chunks(plan: PlanFields) -> None:
     chunks = plan.chunk_schedule
     if chunks:
         starts = [chunk for chunk, _ in chunks]
@@ -53,16 +52,6 @@ def _check_adaptive(plan: PlanFields) -> None:
                 f"chunk_schedule is {chunks[:5]} with chunk_batches {plan.chunk_batches}: expected (chunk, batches) "
                 "pairs in order, the first (0, chunk_batches)."
             )
-    if plan.curriculum is not None and plan.mixture is not None:
-        raise PlanError("a plan has weights or a curriculum, not both: each says what is drawn when. Leave one out.")
-    if plan.chosen_chunks:
-        found = {"weights": plan.mixture, "a curriculum": plan.curriculum, "batch_schedule": plan.batch_schedule}
-        others = [name for name, value in found.items() if value]
-        if plan.chunk_schedule:
-            others.append("chunk sizes that change as planned")
-        if others or plan.chunk_batches is None:
-            what = f"{others[0]} cannot be used" if others else "chunk_batches is missing"
-            raise PlanError(f"chunks are chosen and {what}: expected chunks of one size, each once a pass.")
 
 
 def _check_sizes(plan: PlanFields) -> None:

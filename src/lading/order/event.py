@@ -3,24 +3,22 @@
 Reweight     from a step on, the mixture has other weights
 Rebatch      from a step on, global batches (or chunks) have another size
 Block        from a step on, some samples are replaced by substitutes
-Rescore      from an epoch on, samples have other difficulties
-Choose       a place in a pass gets a chunk of the data
 ResumeBase   stands for all events that acted before a step: what resuming needs, and no more
+
+Orders that adapt have events of their own, see ``lading.order.adaptive``.
 """
 
 from __future__ import annotations
 
-import base64
 import itertools
 import re
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
-import numpy as np
-
 from lading.errors import PlanError
-from lading.order.curriculum.levels import Levels
+from lading.order.adaptive.event import BASES, EVENTS, read_base
+from lading.order.adaptive.protocol import AdaptedBase, AdaptiveEvent
 from lading.runtime.fields import Fields, Items, Origin
 
 ORIGIN = Origin("a plan event", PlanError, "It may be damaged, or come from a newer Lading.")
@@ -39,6 +37,7 @@ class Reweight:
     """
 
     kind: ClassVar[str] = "reweight"
+    rereads: ClassVar[bool] = True
     step: int
     position: int
     weights: tuple[int, ...]
@@ -60,6 +59,7 @@ class Rebatch:
     """
 
     kind: ClassVar[str] = "rebatch"
+    rereads: ClassVar[bool] = False
     step: int
     epoch: int
     offset: int
@@ -67,57 +67,6 @@ class Rebatch:
     chunk_batches: int | None = None
     later: tuple[tuple[int, int], ...] = ()
     reason: str = ""
-
-
-@dataclass(frozen=True)
-class Rescore:
-    """Other difficulties of samples, for a plan with a curriculum.
-
-    Attributes:
-        step: First step that uses them, the first of an epoch.
-        position: Its position.
-        levels: The level of each sample.
-        reason: Who requested it.
-    """
-
-    kind: ClassVar[str] = "rescore"
-    step: int
-    position: int
-    levels: Levels
-    reason: str = ""
-
-
-@dataclass(frozen=True)
-class Choose:
-    """The chunk of the data that comes at a place of a pass, for a plan with ``chosen_chunks``.
-
-    Attributes:
-        step: First step of the place.
-        chosen: Number of the chunk in the data.
-        reason: Why.
-    """
-
-    kind: ClassVar[str] = "choose"
-    step: int
-    chosen: int
-    reason: str = ""
-
-
-@dataclass(frozen=True)
-class ChosenBase:
-    """What a plan keeps of the chunks chosen before a step.
-
-    Attributes:
-        epoch: The running pass.
-        used: Chunks of the data that it has chosen.
-        place: Place in the pass of the running chunk.
-        chunk: The running chunk; None where it is not chosen yet.
-    """
-
-    epoch: int
-    used: tuple[int, ...]
-    place: int = 0
-    chunk: int | None = None
 
 
 @dataclass(frozen=True)
@@ -132,6 +81,7 @@ class Block:
     """
 
     kind: ClassVar[str] = "block"
+    rereads: ClassVar[bool] = True
     step: int
     dataset: int
     indices: tuple[int, ...]
@@ -197,28 +147,30 @@ class ResumeBase:
         pace: Sizes in force, where they are no longer the plan's.
         stage: Weights in force, where they are no longer the plan's.
         blocked: (dataset, indices) of the samples that are blocked.
-        scores: The difficulties in force, where they are no longer the plan's.
-        chosen: Chunks of the running pass, where they are chosen.
+        adapted: What an order that adapts keeps.
     """
 
     kind: ClassVar[str] = "base"
+    rereads: ClassVar[bool] = True
     step: int
     position: int
     first_step: int
     pace: Pace | None = None
     stage: StageBase | None = None
     blocked: tuple[tuple[int, tuple[int, ...]], ...] = ()
-    scores: Rescore | None = None
-    chosen: ChosenBase | None = None
+    adapted: AdaptedBase | None = None
 
 
-Event = Reweight | Rebatch | Block | Rescore | Choose | ResumeBase
+Event = Reweight | Rebatch | Block | AdaptiveEvent | ResumeBase
 
 
 def event_to_dict(event: Event, *, whole: bool = False) -> dict[str, Any]:
-    """Return an event as JSON-able fields; ``whole``: with the level of each sample, not only their SHA-256."""
-    if isinstance(event, Rescore):
-        return {"kind": event.kind, **vars(event), "levels": event.levels.to_dict(whole=whole)}
+    """Return an event as JSON-able fields; ``whole``: with what states only name."""
+    if isinstance(event, AdaptiveEvent):
+        return {"kind": event.kind, **event.to_dict(whole=whole)}
+    adapted = None
+    if isinstance(event, ResumeBase):
+        adapted, event = event.adapted, replace(event, adapted=None)
     fields = asdict(event)
     if isinstance(event, Rebatch):
         fields = {name: value for name, value in fields.items() if value or name not in ("later", "reason")}
@@ -227,11 +179,8 @@ def event_to_dict(event: Event, *, whole: bool = False) -> dict[str, Any]:
         if event.pace is not None:
             unused = [name for name in ("later_chunks", "pass_chunks") if not fields["pace"][name]]
             fields["pace"] = {name: value for name, value in fields["pace"].items() if name not in unused}
-        del fields["scores"], fields["chosen"]
-        if event.scores is not None:
-            fields["scores"] = event_to_dict(event.scores, whole=whole)
-        if event.chosen is not None:
-            fields["chosen"] = {**vars(event.chosen), "used": _bits(event.chosen.used)}
+        del fields["adapted"]
+        fields |= {} if adapted is None else adapted.to_dict(whole=whole)
     return {"kind": event.kind, **{k: list(v) if isinstance(v, tuple) else v for k, v in fields.items()}}
 
 
@@ -242,13 +191,14 @@ def event_from_dict(fields: Any, place: str = "") -> Event:
 
 def read_event(fields: Fields) -> Event:
     """Rebuild an event from checked fields."""
-    return _READERS[fields.text("kind", choices=tuple(_READERS))](fields)
+    readers = {**_READERS, **EVENTS, ResumeBase.kind: _base}
+    return readers[fields.text("kind", choices=tuple(readers))](fields)
 
 
 def _reweight(fields: Fields) -> Reweight:
     fields.only("kind", "step", "position", "weights", "reason")
     weights = tuple(fields.integers("weights", low=0))
-    return Reweight(fields.integer("step", low=0), fields.integer("position", low=0), weights, _reason(fields))
+    return Reweight(fields.integer("step", low=0), fields.integer("position", low=0), weights, fields.reason())
 
 
 def _rebatch(fields: Fields) -> Rebatch:
@@ -260,41 +210,20 @@ def _rebatch(fields: Fields) -> Rebatch:
         global_batch_size=fields.integer("global_batch_size", low=1),
         chunk_batches=fields.maybe(Fields.integer, "chunk_batches", low=1),
         later=_later(fields),
-        reason=_reason(fields),
-    )
-
-
-def _rescore(fields: Fields) -> Rescore:
-    fields.only("kind", "step", "position", "levels", "reason")
-    levels = Levels.read(fields.record("levels"))
-    return Rescore(fields.integer("step", low=0), fields.integer("position", low=0), levels, _reason(fields))
-
-
-def _choose(fields: Fields) -> Choose:
-    fields.only("kind", "step", "chosen", "reason")
-    return Choose(fields.integer("step", low=0), fields.integer("chosen", low=0), _reason(fields))
-
-
-def _chosen(fields: Fields) -> ChosenBase:
-    fields.only("epoch", "used", "place", "chunk")
-    return ChosenBase(
-        epoch=fields.integer("epoch", low=0),
-        used=_from_bits(fields, "used"),
-        place=fields.integer("place", low=0),
-        chunk=fields.maybe(Fields.integer, "chunk", low=0),
+        reason=fields.reason(),
     )
 
 
 def _block(fields: Fields) -> Block:
     fields.only("kind", "step", "dataset", "indices", "reason")
     indices = tuple(fields.integers("indices", low=0))
-    return Block(fields.integer("step", low=0), fields.integer("dataset", low=0), indices, _reason(fields))
+    return Block(fields.integer("step", low=0), fields.integer("dataset", low=0), indices, fields.reason())
 
 
 def _base(fields: Fields) -> ResumeBase:
-    parts = ("pace", "stage", "blocked", "scores", "chosen")
-    fields.only("kind", "step", "position", "first_step", *parts)
-    pace, stage, blocked, scores, chosen = (fields.maybe(Fields.record, name) for name in parts)
+    parts = ("pace", "stage", "blocked")
+    fields.only("kind", "step", "position", "first_step", *parts, *BASES)
+    pace, stage, blocked = (fields.maybe(Fields.record, name) for name in parts)
     return ResumeBase(
         step=fields.integer("step", low=0),
         position=fields.integer("position", low=0),
@@ -302,8 +231,7 @@ def _base(fields: Fields) -> ResumeBase:
         pace=None if pace is None else _pace(pace),
         stage=None if stage is None else _stage(stage),
         blocked=() if blocked is None else tuple(_blocked(blocked, name) for name in blocked),
-        scores=None if scores is None else _rescore(scores),
-        chosen=None if chosen is None else _chosen(chosen),
+        adapted=read_base(fields),
     )
 
 
@@ -343,10 +271,6 @@ def pair(items: Items, i: int) -> tuple[int, int]:
     return both.integer(0, low=0), both.integer(1, low=1)
 
 
-def _reason(fields: Fields) -> str:
-    return fields.maybe(Fields.text, "reason", longest=1 << 20) or ""
-
-
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _GAPS = re.compile("[0-9a-z]{1,12}( [0-9a-z]{1,12})*")
 
@@ -364,22 +288,6 @@ def _base36(number: int) -> str:
     return digits
 
 
-def _bits(numbers: tuple[int, ...]) -> str:
-    """Return a set of numbers as bits in base64: one bit for each number up to the largest."""
-    flags = np.zeros(max(numbers, default=-1) + 1, dtype=bool)
-    flags[list(numbers)] = True
-    return base64.b64encode(np.packbits(flags).tobytes()).decode()
-
-
-def _from_bits(fields: Fields, name: str) -> tuple[int, ...]:
-    text = fields.text(name, longest=1 << 26)
-    try:
-        data = base64.b64decode(text, validate=True)
-    except ValueError:
-        fields.refuse(name, "bits in base64")
-    return tuple(np.flatnonzero(np.unpackbits(np.frombuffer(data, dtype=np.uint8))).tolist())
-
-
 def _blocked(fields: Fields, dataset: Any) -> tuple[int, tuple[int, ...]]:
     text = fields.text(dataset, longest=1 << 26)
     if not (isinstance(dataset, str) and dataset.isdecimal() and len(dataset) < 9 and _GAPS.fullmatch(text)):
@@ -391,7 +299,4 @@ _READERS: dict[str, Callable[[Fields], Event]] = {
     Reweight.kind: _reweight,
     Rebatch.kind: _rebatch,
     Block.kind: _block,
-    Rescore.kind: _rescore,
-    Choose.kind: _choose,
-    ResumeBase.kind: _base,
 }

@@ -7,13 +7,14 @@ however many datasets there are, and enough to name what changed.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Protocol
 
 from lading.errors import LadingError, PlanError
 from lading.identity import fingerprint
-from lading.order.curriculum.spec import CurriculumSpec
+from lading.order.adaptive.kinds import KINDS, read_adaptation
+from lading.order.adaptive.protocol import Adaptation
 from lading.order.dataset import Part, PlannedDataset
 from lading.order.event import Event, event_to_dict, pair, read_event
 from lading.order.mixture.spec import MixtureSpec
@@ -38,13 +39,11 @@ _WORDS = {
     "batch_schedule": "batch schedule",
     "chunk_batches": "chunk size",
     "chunk_schedule": "planned chunk sizes",
-    "chosen_chunks": "chosen chunks",
-    "curriculum": "scores or pace of the curriculum (fingerprint)",
     "blocked": "samples blocked from the beginning (fingerprint)",
 }
 _KEYS = (
     *("lading_plan", "order_version", "datasets", "global_batch_size", "batch_schedule", "seed", "shuffle"),
-    *("block_samples", "drop_last", "chunk_batches", "mixture", "chunk_schedule", "chosen_chunks", "curriculum"),
+    *("block_samples", "drop_last", "chunk_batches", "mixture", "chunk_schedule"),
     *("blocked", "mask", "lookahead_steps", "events"),
 )
 
@@ -77,9 +76,7 @@ class PlanFields(Protocol):
     @property
     def chunk_schedule(self) -> tuple[tuple[int, int], ...]: ...
     @property
-    def chosen_chunks(self) -> bool: ...
-    @property
-    def curriculum(self) -> CurriculumSpec | None: ...
+    def adaptation(self) -> Adaptation | None: ...
     @property
     def blocked(self) -> tuple[tuple[str, tuple[int, ...]], ...]: ...
 
@@ -99,26 +96,29 @@ def description(plan: PlanFields) -> dict[str, Any]:
         "drop_last": plan.drop_last,
         "chunk_batches": plan.chunk_batches,
         "mixture": plan.mixture.to_dict() if plan.mixture else None,
-        **_adaptive(plan),
+        **({"chunk_schedule": [list(point) for point in plan.chunk_schedule]} if plan.chunk_schedule else {}),
+        **_adaptation(plan),
+        **({"blocked": {name: list(indices) for name, indices in plan.blocked}} if plan.blocked else {}),
     }
 
 
-def _adaptive(plan: PlanFields, *, whole: bool = False) -> dict[str, Any]:
-    """Return what adapts the order, as far as it is used: plans without it keep their fingerprint."""
-    chunks = {"chunk_schedule": [list(point) for point in plan.chunk_schedule]} if plan.chunk_schedule else {}
-    chosen = {"chosen_chunks": True} if plan.chosen_chunks else {}
-    graded = {"curriculum": plan.curriculum.to_dict(whole=whole)} if plan.curriculum is not None else {}
-    blocked = {"blocked": {name: list(indices) for name, indices in plan.blocked}} if plan.blocked else {}
-    return {**chunks, **chosen, **graded, **blocked}
+def _adaptation(plan: PlanFields, *, whole: bool = False) -> dict[str, Any]:
+    """Return what adapts the order; plans without it keep their fingerprint."""
+    adapts = plan.adaptation
+    return {} if adapts is None else {adapts.key: adapts.to_dict(whole=whole)}
+
+
+def to_dict(plan: PlanFields, events: Sequence[Event]) -> dict[str, Any]:
+    """Return everything that is kept of a plan, with some events, JSON-able."""
+    # No part of what defines the order: it only says where events may act.
+    lookahead = {} if plan.lookahead_steps == LOOKAHEAD_STEPS else {"lookahead_steps": plan.lookahead_steps}
+    whole = {**description(plan), **_adaptation(plan, whole=True), **lookahead, "datasets": _datasets(plan)}
+    return {**whole, "events": [event_to_dict(e, whole=True) for e in events]}
 
 
 def to_json(plan: PlanFields) -> str:
     """Return the plan, events included, as JSON."""
-    events = [event_to_dict(e, whole=True) for e in plan.events]
-    # No part of what defines the order: it only says where events may act.
-    lookahead = {} if plan.lookahead_steps == LOOKAHEAD_STEPS else {"lookahead_steps": plan.lookahead_steps}
-    whole = {**description(plan), **_adaptive(plan, whole=True), **lookahead, "datasets": _datasets(plan)}
-    return json.dumps({**whole, "events": events})
+    return json.dumps(to_dict(plan, plan.events))
 
 
 def _datasets(plan: PlanFields) -> list[dict[str, Any]]:
@@ -139,13 +139,13 @@ def fields_from_json(text: str | bytes) -> dict[str, Any]:
         found = fields.value("lading_plan") if "lading_plan" in fields else None
         raise PlanError(f"plan version {found!r} found, {PLAN_VERSION} expected. Was it written by another Lading?")
     check_order_version("the plan", fields.value("order_version"), PlanError)
-    fields.only(*_KEYS)
+    fields.only(*_KEYS, *KINDS)
     _refuse_mask(fields)
     blocked = fields.maybe(Fields.record, "blocked")
     shuffle = fields.text("shuffle")
     sizes, window = fields.maybe(Fields.items, "batch_schedule"), fields.maybe(Fields.integer, "block_samples", low=1)
-    chunks, graded = fields.maybe(Fields.items, "chunk_schedule"), fields.maybe(Fields.record, "curriculum")
-    mixture, lookahead = fields.maybe(Fields.record, "mixture"), fields.maybe(Fields.integer, "lookahead_steps", low=0)
+    chunks, mixture = fields.maybe(Fields.items, "chunk_schedule"), fields.maybe(Fields.record, "mixture")
+    lookahead = fields.maybe(Fields.integer, "lookahead_steps", low=0)
     return {
         "datasets": tuple(_dataset(d) for d in fields.records("datasets")),
         "global_batch_size": fields.integer("global_batch_size", low=1),
@@ -159,8 +159,7 @@ def fields_from_json(text: str | bytes) -> dict[str, Any]:
         "events": tuple(read_event(e) for e in fields.records("events")) if "events" in fields else (),
         **({} if lookahead is None else {"lookahead_steps": lookahead}),
         "chunk_schedule": () if chunks is None else tuple(pair(chunks, i) for i in chunks),
-        "chosen_chunks": fields.maybe(Fields.flag, "chosen_chunks") or False,
-        "curriculum": None if graded is None else CurriculumSpec.read(graded),
+        "adaptation": read_adaptation(fields),
         "blocked": () if blocked is None else tuple((d, tuple(blocked.integers(d, low=0, least=1))) for d in blocked),
     }
 
@@ -214,8 +213,10 @@ def summary(plan: PlanFields) -> dict[str, Any]:
     whole = description(plan)
     datasets = [[d.name, d.length, d.fingerprint, *_parts_print(d)] for d in plan.datasets]
     whole["mixture"] = fingerprint(whole["mixture"]) if plan.mixture else None
-    for name in {"curriculum", "blocked"} & set(whole):
-        whole[name] = fingerprint(whole[name])
+    if plan.adaptation is not None:
+        whole[plan.adaptation.key] = plan.adaptation.summary()
+    if plan.blocked:
+        whole["blocked"] = fingerprint(whole["blocked"])
     listed = len(json.dumps(datasets)) <= _LISTED_BYTES
     whole["datasets"] = datasets if listed else {"count": len(datasets), "fingerprint": fingerprint(datasets)}
     return whole
@@ -227,9 +228,10 @@ def _parts_print(dataset: PlannedDataset) -> list[str]:
 
 def differences(saved: Mapping[str, Any], found: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return (field, sentence) for every difference between two summaries."""
+    words = {**_WORDS, **{key: kind.words for key, kind in KINDS.items()}}
     changed = [
         (field, f"{word} {saved.get(field)} -> {found.get(field)}")
-        for field, word in _WORDS.items()
+        for field, word in words.items()
         if saved.get(field) != found.get(field)
     ]
     return [("datasets", text) for text in _dataset_differences(saved["datasets"], found["datasets"])] + changed

@@ -1,22 +1,37 @@
 """What resuming at a step needs of the events before it: one ``ResumeBase``, however many they were.
 
 events   reweight · block · rebatch · reweight · reweight │ step │ reweight
-         ╰────────────── pace · stage · blocked ─────────╯        ╰ kept as it is
+         ╰──────── pace · stage · blocked · adapted ──────╯        ╰ kept as it is
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
-from lading.order.chosen import Chosen
+from lading.order.adaptive.protocol import Adaptation
 from lading.order.clock import Clock, Location
-from lading.order.event import Block, Event, Rebatch, Rescore, ResumeBase, Reweight
+from lading.order.event import Block, Event, Rebatch, ResumeBase, Reweight
 from lading.order.mixture.order import Mixed
 from lading.order.shuffle import Order
 
 
-def events_from(events: tuple[Event, ...], clock: Clock, order: Order, step: int) -> tuple[Event, ...]:
+class Resumable(Protocol):
+    """What is asked of a plan."""
+
+    @property
+    def events(self) -> tuple[Event, ...]: ...
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def order(self) -> Order: ...
+    @property
+    def adaptation(self) -> Adaptation | None: ...
+
+
+def events_from(plan: Resumable, step: int) -> tuple[Event, ...]:
     """Return the events that resuming at a step needs: those that have acted become one ``ResumeBase``."""
+    events, clock, order = plan.events, plan.clock, plan.order
     at = clock.locate(step)
     past, later = [e for e in events if _has_acted(e, at)], [e for e in events if not _has_acted(e, at)]
     # Of sizes that are to act at one step the last holds.
@@ -33,12 +48,9 @@ def events_from(events: tuple[Event, ...], clock: Clock, order: Order, step: int
     known = [clock.first_step, *(e.step for e in past if isinstance(e, Block))]
     known += [] if pace is None else [pace.step]
     known += [] if stage is None else [clock.step_from(stage.start)]
-    scores, chosen = _scores(past), None
-    known += [] if scores is None else [scores.step]
-    if isinstance(order, Chosen):
-        chosen = order.known_at(step)
-        known.append(clock.chunk_start(at.chunk or 0))
-    base = ResumeBase(step, at.position, max(known), pace, stage, _blocked(past), scores, chosen)
+    kept = None if plan.adaptation is None else plan.adaptation.kept(past, order, clock, at)
+    adapted, since = kept or (None, 0)
+    base = ResumeBase(step, at.position, max(*known, since), pace, stage, _blocked(past), adapted)
     return (base, *later)
 
 
@@ -47,12 +59,6 @@ def _has_acted(event: Event, at: Location) -> bool:
     if isinstance(event, Reweight):
         return event.position <= at.position
     return event.step <= at.step
-
-
-def _scores(events: Sequence[Event]) -> Rescore | None:
-    """Return the difficulties that were given last."""
-    found = [e if isinstance(e, Rescore) else getattr(e, "scores", None) for e in events]
-    return next((scores for scores in reversed(found) if scores is not None), None)
 
 
 def _blocked(events: Sequence[Event]) -> tuple[tuple[int, tuple[int, ...]], ...]:

@@ -25,8 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lading.identity import SampleId
+from lading.order.adaptive.curriculum.order import Graded
 from lading.order.clock import Clock, Location
-from lading.order.curriculum.order import Graded
 from lading.order.dataset import PlannedDataset
 from lading.order.mixture.order import Mixed
 from lading.order.mixture.spec import MixtureSpec

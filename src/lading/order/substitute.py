@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from lading.errors import PlanError
+from lading.identity import Deviation
 from lading.order.dataset import Part
 from lading.order.event import Block, Event, ResumeBase
 from lading.order.parts import Parts
@@ -102,6 +103,18 @@ class Blocklist:
         part = self._parts.part(dataset)
         blocked = frozenset(indices)
         return {i: part_substitute(part, self._seed, i, blocked) for i in sorted(blocked)}
+
+    def replaced(
+        self, step: int, datasets: np.ndarray, indices: np.ndarray, rows: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, tuple[Deviation, ...]]:
+        """Return indices and rows of a step with blocked samples replaced, and what was replaced."""
+        indices, rows = indices.copy(), rows.copy()
+        deviations = []
+        for slot, index, instead in self.apply(step, datasets, indices):
+            number = int(datasets[slot])
+            rows[slot] = self._parts.row_near(number, instead, int(rows[slot]))
+            deviations.append(Deviation(slot, "substituted", number, index, instead, "blocked"))
+        return indices, rows, tuple(deviations)
 
     def apply(self, step: int, datasets: np.ndarray, indices: np.ndarray) -> list[tuple[int, int, int]]:
         """Replace blocked indices in place; return (slot, blocked index, substitute) of each."""

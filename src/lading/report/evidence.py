@@ -139,6 +139,7 @@ class Evidence:
         attempts: What each attempt left.
         leaf: The attempt whose history is asked for: the newest with a row, unless another was chosen.
         damage: Files that cannot be used.
+        plans_read: The plans that can be, by fingerprint and SHA-256, events left out.
     """
 
     run: RunFolder
@@ -147,6 +148,7 @@ class Evidence:
     attempts: dict[int, AttemptEvidence]
     leaf: int | None
     damage: list[Damage] = field(default_factory=list)
+    plans_read: dict[tuple[str | None, str | None], Plan] = field(default_factory=dict)
 
     @functools.cached_property
     def spans(self) -> list[Span]:
@@ -155,7 +157,7 @@ class Evidence:
             return []
         return [span for span in lineage(self.launches, self.leaf) if not self.attempts[span.attempt].is_void]
 
-    @property
+    @functools.cached_property
     def launches(self) -> dict[int, Launch]:
         """The launches, by attempt."""
         return {number: attempt.launch for number, attempt in self.attempts.items()}
@@ -200,7 +202,8 @@ class Evidence:
         if launch.plan is None:
             return None
         if attempt not in self._plans:
-            base = read_plan(self.run, launch.plan, launch.plan_sha256)
+            base = self.plans_read.get((launch.plan, launch.plan_sha256))
+            base = base or read_plan(self.run, launch.plan, launch.plan_sha256)  # says what is wrong with it
             if tuple(base.names) != self.datasets[: len(base.names)]:
                 raise CorruptLedgerError(
                     f"{self.run.description} lists the datasets {listed(self.datasets)}, the plan {launch.plan} has "

@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from lading.ledger.events import VALIDATED
-from lading.order.event import Block, Choose, Event, Rebatch, Rescore, ResumeBase, Reweight
+from lading.order.adaptive.protocol import AdaptiveEvent
+from lading.order.event import Block, Event, Rebatch, ResumeBase, Reweight
 from lading.report.asked import AskedRun
 from lading.report.evidence import Evidence
 from lading.report.losses import SPIKE_WINDOW, spike_scores
@@ -129,10 +130,8 @@ def decided(event: Event) -> str:
     if isinstance(event, Rebatch):
         chunks = "" if event.chunk_batches is None else f", chunks of {event.chunk_batches}"
         return f"batches of {event.global_batch_size}{chunks}"
-    if isinstance(event, Choose):
-        return f"chunk {event.chosen} of the data"
-    if isinstance(event, Rescore):
-        return f"scores {event.levels.sha256[:12]}"
+    if isinstance(event, AdaptiveEvent):
+        return event.decided
     return f"{len(event.indices)} samples of dataset {event.dataset}" if isinstance(event, Block) else event.kind
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from lading.errors import ConfigError
 from lading.identity import rank_of
 from lading.identity.digest import sample_hashes
-from lading.order.curriculum.order import Graded
+from lading.order.adaptive.curriculum.order import Graded
 from lading.order.mixture.order import Mixed
 from lading.order.plan import Plan
 from lading.report.evidence import Evidence

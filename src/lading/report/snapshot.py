@@ -19,6 +19,7 @@ from lading.ledger.log import Log, read_log
 from lading.ledger.parts import read_manifest
 from lading.ledger.run_folder import RankFolder, RunFolder
 from lading.ledger.tail import read_tail
+from lading.order.plan import Plan
 from lading.report.evidence import AttemptEvidence, Damage, Evidence, RankEvidence
 
 _SNAPSHOT_TURNS = 5
@@ -36,7 +37,7 @@ def read_evidence(path: Path, attempt: int | None = None) -> Evidence:
     log = read_log(run, description.sha256)
     damage = [Damage(problem.file, None, problem.text) for problem in log.problems]
     damage += _stray_attempts(run, log)
-    damage += _plan_damage(run, log)
+    plans = _plans(run, log, damage)
     attempts = {n: _attempt_evidence(run, description, launch, damage) for n, launch in sorted(log.launches.items())}
     damage += _orphans(run, log)
     leaf = attempt
@@ -44,7 +45,7 @@ def read_evidence(path: Path, attempt: int | None = None) -> Evidence:
         leaf = max((n for n, found in attempts.items() if not found.is_void), default=None)
     elif attempt not in attempts:
         raise ConfigError(f"{path} has no attempt {attempt}: it has {_listed(attempts) or 'none'}.")
-    return Evidence(run, description, log, attempts, leaf, damage)
+    return Evidence(run, description, log, attempts, leaf, damage, plans)
 
 
 def _listed(attempts: Iterable[int]) -> str:
@@ -61,13 +62,17 @@ def _stray_attempts(run: RunFolder, log: Log) -> list[Damage]:
     ]
 
 
-def _plan_damage(run: RunFolder, log: Log) -> list[Damage]:
-    found = []
-    for plan, sha256 in {(x.plan, x.plan_sha256): None for x in log.launches.values() if x.plan is not None}:
+def _plans(run: RunFolder, log: Log, damage: list[Damage]) -> dict[tuple[str | None, str | None], Plan]:
+    """Return the plans that were followed, by fingerprint and SHA-256; those that cannot be used are damage."""
+    found = {}
+    for launch in log.launches.values():
+        key = launch.plan, launch.plan_sha256
+        if launch.plan is None or key in found:
+            continue
         try:
-            read_plan(run, plan or "", sha256)
+            found[key] = read_plan(run, launch.plan, launch.plan_sha256)
         except CorruptLedgerError as error:
-            found.append(Damage(run.plan(plan or ""), None, f"cannot be used ({error})"))
+            damage.append(Damage(run.plan(launch.plan), None, f"cannot be used ({error})"))
     return found
 
 

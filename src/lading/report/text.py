@@ -50,12 +50,13 @@ def table(rows: Iterable[Mapping[str, Any]], columns: Mapping[str, str], title: 
     if title and not listed:  # it says that there are none
         return Group(*_titled(title))
     cells = [{key: cell(row.get(key), key) for key in columns} for row in listed[:_MOST_ROWS]]
-    widths = _widths(cells, columns, [key for key in columns if not _is_numeric(listed, key)])
+    numeric = {key for key in columns if _is_numeric(listed, key)}
+    widths = _widths(cells, columns, [key for key in columns if key not in numeric])
     if widths is None:
         return Group(*_titled(title), *(fields({columns[k]: c for k, c in row.items()}, gap=True) for row in cells))
     drawn = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="dim")
     for key, heading in columns.items():
-        justify = "right" if _is_numeric(listed, key) else "left"
+        justify = "right" if key in numeric else "left"
         drawn.add_column(line(heading), justify=justify, no_wrap=True, width=widths[key])  # type: ignore[arg-type]
     for row in cells:
         drawn.add_row(*(_fitted(text, widths[key]) for key, text in row.items()))

@@ -87,7 +87,7 @@ class Origin:
             self.refuse("", f"JSON of at most {MOST_DEPTH} levels", "more")
         except ValueError as error:
             self.refuse("", "JSON", f"something else ({error})")
-        if _deeper_than(value, MOST_DEPTH):
+        if data.count(b"[") + data.count(b"{") > MOST_DEPTH and _deeper_than(value, MOST_DEPTH):
             self.refuse("", f"JSON of at most {MOST_DEPTH} levels", "more")
         return value
 
@@ -146,7 +146,7 @@ class Fields:
         """Return where a field is, for errors."""
         if isinstance(key, int):
             return f"{self.place}[{key}]"
-        name = brief(key).strip("'\"")
+        name = key if key.isidentifier() and len(key) < 40 else brief(key).strip("'\"")
         return f"{self.place}.{name}" if self.place else name
 
     def only(self, *known: str) -> None:
@@ -170,7 +170,7 @@ class Fields:
     def integer(self, key: str | int, *, low: int = -INT64_MAX - 1, high: int = INT64_MAX) -> int:
         """Return an integer from ``low`` to ``high``."""
         value = self._values.get(key)
-        number = whole(value)
+        number = value if type(value) is int else whole(value)
         if number is None or not low <= number <= high:
             self.refuse(key, f"an integer from {low} to {high}")
         return number
@@ -201,6 +201,10 @@ class Fields:
         if len(value) > longest:
             self.refuse(key, f"a text of at most {longest} characters")
         return value
+
+    def reason(self) -> str:
+        """Return why something was done, where that was said."""
+        return self.maybe(Fields.text, "reason", longest=1 << 20) or ""
 
     def hexadecimal(self, key: str | int, *, digits: int) -> str:
         """Return a text of exactly so many lower-case hexadecimal digits."""
@@ -246,8 +250,8 @@ class Fields:
         """Return a list of integers from ``low`` to ``high``."""
         value: Any = self._values.get(key)
         fits = type(value) is list and least <= len(value) <= most
-        if fits and all(type(v) is int and low <= v <= high for v in value):  # millions of them, in little time
-            return list(value)
+        if fits and set(map(type, value)) <= {int} and (not value or low <= min(value) <= max(value) <= high):
+            return list(value)  # millions of them, in little time
         items = self.items(key, least=least, most=most)
         return [items.integer(i, low=low, high=high) for i in items]
 

@@ -21,7 +21,7 @@ import os
 import queue
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any, TypeVar
 
 _PATIENCE_SECONDS = 5.0
@@ -75,7 +75,7 @@ T = TypeVar("T")
 THREAD_NAME = "lading-ahead"
 
 
-def ahead(items: Iterator[T], depth: int) -> Iterator[T]:
+def ahead(items: Iterator[T], depth: int) -> Generator[T, None, None]:
     """Yield the items of an iterator that a thread runs through; at most ``depth`` of them wait.
 
     Args:

@@ -13,7 +13,9 @@ from hypothesis import given, settings, strategies as st
 from lading import Columns, Mixture, NumpyLoader, Resume, World
 from lading.loader.adaptive.chunks import Chunks
 from lading.loader.adaptive.policies import GrowWhileImproving, LearningValue, PaceValidation
-from lading.order.curriculum.request import Curriculum
+from lading.order.adaptive.chosen.adaptation import ChosenChunks
+from lading.order.adaptive.curriculum.adaptation import GradedSamples
+from lading.order.adaptive.curriculum.request import Curriculum
 from lading.train.policy import SteerToShares
 
 LENGTHS = {"code": 70, "prose": 41}
@@ -171,7 +173,7 @@ def test_bills_places_and_passes_are_those_of_the_plan(whole):
         for index in range(length):
             scan = [(b.step, int(s)) for b in bills for s in np.flatnonzero((b.dataset_idx == d) & (b.idx == index))]
             assert [(p.step, p.slot) for p in plan.where(d, index, first, STEPS)] == scan
-    if plan.mixture is None and plan.curriculum is None:
+    if plan.mixture is None and not isinstance(plan.adaptation, GradedSamples):
         for epoch in range(plan.locate(first).epoch, plan.locate(STEPS - 1).epoch):
             samples = [s for b in bills if b.epoch == epoch for s in originals(b)]
             assert len(samples) == len(set(samples)) == sum(LENGTHS.values())
@@ -198,7 +200,9 @@ def test_decisions_were_made_and_states_stay_small(whole):
     assert all(event.reason for event in asked if event.step != REBATCHES_AT.get(whole.mode)), (
         "but for the resume's own"
     )
-    chunks = whole.plan.epoch_steps(whole.plan.locate(STEPS).epoch) if whole.plan.chosen_chunks else 0
+    chunks = (
+        whole.plan.epoch_steps(whole.plan.locate(STEPS).epoch) if isinstance(whole.plan.adaptation, ChosenChunks) else 0
+    )
     blocked = sum(map(len, BLOCKED.values())) if whole.mode in ALL else 0
     most = 2048 + 48 * len(LENGTHS) + 8 * blocked + math.ceil(chunks / 8 * 4 / 3)
     assert max(map(len, whole.states)) <= most

@@ -13,6 +13,7 @@ from lading import Chunks, Columns, Curriculum, Ledger, Mixture, NumpyLoader, Pl
 from lading.errors import ConfigError, LadingError, LoaderError, MixtureError, PlanError, ResumeError
 from lading.kits.web.render.page import page
 from lading.loader.adaptive.policies import GrowWhileImproving, LearningValue, PaceValidation, Trained
+from lading.order.adaptive.curriculum.adaptation import GradedSamples
 
 HOSTILE = "<script>\x1b[2J"
 
@@ -54,7 +55,7 @@ def train(loader: NumpyLoader, ledger: Ledger, until: int, validation_state: dic
         else:
             list(validation)
             loader.validated(2.0 / (1 + loader.step), loss=float(bill.idx.mean()), on=validation.last_chunk())
-        if loader.plan.curriculum is not None and loader.epoch == 1:
+        if isinstance(loader.plan.adaptation, GradedSamples) and loader.epoch == 1:
             loader.rescore(SCORES, "turned round")
     return json.loads(json.dumps([loader.state_dict(), validation.state_dict()]))
 
@@ -251,7 +252,7 @@ def test_what_a_policy_raises_is_raised_and_names_it():
     for _ in range(2):
         with pytest.raises(KeyError):
             loader.validated(1.0)
-    assert loader.engine._chunks.last_step == -1
+    assert loader.engine.notes.observers[-1].last_step == -1
 
 
 def test_measurements_that_make_no_sense_are_refused():

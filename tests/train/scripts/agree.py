@@ -93,14 +93,14 @@ def chunk_quarrels(rank: int) -> list[str]:
             list(loader)
             loader.validated(metric, loss=metric)
         list(loader)
-        before = loader.plan.events, loader.engine._chunks.last_step
+        before = loader.plan.events, loader.engine.notes.observers[-1].last_step
         if chunks.choose is not None:
             choose.groups = {number: [float(number == 4 + rank), 0.0, 0] for number in range(6)}
         try:
             loader.validated(9.0 if rank and chunks.resize is not None else 0.5)
         except WorldError as error:
             errors.append(str(error))
-        assert (loader.plan.events, loader.engine._chunks.last_step) == before
+        assert (loader.plan.events, loader.engine.notes.observers[-1].last_step) == before
     errors.append(policy_quarrel(rank))
     scored = Loader(Columns(x=np.arange(96)), 4, mixture=Curriculum("x"))
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from tests.launching import torchrun
 
 from lading import Resume, open_run
 from lading.errors import LadingError
+from lading.order.plan import Plan
 
 pytest.importorskip("transformers", reason="transformers is not installed")
 SCRIPT = Path(__file__).parent / "scripts" / "trainer.py"
@@ -252,3 +254,21 @@ def test_two_processes_killed_come_back_as_one(tmp_path):
     assert opened.history["digest"] == uninterrupted.history["digest"]
     for step in range(len(uninterrupted.history["step"])):
         assert names(opened, step) == names(uninterrupted, step)
+
+
+def test_the_bill_of_a_step_is_worked_out_once(tmp_path):
+    """The sampler and the books follow the same bill."""
+    trainer = account(script.make(tmp_path / "trainer", 4, num_train_epochs=1), tmp_path / "run")
+    made = []
+
+    def note(frame, event, _):
+        if event == "call" and frame.f_code is Plan.bill.__code__:
+            made.append(frame.f_locals["step"])
+
+    sys.setprofile(note)
+    try:
+        trainer.train()
+    finally:
+        sys.setprofile(None)
+
+    assert made == list(range(13))

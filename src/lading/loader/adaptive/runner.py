@@ -6,37 +6,25 @@ chunk trained on and validated ─▶ resize policy ─▶ Rebatch at the next s
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
-from lading.errors import LoaderError, ResumeError, WorldError
-from lading.identity import World
-from lading.identity.agreement import agree
+from lading.errors import LoaderError, ResumeError
+from lading.identity import Bill
 from lading.loader.adaptive.chunks import Chunks
 from lading.loader.adaptive.policies import Trained
-from lading.loader.reweighting import reason_of
-from lading.order.chosen import Chosen
-from lading.order.curriculum.levels import Levels
-from lading.order.event import Choose, Event, Rebatch, Rescore
+from lading.loader.agreeing import agree_on_decision, announcing
+from lading.loader.note import Observed, Observer
+from lading.loader.request import LoaderRequest
+from lading.loader.reweighting import PolicyRunner, reason_of
+from lading.loader.trackers import Trackers
+from lading.order.adaptive.chosen.event import Choose
+from lading.order.adaptive.chosen.order import Chosen
+from lading.order.adaptive.sizes import resizing
+from lading.order.event import Rebatch
 from lading.order.plan import Plan
 from lading.runtime.numbers import is_whole
-
-
-class Adaptable(Protocol):
-    """What is asked of the engine."""
-
-    @property
-    def plan(self) -> Plan: ...
-    @property
-    def step(self) -> int: ...
-    @property
-    def world(self) -> World: ...
-
-    def add_event(self, event: Event) -> None:
-        """Change the plan from a step on that has not been yielded."""
-        ...
 
 
 class Ended(NamedTuple):
@@ -58,13 +46,13 @@ class Ended(NamedTuple):
 
 
 class ChunkRunner:
-    """Asks the policies of chunks.
+    """Asks the policies of chunks: an ``Observer``.
 
     Args:
-        chunks: What the user asked for; None without chunks.
+        chunks: What the user asked for.
     """
 
-    def __init__(self, chunks: Chunks | None) -> None:
+    def __init__(self, chunks: Chunks) -> None:
         self.chunks = chunks
         self.last_step = -1  # the end of the chunk that policies heard of last
         self._ended: Ended | None = None  # of a state that was taken before a chunk was reported
@@ -73,42 +61,66 @@ class ChunkRunner:
     @property
     def adapts(self) -> bool:
         """Whether there is a policy to ask."""
-        return self.chunks is not None and (self.chunks.resize is not None or self.chunks.choose is not None)
+        return self.chunks.resize is not None or self.chunks.choose is not None
 
-    def report(self, engine: Adaptable, metric: float | None, loss: float | None) -> None:
-        """Tell the policies what came of the chunk that just ended, and make events of what they answer."""
-        if not self.adapts:
+    resizes = adapts
+
+    def begin(self, engine: Observed, step: int) -> None:
+        """Choose the chunks that are due where an iteration starts."""
+        self.choose(engine, step)
+
+    def amended(self, engine: Observed, bill: Bill) -> Bill:
+        """Return a bill with the chunk that its step has now: sizes may have changed since it was read."""
+        if bill.chunk is None or not engine.plan.events:
+            return bill
+        chunk = engine.plan.locate(bill.step).chunk
+        return bill if chunk == bill.chunk else bill.replace(chunk=chunk)
+
+    def noted(self, engine: Observed) -> None:
+        """Do nothing: chunks are decided where one ends, see ``validated``."""
+
+    def validated(self, engine: Observed, found: Mapping[str, Any], trackers: Trackers) -> None:
+        """Record a validation, and tell the policies what came of the chunk that just ended."""
+        if engine.step <= self.last_step:
             return
-        ended, before = self.ended(engine.plan, engine.step), self.state(engine.plan, engine.step)
+        if self.adapts:
+            self.ended(engine.plan, engine.step)  # refuses a call inside a chunk
+        trackers.validated(engine.step, found)
+        if self.adapts:
+            self._report(engine, found["metric"], found["loss"])
+
+    def _report(self, engine: Observed, metric: float | None, loss: float | None) -> None:
+        """Make events of what the policies answer."""
+        ended, before = self.ended(engine.plan, engine.step), self._state(engine.plan, engine.step)
         if ended is None:
             return
         try:
             self._decide(engine, ended, Trained(ended.step, ended.chunk, ended.size, metric, loss))
         except Exception:
-            self.load(before)  # what was refused is not remembered either
+            self._load(before)  # what was refused is not remembered either
             raise
         self._earlier = before
 
-    def _decide(self, engine: Adaptable, ended: Ended, trained: Trained) -> None:
+    def _decide(self, engine: Observed, ended: Ended, trained: Trained) -> None:
         self.last_step = engine.step
-        with announcing(engine, "a chunk size", self.chunks and self.chunks.resize):
+        with announcing(engine, "a chunk size", self.chunks.resize):
             resized = self.resized(engine.plan, trained)
         decided = {} if resized is None else {"acts at": resized.step, "batches": resized.chunk_batches}
-        _agree(engine, "a chunk size", decided)
+        agree_on_decision(engine, "a chunk size", decided)
         if resized is not None:
             engine.add_event(resized)
-        if self.chunks is not None and self.chunks.choose is not None and ended.number < ended.total:
+        if self.chunks.choose is not None and ended.number < ended.total:
             self.chunks.choose.observe(ended.number, ended.total, trained)
         self.choose(engine, engine.step)
 
-    def choose(self, engine: Adaptable, step: int) -> None:
+    def choose(self, engine: Observed, step: int) -> None:
         """Choose the chunks that are due before a step is yielded."""
         while (choice := self._chosen(engine, step)) is not None:
-            _agree(engine, "the next chunk", {"acts at": choice.step, "chunk": choice.chosen})
+            agree_on_decision(engine, "the next chunk", {"acts at": choice.step, "chunk": choice.chosen})
             engine.add_event(choice)
 
-    def _chosen(self, engine: Adaptable, step: int) -> Choose | None:
-        with announcing(engine, "the next chunk", self.chunks and self.chunks.choose):
+    def _chosen(self, engine: Observed, step: int) -> Choose | None:
+        with announcing(engine, "the next chunk", self.chunks.choose):
             return self.choice(engine.plan, step)
 
     def ended(self, plan: Plan, step: int) -> Ended | None:
@@ -130,7 +142,7 @@ class ChunkRunner:
 
     def resized(self, plan: Plan, trained: Trained) -> Rebatch | None:
         """Return the event that a validation leads to."""
-        if self.chunks is None or self.chunks.resize is None:
+        if self.chunks.resize is None:
             return None
         size = self.chunks.resize(trained)
         if size is None:
@@ -141,17 +153,17 @@ class ChunkRunner:
                 "least 1, or None to leave them as they are."
             )
         size, step = int(size), trained.step
-        if plan.chosen_chunks:
+        if isinstance(plan.order, Chosen):
             undecided = plan.undecided_from(step)
             undecided = step if undecided is None else undecided
             at = plan.locate(undecided)
             step = plan.epoch_start(at.epoch + 1) if at.offset else undecided
-        return plan.resizing(step, size, f"{type(self.chunks.resize).__name__}: {reason_of(self.chunks.resize)}")
+        return resizing(plan, step, size, f"{type(self.chunks.resize).__name__}: {reason_of(self.chunks.resize)}")
 
     def choice(self, plan: Plan, step: int) -> Choose | None:
         """Return the next choice to make before a step is yielded; None where all that are due were made."""
         order = plan.order
-        if self.chunks is None or self.chunks.choose is None or not isinstance(order, Chosen):
+        if self.chunks.choose is None or not isinstance(order, Chosen):
             return None
         undecided = order.undecided_from(step)
         if undecided is None:
@@ -170,8 +182,9 @@ class ChunkRunner:
 
     def state(self, plan: Plan, step: int) -> dict[str, Any]:
         """Return what the loader's state keeps of the policies, before a step; empty without any."""
-        if self.chunks is None or not self.adapts:
-            return {}
+        return {"chunks": self._state(plan, step)} if self.adapts else {}
+
+    def _state(self, plan: Plan, step: int) -> dict[str, Any]:
         if self.last_step > step:
             return self._before(step)
         policies = {"resize": self.chunks.resize, "choose": self.chunks.choose}
@@ -194,6 +207,9 @@ class ChunkRunner:
 
     def load(self, saved: Mapping[str, Any]) -> None:
         """Resume where a state was taken."""
+        self._load(saved.get("chunks", {}))
+
+    def _load(self, saved: Mapping[str, Any]) -> None:
         self.last_step, self._earlier = int(saved.get("last_step", -1)), {}
         self._ended = Ended(*saved["ended"]) if "ended" in saved else None
         for name in ("resize", "choose"):
@@ -214,7 +230,20 @@ class ChunkRunner:
                 ) from error
 
 
-def measured(name: str, value: Any) -> float | None:
+def observers_of(request: LoaderRequest) -> list[Observer]:
+    """Return who may change what comes; nobody for most loaders."""
+    found: list[Observer] = [] if request.policy is None else [PolicyRunner.of(request.policy)]
+    return found if request.chunks is None else [*found, ChunkRunner(request.chunks)]
+
+
+def measured(metric: Any, loss: Any, on: Any) -> dict[str, Any]:
+    """Return what a validation found; refuse what is no number, and what it was made on if that is no mapping."""
+    if not (on is None or isinstance(on, Mapping)):
+        raise LoaderError(f"on={on!r}: expected a mapping, such as last_chunk() of the validation loader, or None.")
+    return {"metric": _measured("metric", metric), "loss": _measured("loss", loss), "on": dict(on or {})}
+
+
+def _measured(name: str, value: Any) -> float | None:
     """Return what was measured as a number; None where nothing was, or nothing sensible (NaN, infinity)."""
     try:
         found = None if value is None or isinstance(value, str | bytes) else float(value)
@@ -223,36 +252,3 @@ def measured(name: str, value: Any) -> float | None:
     if found is None and value is not None:
         raise LoaderError(f"{name}={value!r}: expected a number, or None where nothing was measured.")
     return found if found is not None and math.isfinite(found) else None
-
-
-def rescored(engine: Adaptable, levels: Levels, reason: str) -> Rescore | None:
-    """Give samples other difficulties from the next epoch on that cannot have been prefetched."""
-    plan = engine.plan
-    at = plan.locate(engine.step + plan.lookahead_steps)
-    event = plan.rescoring(plan.epoch_start(at.epoch + bool(at.epoch_step)), levels, reason)
-    _agree(engine, "a rescoring", {} if event is None else {"acts at": event.step, "scores": event.levels.sha256})
-    if event is not None:
-        engine.add_event(event)
-    return event
-
-
-@contextlib.contextmanager
-def announcing(engine: Adaptable, what: str, policy: Any) -> Iterator[None]:
-    """Let the other ranks know when a policy raises inside the block: they have an answer, and wait to compare it."""
-    try:
-        yield
-    except Exception as error:
-        error.add_note(f"raised by the policy {type(policy).__name__}, asked before step {engine.step}")
-        with contextlib.suppress(WorldError):
-            _agree(engine, what, {"refused": f"{type(error).__name__}: {error}"})
-        raise
-
-
-def _agree(engine: Adaptable, what: str, decided: Mapping[str, Any]) -> None:
-    agree(
-        engine.world,
-        what,
-        {"next step": engine.step, **decided},
-        way_out="Policies must see the same on every rank: average metrics and losses over the ranks, and report "
-        "them after the same step. Nothing was changed.",
-    )

@@ -144,8 +144,8 @@ class Loader(PreparedLoader, DataLoader[Any]):  # type: ignore[misc]
         face = TorchFace(pin_memory=pin_memory, world=world, pad=pad)
         self.engine = Engine(request, face, given["tracker"])
         if batch_sampler is not None:
-            self.engine.on_yield = samplers.index_log(batch_sampler, self.engine)
-            if self.engine.on_yield is not None:
+            self.engine.notes.on_yield = samplers.index_log(batch_sampler, self.engine)
+            if self.engine.notes.on_yield is not None:
                 self.engine.tracker = None  # a prediction is no training
         view, size = self.view(), batch_size or global_batch_size or first_size(given["batch_schedule"])
         self.engine.dataset = view if len(self.engine.readers) > 1 else view.source

@@ -21,6 +21,7 @@ from torch.utils.data._utils.collate import default_collate_fn_map
 from lading.errors import LoaderError
 from lading.loader.bad_samples import bad_sample_error
 from lading.loader.fetch import Delivery, Fetcher
+from lading.loader.name import Namer
 from lading.loader.pulls import Pull, Pulls
 from lading.loader.torch.collate import Collate
 from lading.loader.torch.ray import refuse_in_ray_worker
@@ -123,7 +124,12 @@ class SourceView(Dataset[Any]):
                 "use loader.dataset.source."
             )
         self._check(indices.pull)
-        return Fetched(indices.pull, self._fetcher(indices.pull.request), self._collate)
+        _, delivery = self._namer(self._fetcher.here(indices.pull.request))
+        return Fetched(indices.pull, delivery, self._collate)
+
+    @property
+    def _namer(self) -> Namer:
+        return Namer(self._fetcher.arrays, own=self._fetcher.own_names)
 
     def _check(self, pull: Pull) -> None:
         """Refuse batches of another rank, and every second one of ours."""

@@ -25,7 +25,7 @@ from lading.errors import LoaderError, ResumeError
 from lading.identity import Bill
 from lading.ledger.ledger import Ledger
 from lading.loader.torch.loader import Loader
-from lading.order import Rebatch
+from lading.order import Plan, Rebatch
 from lading.train.transformers.numbered import Numbered
 
 
@@ -112,6 +112,7 @@ class Books(UpdateBooks):
         self.loader, self.accumulation = loader, accumulation
         self.data = Numbered(tuple(loader.engine.request.sources.values()))
         self._steps = range(0)
+        self._billed: dict[int, tuple[Plan, Bill]] = {}  # the bills that the sampler followed, of steps to come
 
     @property
     def updates_of_epoch(self) -> int:
@@ -161,7 +162,8 @@ class Books(UpdateBooks):
         plan, epoch = self.loader.plan, update // self.updates_of_epoch
         first = plan.epoch_start(epoch)
         for step in range(first, first + plan.epoch_steps(epoch)):
-            bill = self.loader.plan.bill(step)  # asked anew at each step: weights may have changed
+            plan = self.loader.plan  # asked anew at each step: weights may have changed
+            self._billed[step] = plan, (bill := plan.bill(step))
             yield from self.data.row_of(bill.source_idx, bill.rows).tolist()
 
     def note(self, rows: NDArray[np.int64], real: int | None = None) -> Bill:
@@ -169,7 +171,7 @@ class Books(UpdateBooks):
         if self.loader.step not in self._steps:
             self._steps = self.loader.engine.begin()
         step = self.loader.step
-        planned = self.loader.engine.share_of(step)
+        planned = self._share_of(step)
         real = int(np.count_nonzero(~planned.is_padding))  # the plan knows it, too
         wanted = self.data.row_of(planned.source_idx, planned.rows)
         if not np.array_equal(rows[:real], wanted[:real]):
@@ -182,6 +184,14 @@ class Books(UpdateBooks):
         self.loader.engine.note(bill, self._steps.stop)
         self._fetched.append(bill)
         return bill
+
+    def _share_of(self, step: int) -> Bill:
+        """Return what this rank answers for at a step: its part of the bill that the sampler followed."""
+        engine, found = self.loader.engine, self._billed.get(step)
+        self._billed = {later: bill for later, bill in self._billed.items() if later > step}
+        if found is None or found[0] is not engine.plan:  # the plan has changed since
+            return engine.share_of(step)
+        return engine.plan.share(found[1], engine.world, pad=engine.request.pad)
 
     def state(self) -> dict[str, Any]:
         """Return where the run is: after the last update."""

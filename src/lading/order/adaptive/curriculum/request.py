@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lading.errors import PlanError
+from lading.order.adaptive.curriculum.levels import MAX_LEVELS, MAX_SAMPLES, Levels
+from lading.order.adaptive.curriculum.spec import CurriculumSpec
 from lading.order.clock import Batching, Clock
-from lading.order.curriculum.levels import MAX_LEVELS, MAX_SAMPLES, Levels
-from lading.order.curriculum.spec import CurriculumSpec
 from lading.order.duration import Duration
 from lading.order.mixture.weights import MAX_POSITION
 from lading.runtime.numbers import is_number

@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from lading.errors import LoaderError, SourceError
 from lading.identity import Bill
 from lading.identity.sample import DATASET_IDX, IDX, IS_PADDING, NAME_COLUMNS
+from lading.loader.fetch import Delivered
+from lading.loader.gather import Arrays
 from lading.runtime.arrays import host
 from lading.source.parts import provides_names
 
@@ -38,6 +40,25 @@ def column_keys(names: Mapping[str, str] | bool | None, sources: Iterable[Any], 
         own = getattr(source, "names", None) if provides_names(source) else None
         chosen = {**own, **chosen} if isinstance(own, Mapping) else chosen
     return {name: chosen.get(name, name) for name in NAME_COLUMNS if name != IS_PADDING or may_pad}
+
+
+class Namer:
+    """Add the name columns to batches, whichever process fetched them.
+
+    Args:
+        arrays: The face's arrays.
+        own: Whether samples carry names themselves: then they must be the bill's.
+    """
+
+    def __init__(self, arrays: Arrays, *, own: bool) -> None:
+        self._arrays, self._own = arrays, own
+
+    def __call__(self, fetched: Delivered) -> Delivered:
+        """Return a batch with its names."""
+        (bill, names, *_), (batch, amended, *_) = fetched
+        if names and isinstance(batch, dict):
+            self._arrays.finish(batch, missing_names(batch, amended or bill, names, own=self._own))
+        return fetched
 
 
 def missing_names(batch: Mapping[str, Any], bill: Bill, keys: Mapping[str, str], *, own: bool) -> dict[str, Any]:

@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 
 from lading.errors import PlanError
 from lading.identity.hashing import key64
+from lading.order.adaptive.curriculum.levels import Levels
+from lading.order.adaptive.curriculum.spec import CurriculumSpec
 from lading.order.clock import Batching, Clock
-from lading.order.curriculum.levels import Levels
-from lading.order.curriculum.spec import CurriculumSpec
 from lading.order.mixture.order import Mixed
 from lading.order.mixture.passes import Passes
 from lading.order.mixture.spec import MixtureSpec

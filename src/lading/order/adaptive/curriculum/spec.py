@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lading.errors import PlanError
-from lading.order.curriculum.levels import MAX_LEVELS, Levels
+from lading.order.adaptive.curriculum.levels import MAX_LEVELS, Levels
 from lading.runtime.fields import Fields
 
 CURRICULUM_VERSION = 1

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from lading.errors import PlanError
-from lading.order.curriculum.levels import MAX_LEVELS, Levels
-from lading.order.curriculum.request import Curriculum, joined, sizes_of
-from lading.order.curriculum.spec import CurriculumSpec
+from lading.order.adaptive.curriculum.adaptation import GradedSamples
+from lading.order.adaptive.curriculum.levels import MAX_LEVELS, Levels
+from lading.order.adaptive.curriculum.request import Curriculum, joined, sizes_of
+from lading.order.adaptive.curriculum.spec import CurriculumSpec
 from lading.order.event import Rebatch, event_from_dict, event_to_dict
 from lading.order.plan import Plan
 
@@ -27,7 +28,9 @@ def make(lengths=(30, 17), batch=4, seed=0, scores=None, **asked) -> Plan:
     asked = {"until": 12, "start": 0.2, **asked}
     fields = {name: asked.pop(name) for name in ("shuffle", "drop_last", "chunk_batches") if name in asked}
     spec = Curriculum([], **asked).planned(np.asarray(scores), batch, fields.get("drop_last", False))
-    return Plan.make({f"d{i}": n for i, n in enumerate(lengths)}, batch, seed=seed, curriculum=spec, **fields)
+    return Plan.make(
+        {f"d{i}": n for i, n in enumerate(lengths)}, batch, seed=seed, adaptation=GradedSamples(spec), **fields
+    )
 
 
 def flat(plan: Plan, step: int) -> np.ndarray:
@@ -71,7 +74,7 @@ def test_where_inverts_bill_and_the_pool_grows(lengths, batch, seed, pacing, shu
     )
     seen = np.unique(np.concatenate([flat(plan, s) for s in range(steps)]))
     assert sum(plan.simulate(steps).coverage[f"d{d}"] * n for d, n in enumerate(lengths)) == pytest.approx(len(seen))
-    whole = plan.curriculum.stages[-1][0]
+    whole = plan.adaptation.spec.stages[-1][0]
     drawn = np.concatenate([flat(plan, s) for s in range(steps)])[whole:]
     for begin in range(0, len(drawn) - total + 1, total):
         assert sorted(drawn[begin : begin + total]) == list(range(total))
@@ -82,11 +85,11 @@ def test_where_inverts_bill_and_the_pool_grows(lengths, batch, seed, pacing, shu
 def test_while_it_grows_levels_come_evenly_pass_by_pass(seed, pacing):
     """Each level is less than 5 draws from its share of the pool at every step end, no sample twice in a pass."""
     plan = make((200, 100), 8, seed, pacing=pacing, until=30)
-    levels, drawn, planned = plan.curriculum.levels, np.zeros(0), 0
+    levels, drawn, planned = plan.adaptation.spec.levels, np.zeros(0), 0
     counts = np.zeros(len(levels.sizes))
-    for step in range(plan.clock.step_from(plan.curriculum.stages[-1][0])):
+    for step in range(plan.clock.step_from(plan.adaptation.spec.stages[-1][0])):
         mine = levels.numbers[flat(plan, step)]
-        pool = [k for start, k in plan.curriculum.stages if start <= plan.locate(step).position][-1]
+        pool = [k for start, k in plan.adaptation.spec.stages if start <= plan.locate(step).position][-1]
         share = np.where(np.arange(len(counts)) < pool, levels.sizes, 0)
         counts, planned = counts + np.bincount(mine, minlength=len(counts)), planned + share / share.sum() * len(mine)
         drawn = np.append(drawn, flat(plan, step))
@@ -115,16 +118,16 @@ def test_another_batch_size_moves_no_sample():
 def test_new_scores_act_at_an_epoch_border_and_are_kept_by_name():
     """Nothing before it moves; a state has their SHA-256, a plan's JSON the levels; unchanged scores are no event."""
     plan = make((40, 20), 6, until=25)
-    new = Levels.of(-np.arange(60.0), sizes_of(plan.curriculum))
+    new = Levels.of(-np.arange(60.0), sizes_of(plan.adaptation.spec))
     border = plan.epoch_start(1)
 
-    after = plan.with_event(plan.rescoring(border, new, "measured again"))
+    after = plan.with_event(plan.adaptation.rescoring(plan, border, new, "measured again"))
 
     assert [after.bill(s).digest for s in range(border)] == [plan.bill(s).digest for s in range(border)]
     assert [after.bill(s).digest for s in range(border, 40)] != [plan.bill(s).digest for s in range(border, 40)]
-    assert after.rescoring(plan.epoch_start(2), new) is None
+    assert after.adaptation.rescoring(after, plan.epoch_start(2), new) is None
     with pytest.raises(PlanError, match=r"step 3 is inside epoch 0: scores change where an epoch begins"):
-        plan.rescoring(3, new)
+        plan.adaptation.rescoring(plan, 3, new)
     again = Plan.from_json(after.to_json())
     assert [again.bill(s).digest for s in range(60)] == [after.bill(s).digest for s in range(60)]
     short = [event_from_dict(json.loads(json.dumps(event_to_dict(e)))) for e in after.events_from(border + 3)]
@@ -142,9 +145,9 @@ def test_new_scores_act_at_an_epoch_border_and_are_kept_by_name():
 def test_new_scores_begin_passes_of_their_own():
     """Once everything is in the levels do not matter: each pass after new scores is shuffled anew."""
     plan = make((40, 20), 6, until=5)
-    old, new = plan.curriculum.levels, Levels.of(-np.arange(60.0), sizes_of(plan.curriculum))
+    old, new = plan.adaptation.spec.levels, Levels.of(-np.arange(60.0), sizes_of(plan.adaptation.spec))
     for step, levels in ((10, new), (20, old)):
-        plan = plan.with_event(plan.rescoring(step, levels))
+        plan = plan.with_event(plan.adaptation.rescoring(plan, step, levels))
     first, second = ([s for step in range(a, a + 10) for s in plan.bill(step).samples] for a in (10, 20))
 
     assert sorted(first) == sorted(second) and first != second
@@ -192,7 +195,7 @@ def test_nonsense_is_refused_by_name():
         with pytest.raises(PlanError, match=r"zlib|sha256"):
             Plan.from_json(text.replace(damage[:-1], damage, 1))
     with pytest.raises(PlanError, match="weights or a curriculum, not both"):
-        Plan.make({"a": 47}, 4, curriculum=make().curriculum, mixture=__import__("lading").Mixture([1]))
+        Plan.make({"a": 47}, 4, adaptation=make().adaptation, mixture=__import__("lading").Mixture([1]))
 
 
 def test_few_samples_and_one_level_work():

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from lading.errors import PlanError
 from lading.identity.hashing import fold, key64, keys64
+from lading.order.adaptive.chosen.event import Choose, ChosenBase
 from lading.order.clock import Clock
-from lading.order.event import Choose, ChosenBase
 from lading.order.permutation import permute, unpermute
 
 I64 = NDArray[np.int64]

@@ -12,14 +12,17 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from lading.errors import PlanError
-from lading.order.event import Choose, event_from_dict, event_to_dict
+from lading.order.adaptive.chosen.adaptation import ChosenChunks
+from lading.order.adaptive.chosen.event import Choose
+from lading.order.adaptive.sizes import resizing
+from lading.order.event import event_from_dict, event_to_dict
 from lading.order.plan import Plan
 
 
 def make(lengths=(50, 33), batch=4, chunk=3, **fields) -> Plan:
     """Return a plan whose chunks are chosen."""
     named = {f"d{i}": n for i, n in enumerate(lengths)}
-    return Plan.make(named, batch, chunk_batches=chunk, chosen_chunks=True, **fields)
+    return Plan.make(named, batch, chunk_batches=chunk, adaptation=ChosenChunks(), **fields)
 
 
 def chosen(plan: Plan, rng: random.Random, until: int) -> Plan:
@@ -66,14 +69,14 @@ def test_passes_are_complete_and_where_inverts_bill(lengths, batch, chunk, drop_
 
 def test_a_pass_without_a_whole_chunk_hides_no_later_one():
     """Sizes become smaller between two passes: what is to be chosen then is known before."""
-    plan = Plan.make(40, 4, chunk_batches=30, chosen_chunks=True)
+    plan = Plan.make(40, 4, chunk_batches=30, adaptation=ChosenChunks())
     assert plan.undecided_from(0) is None
-    assert plan.with_event(plan.resizing(10, 3)).undecided_from(0) == 10
+    assert plan.with_event(resizing(plan, 10, 3)).undecided_from(0) == 10
 
 
 def test_a_chunk_is_shuffled_anew_in_every_pass():
     """The same chunk, the same samples, another order."""
-    plan = Plan.make(40, 4, chunk_batches=5, chosen_chunks=True)
+    plan = Plan.make(40, 4, chunk_batches=5, adaptation=ChosenChunks())
     for step in (0, 5, 10, 15):
         plan = plan.with_event(Choose(step, step // 5 % 2))
     passes = [[int(i) for step in range(first, first + 5) for i in plan.bill(step).idx] for first in (0, 10)]
@@ -138,12 +141,12 @@ def test_what_does_not_go_together_is_refused():
         with pytest.raises(PlanError, match="chunks are chosen and"):
             replace(make(), **fields)
     with pytest.raises(PlanError, match="chunk_batches is missing"):
-        Plan.make({"a": 9}, 2, chosen_chunks=True)
+        Plan.make({"a": 9}, 2, adaptation=ChosenChunks())
     plan = chosen(make(), random.Random(0), 10)
     with pytest.raises(PlanError, match="sizes change between passes"):
-        plan.resizing(9, 5)
+        resizing(plan, 9, 5)
     border = plan.epoch_start(1)
     plan = chosen(plan, random.Random(0), border)
-    after = chosen(plan.with_event(plan.resizing(border, 5, "grown")), random.Random(2), plan.epoch_start(2))
+    after = chosen(plan.with_event(resizing(plan, border, 5, "grown")), random.Random(2), plan.epoch_start(2))
     samples = [s for step in range(border, after.epoch_start(2)) for s in after.bill(step).samples]
     assert len(samples) == len(set(samples)) == 83 and after.chunk_steps(after.locate(border).chunk) == 5

@@ -1,0 +1,137 @@
+"""How a loader's plan adapts, from what the user asked for; difficulties of samples, wherever they are written.
+
+an array · the name of a column · a function of the source · a ``.npy`` file      or these by source
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lading.errors import LoaderError, PlanError
+from lading.loader.agreeing import agree_on_decision
+from lading.loader.note import Observed
+from lading.loader.request import LoaderRequest
+from lading.order.adaptive.chosen.adaptation import ChosenChunks
+from lading.order.adaptive.curriculum.adaptation import GradedSamples
+from lading.order.adaptive.curriculum.event import Rescore
+from lading.order.adaptive.curriculum.levels import Levels
+from lading.order.adaptive.curriculum.request import Curriculum, joined, sizes_of
+from lading.order.adaptive.protocol import Adaptation
+from lading.order.plan import Plan
+from lading.runtime.arrays import host
+from lading.source.reader import Reader
+
+_READ = 4096
+
+
+class Rescored(Observed, Protocol):
+    """What is asked of the engine."""
+
+    @property
+    def request(self) -> LoaderRequest: ...
+    @property
+    def readers(self) -> Sequence[Reader]: ...
+
+
+def planned_adaptation(request: LoaderRequest, readers: Sequence[Reader], batch: int) -> Adaptation | None:
+    """Return how a loader's plan adapts, or None.
+
+    Args:
+        request: What the user asked for.
+        readers: How its sources are read.
+        batch: Global batch size the run begins with.
+    """
+    chunks, curriculum = request.chunks, request.mixture
+    if chunks is not None and chunks.choose is not None:
+        if isinstance(curriculum, Curriculum):
+            raise PlanError(
+                "chunks are chosen and a curriculum cannot be used: expected chunks of one size, each once a pass."
+            )
+        return ChosenChunks()
+    if not isinstance(curriculum, Curriculum):
+        return None
+    if request.batch_schedule:
+        raise PlanError("a curriculum and batch_schedule were both given: expected one batch size. Leave one out.")
+    return GradedSamples(curriculum.planned(scores_of(request, readers, curriculum.scores), batch, request.drop_last))
+
+
+def resumable(request: LoaderRequest, readers: Sequence[Reader], plan: Plan) -> Plan:
+    """Return a plan that knows what the events of a state may name: the difficulties of ``Curriculum.later``."""
+    graded = plan.adaptation
+    if not isinstance(request.mixture, Curriculum) or not isinstance(graded, GradedSamples):
+        return plan
+    later = tuple(_levels_of(request, readers, graded, scores) for scores in request.mixture.later)
+    return replace(plan, adaptation=replace(graded, later=later))
+
+
+def rescore(engine: Rescored, scores: Any, reason: str = "") -> Rescore | None:
+    """Give samples other difficulties from the next epoch on that cannot have been prefetched."""
+    plan, graded = engine.plan, engine.plan.adaptation
+    if not isinstance(graded, GradedSamples):
+        raise LoaderError("this loader has no curriculum to rescore. Pass mixture=Curriculum(scores).")
+    levels = _levels_of(engine.request, engine.readers, graded, scores)
+    at = plan.locate(engine.step + plan.lookahead_steps)
+    event = graded.rescoring(plan, plan.epoch_start(at.epoch + bool(at.epoch_step)), levels, reason)
+    decided = {} if event is None else {"acts at": event.step, "scores": event.levels.sha256}
+    agree_on_decision(engine, "a rescoring", decided)
+    if event is not None:
+        engine.add_event(event)
+    return event
+
+
+def _levels_of(request: LoaderRequest, readers: Sequence[Reader], graded: GradedSamples, scores: Any) -> Levels:
+    """Return other scores as levels of the sizes that a plan's curriculum has."""
+    return Levels.of(scores_of(request, readers, scores), sizes_of(graded.spec))
+
+
+def scores_of(request: LoaderRequest, readers: Sequence[Reader], scores: Any) -> NDArray[np.float64]:
+    """Return the difficulty of each sample of all sources together.
+
+    Args:
+        request: What the user asked for.
+        readers: How its sources are read.
+        scores: An array, the name of a column, a function of the source, a ``.npy`` file; or these by source.
+    """
+    names = list(request.sources)
+    if not isinstance(scores, Mapping) and len(names) > 1 and not (isinstance(scores, str) or callable(scores)):
+        raise PlanError(
+            f"one array of scores for {len(names)} sources: expected one for each. Pass "
+            f"{{{names[0]!r}: ..., {names[1]!r}: ...}}."
+        )
+    by_name = scores if isinstance(scores, Mapping) else dict.fromkeys(names, scores)
+    if set(by_name) != set(names):
+        raise PlanError(f"scores are given for {', '.join(map(str, by_name))}: expected {', '.join(names)}.")
+    found = {name: _scores(reader, by_name[name], name) for name, reader in zip(names, readers, strict=True)}
+    return joined(found, {name: len(reader.source) for name, reader in zip(names, readers, strict=True)})
+
+
+def _scores(reader: Reader, given: Any, name: str) -> Any:
+    if callable(given):
+        given = given(reader.source)
+    if isinstance(given, os.PathLike) or (isinstance(given, str) and given.endswith(".npy")):
+        try:
+            return np.load(given, allow_pickle=False)
+        except (OSError, ValueError, EOFError) as error:
+            raise PlanError(f"the scores of {name!r} in {os.fspath(given)!r} cannot be read: {error}.") from error
+    try:
+        values = host(_column(reader, given)) if isinstance(given, str) else host(given)
+        return np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError, KeyError, IndexError) as error:
+        raise PlanError(f"the scores of {name!r}: expected one number for each sample ({error}).") from error
+
+
+def _column(reader: Reader, column: str) -> Any:
+    """Return one column of a source: at once where it has columns, else sample by sample."""
+    columns = getattr(reader.source, "columns", None)
+    if isinstance(columns, Mapping) and column in columns:
+        return columns[column]
+    chosen = np.arange(len(reader.source), dtype=np.int64)
+    starts = range(0, len(chosen), _READ)
+    parts = (reader.samples(c := chosen[start : start + _READ], 0, np.zeros(len(c), np.uint64)) for start in starts)
+    return [host(sample[column]) for part in parts for sample in part]

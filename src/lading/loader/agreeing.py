@@ -1,0 +1,57 @@
+"""What changes a plan while it runs is decided alike on every rank, or on none."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from lading.errors import WorldError
+from lading.identity import fingerprint
+from lading.identity.agreement import agree
+from lading.loader.note import Observed
+from lading.order import Block
+
+
+def agree_on_decision(engine: Observed, what: str, decided: Mapping[str, Any]) -> None:
+    """Compare what this rank decided with the others."""
+    agree(
+        engine.world,
+        what,
+        {"next step": engine.step, **decided},
+        way_out="Policies must see the same on every rank: average metrics and losses over the ranks, and report "
+        "them after the same step. Nothing was changed.",
+    )
+
+
+@contextlib.contextmanager
+def announcing(engine: Observed, what: str, policy: Any) -> Iterator[None]:
+    """Let the other ranks know when a policy raises inside the block: they have an answer, and wait to compare it."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"raised by the policy {type(policy).__name__}, asked before step {engine.step}")
+        with contextlib.suppress(WorldError):
+            agree_on_decision(engine, what, {"refused": f"{type(error).__name__}: {error}"})
+        raise
+
+
+def blocking(engine: Observed, dataset: str | int, indices: Sequence[int], step: int, reason: str) -> Block:
+    """Return the event that replaces samples by substitutes from a step on; every rank must ask for the same.
+
+    Args:
+        engine: The engine of this rank.
+        dataset: Name or number of the dataset.
+        indices: The samples.
+        step: The first step that cannot have been prefetched.
+        reason: Why.
+    """
+    event = Block(step, engine.plan.number_of(dataset), tuple(map(int, indices)), reason)
+    samples = {"dataset": event.dataset, "samples": fingerprint(event.indices)}
+    agree(
+        engine.world,
+        "a block",
+        {"next step": engine.step, "acts at": event.step, **samples},
+        way_out="Every rank must call it after the same step, with the same samples. Nothing was changed.",
+    )
+    return event

@@ -1,0 +1,59 @@
+"""Bill the coming steps: what this process reads, decided before anything is read.
+
+step ─▶ plan.bill ─▶ rows of this process ─▶ FetchRequest
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Protocol
+
+from lading.identity import World
+from lading.loader.face import Face
+from lading.loader.fetch import FetchRequest
+from lading.order import Plan
+
+_NOTHING: Mapping[int, frozenset[int]] = {}
+
+
+class Billing(Protocol):
+    """What is asked of the engine, at each step anew: events change the plan."""
+
+    @property
+    def plan(self) -> Plan: ...
+    @property
+    def world(self) -> World: ...
+    @property
+    def face(self) -> Face: ...
+
+
+def request_at(engine: Billing, step: int, names: Mapping[str, str]) -> FetchRequest:
+    """Return what is to be fetched for a step.
+
+    Args:
+        engine: Knows the plan, and who this process is.
+        step: The step.
+        names: Key in dict batches of each name column.
+    """
+    plan, face = engine.plan, engine.face
+    blocked = {d: frozenset(table) for d, table in plan.blocked_at(step).items()} or _NOTHING
+    rows = plan.clock.batch_at(step) if face.places else 0
+    return FetchRequest(face.share(plan, step, engine.world), names, blocked, rows)
+
+
+def billed(reference: weakref.ref[Billing], steps: Iterable[int], names: Mapping[str, str]) -> Iterator[FetchRequest]:
+    """Yield the requests of some steps, as far as they are decided; the engine is not kept alive by it.
+
+    Args:
+        reference: The engine: persistent workers keep this iterator, and end with their engine.
+        steps: The steps.
+        names: Key in dict batches of each name column.
+    """
+    for step in steps:
+        engine = reference()
+        if engine is None or engine.plan.undecided_from(step) == step:
+            return
+        request = request_at(engine, step, names)
+        del engine
+        yield request

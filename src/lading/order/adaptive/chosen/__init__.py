@@ -1,0 +1,1 @@
+"""Chunks that are chosen while a run goes on, each once a pass."""

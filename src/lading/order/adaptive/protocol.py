@@ -1,0 +1,135 @@
+"""What a plan asks of an order that adapts. A new kind is one class, and a line in ``kinds``.
+
+order        positions to samples and back
+to_dict      what the plan's JSON keeps of it, under ``key``
+kept         what a state keeps of its past
+AdaptiveEvent, AdaptedBase      what it decided while the run went on; what resuming needs of that
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
+
+from lading.runtime.fields import Fields
+
+if TYPE_CHECKING:  # those who are below a clock and above it both use this page
+    from lading.order.clock import Clock, Location
+    from lading.order.event import Event, ResumeBase
+    from lading.order.mixture.spec import MixtureSpec
+    from lading.order.shuffle import Order
+
+
+class AdaptiveEvent(ABC):
+    """A decision of an adaptation, made while the run goes on."""
+
+    kind: ClassVar[str]
+    rereads: ClassVar[bool] = False
+    step: int
+
+    @abstractmethod
+    def to_dict(self, *, whole: bool) -> dict[str, Any]:
+        """Return JSON-able fields; ``whole``: with what a state only names."""
+
+    @property
+    @abstractmethod
+    def decided(self) -> str:
+        """What was decided, in a few words."""
+
+
+class AdaptedBase(ABC):
+    """What resuming needs of the decisions before a step."""
+
+    @abstractmethod
+    def to_dict(self, *, whole: bool) -> dict[str, Any]:
+        """Return JSON-able fields, by names that no other kind uses."""
+
+
+class AdaptedPlan(Protocol):
+    """What an adaptation asks of its plan."""
+
+    @property
+    def lengths(self) -> tuple[int, ...]: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def shuffle(self) -> str: ...
+    @property
+    def window_samples(self) -> int: ...
+    @property
+    def global_batch_size(self) -> int: ...
+    @property
+    def drop_last(self) -> bool: ...
+    @property
+    def chunk_batches(self) -> int | None: ...
+    @property
+    def mixture(self) -> MixtureSpec | None: ...
+    @property
+    def batch_schedule(self) -> tuple[tuple[int, int], ...]: ...
+    @property
+    def chunk_schedule(self) -> tuple[tuple[int, int], ...]: ...
+    @property
+    def events(self) -> tuple[Event, ...]: ...
+    @property
+    def base(self) -> ResumeBase | None: ...
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def adaptation(self) -> Adaptation | None: ...
+    def with_events(self, events: Sequence[Event], /) -> Self: ...
+
+
+P = TypeVar("P", bound=AdaptedPlan)
+
+
+class Adaptation(ABC):
+    """How the order of a plan adapts."""
+
+    key: ClassVar[str]  # in the plan's JSON
+    words: ClassVar[str]  # what differs, for errors
+    described: ClassVar[str] = ""  # for people
+    gapless: ClassVar[bool] = False  # whether draws run on over epochs, as those of a mixture do
+
+    @abstractmethod
+    def order(self, plan: AdaptedPlan) -> Order:
+        """Return the order of a plan."""
+
+    @abstractmethod
+    def to_dict(self, *, whole: bool = False) -> Any:
+        """Return what a plan's JSON keeps; ``whole``: with what a fingerprint only names."""
+
+    @classmethod
+    @abstractmethod
+    def read(cls, fields: Fields) -> Adaptation:
+        """Rebuild it from the checked fields of a plan that has the key."""
+
+    def summary(self) -> Any:
+        """Return what a state says of it."""
+        return self.to_dict()
+
+    def check(self, plan: AdaptedPlan) -> None:  # noqa: B027  # most kinds have nothing to refuse
+        """Refuse fields of a plan that do not go with it; its clock and order are not made yet."""
+
+    def extended(self, order: Order, event: Event) -> Order | None:
+        """Return the order after one more event, where that costs less than to make it anew."""
+        return None
+
+    def undecided_from(self, order: Order, step: int) -> int | None:
+        """Return the first step at or after a step that is not decided yet; None where all are."""
+        return None
+
+    def kept(self, past: Sequence[Event], order: Order, clock: Clock, at: Location) -> tuple[AdaptedBase, int] | None:
+        """Return what a state keeps of events that have acted, and the first step it knows."""
+        return None
+
+    def resolved(self, event: Event) -> Event:
+        """Return an event of a state with what the state only names."""
+        return event
+
+    def check_resize(self, at: Location) -> None:  # noqa: B027
+        """Refuse chunks of another size from a step on, where they cannot change."""
+
+    def resized(self, plan: P, step: int) -> P:
+        """Return a plan that may be given other sizes at a step; refuse where sizes cannot change there."""
+        return plan
