@@ -208,9 +208,9 @@ def test_a_bill_of_a_trillion_samples_costs_nothing():
 
 
 def _timed(call):
-    start = time.perf_counter()
+    start = time.process_time()
     call()
-    return time.perf_counter() - start
+    return time.process_time() - start
 
 
 GOLDEN = ("29b7a215bc28e308", "e0-s41-8cc648f0", 4, 14089754752419407514)

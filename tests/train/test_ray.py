@@ -26,7 +26,7 @@ def test_killed_on_two_workers_back_on_one_and_every_row_of_the_table(tmp_path):
     """examples/ray_training.py, with prepare_data_loader's rows in its workers before, and a Ray dataset after it."""
     command = [sys.executable, str(SCRIPT), str(tmp_path)]
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=280, env=env)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=env)
 
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     assert "the first attempt died" in done.stdout
