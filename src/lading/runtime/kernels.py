@@ -37,7 +37,7 @@ def cached(**options: Any) -> Callable[[Callable[..., Any]], Any]:
 @functools.cache
 def _say_uncached() -> None:
     logging.getLogger(__name__).warning(
-        "no place for compiled code: neither %s nor a home folder can be written; each process compiles anew, in seconds. "
+        "no place for compiled code: neither %s nor a home can be written; each process compiles anew, in seconds. "
         "Set NUMBA_CACHE_DIR to a folder that can be, or LADING_NUMBA=0.",
         Path(__file__).parents[1],
     )
