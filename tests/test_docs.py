@@ -15,6 +15,8 @@ from tests.documentation import ROOT, CodeBlock, blocks, commands, pages, run_pa
 
 import lading
 
+pytestmark = pytest.mark.needs("torch")
+
 # Frameworks that keep state of their own in a process: their pages run in one of their own.
 ALONE = {"lightning", "loggers", "deepspeed", "accelerate", "adaptive", "jax"}
 TESTS = {

@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.suite import Outcome, read_report, summary
 
 from conftest import missing
-from tests.suite import Outcome, read_report, summary
 
 ROOT = Path(__file__).parents[1]
 REPORT = """<testsuites><testsuite>
@@ -33,7 +33,9 @@ def test_a_fixture_that_failed_is_one_cause():
 
 def test_every_group_runs_and_one_failure_fails_all(tmp_path):
     """``make test`` stopped at its first group: JAX's half and the launches never ran."""
-    (tmp_path / "test_it.py").write_text("import pytest\n\n@pytest.mark.launch\ndef test_wrong():\n    assert 0, 'told'\n")
+    (tmp_path / "test_it.py").write_text(
+        "import pytest\n\n@pytest.mark.launch\ndef test_wrong():\n    assert 0, 'told'\n"
+    )
     suite = (ROOT / "tests" / "suite.py").read_text().replace('"tests", "src/lading"', f'"{tmp_path}"')
     (tmp_path / "suite.py").write_text(suite.replace('launch{slow}", "tests"', f'launch{{slow}}", "{tmp_path}"'))
     for file in ("conftest.py", "pyproject.toml"):

@@ -14,6 +14,8 @@ Importing Lading loads neither NumPy nor a framework; a name opens its file
 when it is first used.
 """
 
+import os
+import warnings
 from typing import TYPE_CHECKING
 
 from lading import errors
@@ -119,6 +121,14 @@ if TYPE_CHECKING:  # the same names for type checkers; a test compares the two l
         SteerToShares as SteerToShares,
         per_dataset_mean as per_dataset_mean,
         per_dataset_token_mean as per_dataset_token_mean,
+    )
+
+if not hasattr(os, "fork"):
+    warnings.warn(
+        "Lading is made for Linux. Here plans, loaders without worker processes, ledgers and questions should work, as "
+        "far as Linux without fork, locks and hard links could show; nobody has run it there.",
+        RuntimeWarning,
+        stacklevel=2,
     )
 
 __version__ = "0.1.0"

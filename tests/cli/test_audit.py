@@ -7,6 +7,8 @@ import json
 import pytest
 from tests.cli.calling import lading
 
+pytestmark = pytest.mark.needs("torch")
+
 LOADERS = """
 import os
 import torch

@@ -18,6 +18,8 @@ from lading.cli.demo.process import DemoError, TrainingProcess
 from lading.cli.demo.text import WEIGHTS, WINDOW, collect, texts
 from lading.report import open_run
 
+pytestmark = pytest.mark.needs("torch")
+
 FORBIDDEN = ("lightning", "jax", "sklearn", "pandas", "deepspeed", "polars")
 
 

@@ -20,14 +20,13 @@ such work. Whoever shares it counts its pieces, so a helper that comes late find
 from __future__ import annotations
 
 import contextlib
-import os
 import queue
 import threading
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from lading.runtime.processes import usable_cpus
+from lading.runtime.processes import at_fork, usable_cpus
 
 _PATIENCE_SECONDS = 5.0
 
@@ -68,7 +67,7 @@ def _forget() -> None:
         busy.lock = threading.RLock()
 
 
-os.register_at_fork(before=_pause, after_in_parent=_go_on, after_in_child=_forget)
+at_fork(before=_pause, after_in_parent=_go_on, after_in_child=_forget)
 
 
 T = TypeVar("T")

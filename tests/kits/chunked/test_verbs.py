@@ -18,6 +18,7 @@ from lading.cli import main
 from lading.report import open_run
 
 pytestmark = [
+    pytest.mark.needs("torch"),
     pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning"),
     pytest.mark.filterwarnings("ignore:The '.*_dataloader' does not have many workers"),
     pytest.mark.filterwarnings("ignore:You .*validation_step"),
