@@ -57,7 +57,16 @@ FORBIDDEN_NAMES = {"utils", "common", "helpers", "core", "misc"}
 MOST_LINES = 500
 # Test files about the whole: the package, a file format, a run through several rooms, what two loaders agree on.
 ACROSS = {
-    *("test_architecture", "test_docs", "test_elsewhere", "test_examples", "test_package", "test_suite", "test_typing"),
+    *(
+        "test_architecture",
+        "test_docs",
+        "test_elsewhere",
+        "test_examples",
+        "test_package",
+        "test_release",
+        "test_suite",
+        "test_typing",
+    ),
     *("ledger/test_disk", "ledger/test_golden", "ledger/test_kill"),
     *("loader/test_batch_ids", "loader/test_faces", "loader/test_faces_jax", "loader/test_launch"),
     *("loader/test_names_agree", "report/test_with_loader", "train/lightning/test_ddp", "train/test_ray"),

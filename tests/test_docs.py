@@ -18,7 +18,7 @@ import lading
 pytestmark = pytest.mark.needs("torch")
 
 # Frameworks that keep state of their own in a process: their pages run in one of their own.
-ALONE = {"lightning", "loggers", "deepspeed", "accelerate", "adaptive", "jax"}
+ALONE = {"first-change", "lightning", "loggers", "deepspeed", "accelerate", "adaptive", "jax"}
 TESTS = {
     f"{path.relative_to(ROOT)}::{node.name}"
     for path in (ROOT / "tests").rglob("test_*.py")

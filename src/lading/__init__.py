@@ -131,7 +131,7 @@ if not hasattr(os, "fork"):
         stacklevel=2,
     )
 
-__version__ = "0.1.0"
+__version__ = "0.3.0.dev0"
 
 _HOMES = {
     # identity
