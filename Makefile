@@ -3,37 +3,74 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/pip install -qq --disable-pip-version-check -c constraints.txt
-PYTEST := $(BIN)/python -m pytest -p no:cacheprovider
+INSTALL := install -qq --disable-pip-version-check
+PIP := $(BIN)/pip $(INSTALL) -c constraints.txt
+CODE := src tests benchmarks examples conftest.py .ci
+SUITE := $(BIN)/python tests/suite.py
+TOOLS := hypothesis pytest pytest-xdist pytest-timeout pytest-rerunfailures
+# torch keeps compiled extensions, and the locks of those who compile, in a folder of the user's that all clones share;
+# a compiler that was killed in another clone would be waited for here.
+export TORCH_EXTENSIONS_DIR := $(CURDIR)/$(VENV)/torch_extensions
 
-.PHONY: help setup demo quick test test-unit test-launch test-all check format lint types bench bench-scale bench-table bench-check docs package clean
+.PHONY: help setup demo quick test test-unit test-launch test-all test-lowest test-newest test-python mutants ci check format lint types docs changelog bench bench-scale bench-table bench-check package clean
 
 help:
 	@echo "make demo       train on real text, crash, resume, and answer what was in it (about two minutes)"
 	@echo "make quick      format, lint, types, architecture and the quick tests: what to run before a commit (under 3 minutes)"
-	@echo "make test       install everything and run the whole suite"
-	@echo "make check      format, lint, types, then the tests"
+	@echo "make test       install everything and run the whole suite; every group runs, one summary at the end"
+	@echo "make check      lint, types, docs and the tests, with one summary: what .ci/run runs"
+	@echo "make test-all   everything, the long tests included"
+	@echo "make test-lowest, make test-newest   the suite on the lowest and the newest versions that pyproject.toml allows"
+	@echo "make test-python PYTHON=python3.13   what needs no torch, on another Python"
+	@echo "make mutants    change the heart in one line, many times: each change is caught by the test named for it"
+	@echo "make lint, types, docs, package      each installs only what it needs"
+	@echo "make changelog  what the fragments in changelog.d will say"
 	@echo "make bench      measure beside the peers, one JSON line a case; make bench-table renders it, make bench-check compares with the goals"
 	@echo "make bench-scale  a ledger of 10 000 simulated ranks (about five minutes, 3 GB)"
-	@echo "make docs       build the documentation"
-	@echo "make test-all   everything, the long tests included"
 
-# What the demo needs: the package, torch, the report's charts.
-$(VENV)/.demo: pyproject.toml constraints.txt
-	@echo "» creating $(VENV) with what the demo needs"
+$(VENV)/.made:
+	@echo "» creating $(VENV)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(PIP) -U pip setuptools wheel
+	@touch $@
+
+# What the demo needs: the package, torch, the report's charts.
+$(VENV)/.demo: $(VENV)/.made pyproject.toml constraints.txt
+	@echo "» installing what the demo needs"
 	@$(PIP) torch numpy
 	@$(PIP) -e '.[torch,report,ui,fast]'
 	@$(BIN)/python -m compileall -q src/lading  # as pip does for a package: some machines forbid Python to write bytecode
 	@touch $@
 
+# Each of these installs what it uses: ruff; mypy and what its answers depend on; mkdocs; the builder; the changelog's.
+$(VENV)/.lint: $(VENV)/.made constraints.txt
+	@$(PIP) ruff
+	@touch $@
+
+$(VENV)/.types: $(VENV)/.made pyproject.toml constraints.txt
+	@echo "» installing mypy and what its answers depend on"
+	@$(PIP) mypy types-PyYAML torch numpy
+	@$(PIP) -e '.[torch,fast,jax,lightning,transformers,report]'
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.made constraints.txt
+	@$(PIP) mkdocs-material mkdocstrings-python ruff
+	@touch $@
+
+$(VENV)/.package: $(VENV)/.made constraints.txt
+	@$(PIP) build hatchling
+	@touch $@
+
+$(VENV)/.changelog: $(VENV)/.made constraints.txt
+	@$(PIP) towncrier
+	@touch $@
+
 # Everything, the optional frameworks included; in small groups, because one huge call can backtrack for minutes.
-$(VENV)/.full: $(VENV)/.demo
+$(VENV)/.full: $(VENV)/.demo $(VENV)/.lint $(VENV)/.types $(VENV)/.docs $(VENV)/.package $(VENV)/.changelog
 	@echo "» installing the test tools and the optional frameworks"
-	@$(PIP) hypothesis pytest pytest-xdist pytest-timeout pytest-rerunfailures ruff mypy 'pyright[nodejs]' types-PyYAML pandas polars build hatchling
+	@$(PIP) $(TOOLS) 'pyright[nodejs]' pandas polars
 	@$(PIP) -e '.[torch,lightning,accelerate,jax,audio,hdf5,jasper,report,ui,tokens,fast]'
-	@$(PIP) datasets tensorboard grain orbax-checkpoint playwright kaleido mkdocs-material mkdocstrings-python
+	@$(PIP) datasets tensorboard grain orbax-checkpoint playwright kaleido
 	@$(PIP) transformers trl 'ray[train,data]' wandb tokenizers zstandard
 	@$(PIP) starlette uvicorn httpx jinja2 jsonargparse obstore 'moto[s3,server]'
 	@$(PIP) --no-deps torchdata==0.11.0 megatron-core
@@ -49,8 +86,8 @@ setup: $(VENV)/.full
 .venv-mds/.made: constraints.txt
 	@echo "» creating .venv-mds with mosaicml-streaming and litdata"
 	@test -x .venv-mds/bin/python || $(PYTHON) -m venv .venv-mds
-	@.venv-mds/bin/pip install -qq --disable-pip-version-check -c constraints.txt torch numpy tqdm brotli python-snappy zstd xxhash pillow catalogue lightning-utilities filelock boto3 requests urllib3 tifffile obstore
-	@.venv-mds/bin/pip install -qq --disable-pip-version-check -c constraints.txt --no-deps mosaicml-streaming litdata==0.2.76
+	@.venv-mds/bin/pip $(INSTALL) -c constraints.txt torch numpy tqdm brotli python-snappy zstd xxhash pillow catalogue lightning-utilities filelock boto3 requests urllib3 tifffile obstore
+	@.venv-mds/bin/pip $(INSTALL) -c constraints.txt --no-deps mosaicml-streaming litdata==0.2.76
 	@touch $@
 
 demo: $(VENV)/.demo
@@ -59,43 +96,71 @@ demo: $(VENV)/.demo
 # What to run before a commit: everything that is quick, few examples of each law.
 QUICK := tests/identity tests/order tests/runtime tests/batch tests/source/tokens tests/source/stream tests/ledger/tracker tests/loader/torch
 
-quick: lint types
-	$(PYTEST) -q tests/test_architecture.py
-	HYPOTHESIS_PROFILE=brief $(PYTEST) -q -n 2 --jax=without -m "not launch and not slow" $(QUICK)
+quick: setup lint types
+	$(BIN)/python -m pytest -p no:cacheprovider -q tests/test_architecture.py
+	HYPOTHESIS_PROFILE=brief $(BIN)/python -m pytest -p no:cacheprovider -q -n 2 --jax=without -m "not launch and not slow" $(QUICK)
 
-test: setup test-unit test-launch
-
-# JAX runs threads and torch's workers fork: files about JAX get processes of their own (see conftest.py).
-UNIT := --durations=20 --doctest-modules tests src/lading
+test: setup
+	@$(SUITE) unit jax launch
 
 test-unit: setup
-	$(PYTEST) -n 2 --jax=without -m "not launch and not slow" $(UNIT)
-	$(PYTEST) -n 2 --jax=only -m "not launch and not slow" $(UNIT)
-
-# torch 2.13 with gloo now and then aborts a process while it exits, after all its work, with or without Lading
-# (plain DDP: 1 of 56 runs of two processes). A launch is tried again only if a process of it ended by an abort.
-EXIT_ABORT := --reruns 2 --only-rerun "terminate called without an active exception" --only-rerun "exitcode *: -6" --only-rerun "return code = -6"
+	@$(SUITE) unit jax
 
 test-launch: setup
-	$(PYTEST) -m "launch and not slow" $(EXIT_ABORT) --durations=20 tests
+	@$(SUITE) launch
 
 test-all: setup .venv-mds/.made
-	$(PYTEST) -n 2 --jax=without -m "not launch" $(UNIT)
-	$(PYTEST) -n 2 --jax=only -m "not launch" $(UNIT)
-	$(PYTEST) -m launch $(EXIT_ABORT) --durations=20 tests
+	@$(SUITE) --slow unit jax launch
 
-check: setup lint types test
+ci check: setup
+	@$(SUITE) lint types docs unit jax launch
 
-format: setup
-	$(BIN)/ruff format src tests benchmarks examples
-	$(BIN)/ruff check --fix src tests benchmarks examples
+# Other versions, each in an environment of its own. What needs a framework that is not there is skipped, by name, and
+# counted; torch is the one build of constraints.txt. Not installed here: deepspeed and trl, which choose their own torch
+# and transformers.
+OTHERS := torch,lightning,accelerate,transformers,jax,audio,hdf5,jasper,report,ui,tensorboard,wandb,tokens,ray,fast
 
-lint: setup
-	$(BIN)/ruff format --check src tests benchmarks examples
-	$(BIN)/ruff check src tests benchmarks examples
+.venv-lowest/.made: pyproject.toml constraints.txt .ci/lowest.py
+	@test -x .venv-lowest/bin/python || $(PYTHON) -m venv .venv-lowest
+	@.venv-lowest/bin/pip $(INSTALL) -U pip setuptools wheel
+	@$(PYTHON) .ci/lowest.py > .venv-lowest/lowest.txt
+	@.venv-lowest/bin/pip $(INSTALL) -c .venv-lowest/lowest.txt $(TOOLS) pandas httpx -e '.[$(OTHERS)]'
+	@touch $@
 
-types: setup
-	$(BIN)/mypy
+.venv-newest/.made: pyproject.toml constraints.txt
+	@test -x .venv-newest/bin/python || $(PYTHON) -m venv .venv-newest
+	@.venv-newest/bin/pip $(INSTALL) -U pip setuptools wheel
+	@grep ^torch== constraints.txt > .venv-newest/newest.txt
+	@.venv-newest/bin/pip $(INSTALL) -U -c .venv-newest/newest.txt $(TOOLS) pandas httpx -e '.[$(OTHERS)]'
+	@touch $@
+
+test-lowest: .venv-lowest/.made
+	@.venv-lowest/bin/python tests/suite.py unit jax --missing=skip
+
+test-newest: .venv-newest/.made
+	@.venv-newest/bin/python tests/suite.py unit jax --missing=skip
+
+# There is a torch for the Python of constraints.txt only: here everything that needs none, the NumPy and JAX faces included.
+NAMED = .venv-$(notdir $(PYTHON))
+
+test-python:
+	@test -x $(NAMED)/bin/python || $(PYTHON) -m venv $(NAMED)
+	@$(NAMED)/bin/pip $(INSTALL) -U pip setuptools wheel
+	@$(NAMED)/bin/pip $(INSTALL) -U $(TOOLS) pandas httpx -e '.[jax,hdf5,report,ui,tokens,fast]'
+	@$(NAMED)/bin/python tests/suite.py unit jax --missing=skip
+
+mutants: setup
+	@$(BIN)/python tests/mutants.py
+
+format: $(VENV)/.lint
+	$(BIN)/ruff format $(CODE)
+	$(BIN)/ruff check --fix $(CODE)
+
+lint types docs: %: $(VENV)/.%
+	@$(SUITE) $@
+
+changelog: $(VENV)/.changelog
+	$(BIN)/towncrier build --draft
 
 bench: setup .venv-mds/.made
 	$(BIN)/python -m benchmarks.run
@@ -109,10 +174,7 @@ bench-table: setup
 bench-check: setup
 	$(BIN)/python -m benchmarks.check
 
-docs: setup
-	$(BIN)/mkdocs build --strict
-
-package: setup
+package: $(VENV)/.package
 	rm -rf dist
 	$(BIN)/python -m build --no-isolation
 

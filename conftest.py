@@ -10,23 +10,55 @@ A file loads JAX if it says ``pytestmark = pytest.mark.jax``, or if it is named
 after JAX: ``jax.py``, ``test_x_jax.py``, or below a folder ``jax``. The doors
 of our packages (``__init__.py``) count too: pytest, looking for fixtures beside
 their doctests, asks for every name, and a name of JAX's room loads JAX.
+
+``--missing=skip`` is for environments without some framework (another Python,
+for which there is no torch): a file or a test that cannot be run without it is
+skipped and counted. By default it fails: in the full environment nothing is
+missing.
 """
 
 from __future__ import annotations
 
 import ast
+import importlib.util
+import os
+import re
 import sys
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 
 _TESTS = Path(__file__).parent / "tests"
 _REPORTED: list[str] = []  # the first test that found JAX loaded
+# What an environment may be without, and what an extra of Lading brings.
+_OPTIONAL = {
+    *("torch", "jax", "lightning", "deepspeed", "accelerate", "transformers", "trl", "ray", "datasets", "torchdata"),
+    *("numba", "h5py", "soundfile", "soxr", "sklearn", "plotly", "jinja2", "starlette", "uvicorn", "wandb"),
+    *("tensorboard", "tokenizers", "zstandard", "grain", "orbax", "kaleido", "playwright", "moto", "obstore", "polars"),
+    *("pandas", "httpx", "jsonargparse", "PIL", "mypy", "pyright", "hatchling", "build", "mkdocs", "megatron"),
+}
+_BROUGHT = {
+    "audio": "soundfile",
+    "fast": "numba",
+    "hdf5": "h5py",
+    "jasper": "sklearn",
+    "report": "jinja2",
+    "ui": "starlette",
+}
+_SAID = re.compile(r"No module named '?([\w]+)|pip install 'lading\[(\w+)\]'|could not import '(\w+)'")
+
+_HALF_OPEN = re.compile(r"cannot import name '\w+' from '(lading|tests)")  # asked again, after torch was not found
+
+# One folder of compiled extensions for each environment: see Makefile.
+if sys.prefix != sys.base_prefix:
+    os.environ.setdefault("TORCH_EXTENSIONS_DIR", f"{sys.prefix}/torch_extensions")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option that chooses between the two kinds of files."""
     parser.addoption("--jax", choices=("only", "without"), help="collect only the files that load JAX, or only others")
+    parser.addoption("--missing", choices=("fail", "skip"), default="fail", help="what is a test without its framework")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -70,3 +102,50 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
             "JAX is loaded under --jax=without, by this test or by a file that imports it. Mark the file: "
             "pytestmark = pytest.mark.jax"
         )
+
+
+def missing(text: str) -> str | None:
+    """Return the framework that a failure says is missing, if it really is."""
+    for match in _SAID.finditer(text):
+        named = next(group for group in match.groups() if group)
+        name = _BROUGHT.get(named, named)
+        if name in _OPTIONAL and importlib.util.find_spec(name) is None:
+            return name
+    if _HALF_OPEN.search(text) and importlib.util.find_spec("torch") is None:
+        return "torch"
+    return None
+
+
+def _skip(report: pytest.TestReport | pytest.CollectReport, config: pytest.Config, place: Path) -> None:
+    if report.outcome != "failed" or config.getoption("--missing") != "skip":
+        return
+    name = missing(report.longreprtext)
+    if name is not None:
+        report.outcome = "skipped"
+        report.longrepr = (str(place), 0, f"Skipped: needs {name}, which is not installed")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test that says what it needs, where that is missing; it would only say that a command failed."""
+    needed = [name for mark in item.iter_markers("needs") for name in mark.args]
+    absent = [name for name in needed if importlib.util.find_spec(name) is None]
+    if absent and item.config.getoption("--missing") == "skip":
+        pytest.skip(f"needs {absent[0]}, which is not installed")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Skip a file that cannot be imported without what is missing."""
+    report = yield
+    _skip(report, collector.config, collector.path)
+    return report
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Skip a test that needs what is missing."""
+    report = yield
+    _skip(report, item.config, item.path)
+    return report

@@ -1,4 +1,8 @@
-"""Compile what is compiled at first use, so that tests and measurements do not wait for it."""
+"""Compile what is compiled at first use, so that tests and measurements do not wait for it.
+
+torch marks a folder in which it compiles by a file called ``lock``, and waits for ever for one that a killed compiler
+left. Its owner keeps it open, so one that no process has open is removed here.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,9 @@ import importlib.util
 import os
 import subprocess
 import sys
+from pathlib import Path
 
+MOST_SECONDS = 900
 DEEPSPEED = """
 import torch, deepspeed
 model = torch.nn.Linear(2, 2)
@@ -26,13 +32,39 @@ def main() -> None:
     for algorithm in ("first_fit", "best_fit", "concat_then_split"):
         pack([[1, 2], [3]], row_length=4, algorithm=algorithm)
     if importlib.util.find_spec("deepspeed"):
-        single = {"DS_ACCELERATOR": "cpu", "RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
-        group = {"MASTER_ADDR": "localhost", "MASTER_PORT": "29561"}
-        result = subprocess.run(
-            [sys.executable, "-c", DEEPSPEED], env={**os.environ, **single, **group}, capture_output=True, text=True
+        compile_deepspeed()
+
+
+def compile_deepspeed() -> None:
+    """Start DeepSpeed once, in a folder of this environment's own, without the locks of the dead."""
+    extensions = Path(os.environ.setdefault("TORCH_EXTENSIONS_DIR", f"{sys.prefix}/torch_extensions"))
+    for lock in abandoned_locks(extensions):
+        print(f"a compiler that was killed left {lock}: removed")
+        lock.unlink(missing_ok=True)
+    single = {"DS_ACCELERATOR": "cpu", "RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
+    group = {"MASTER_ADDR": "localhost", "MASTER_PORT": "29561"}
+    environment = {**os.environ, **single, **group}
+    command = [sys.executable, "-c", DEEPSPEED]
+    try:
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=MOST_SECONDS)
+    except subprocess.TimeoutExpired:
+        sys.exit(
+            f"DeepSpeed did not start within {MOST_SECONDS} s. It waits for a compiler, or for the lock of one: see "
+            f"`find {extensions} -name lock`, end what holds it or remove it, and run `make setup` again."
         )
-        if result.returncode:
-            print("DeepSpeed did not start; its tests will say why:\n" + result.stderr[-800:])
+    if done.returncode:
+        print("DeepSpeed did not start; its tests will say why:\n" + done.stderr[-800:])
+
+
+def abandoned_locks(extensions: Path) -> list[Path]:
+    """Return the locks of torch's compilers below a folder that no process has open."""
+    locks = {path.resolve(): path for path in extensions.glob("*/lock")}
+    for handle in Path("/proc").glob("[0-9]*/fd/*") if locks else ():
+        try:
+            locks.pop(handle.readlink(), None)
+        except OSError:  # closed meanwhile, or another user's
+            continue
+    return list(locks.values())
 
 
 if __name__ == "__main__":

@@ -174,7 +174,7 @@ def _process(words: list[str], environment: dict[str, str]) -> tuple[int, str]:
         [*known[words[0]], *words[1:]],
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=600,
         env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
     )
     return done.returncode, done.stdout + done.stderr

@@ -43,7 +43,7 @@ def test_example_runs(example, tmp_path):
     command = [sys.executable, str(EXAMPLES / example)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(tmp_path)}
 
-    done = subprocess.run(command, capture_output=True, text=True, timeout=250, cwd=tmp_path, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, cwd=tmp_path, env=environment)
 
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     for words in {**HERE, **POLICIES}[example]:

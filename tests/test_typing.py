@@ -49,7 +49,7 @@ def check(tool: list[str], text: str, folder: Path) -> subprocess.CompletedProce
     path = folder / "user.py"
     path.write_text(text)
     env = {**os.environ, "PYTHONPATH": str(SRC), "MYPYPATH": str(SRC)}
-    return subprocess.run([*tool, str(path)], capture_output=True, text=True, cwd=folder, env=env, timeout=280)
+    return subprocess.run([*tool, str(path)], capture_output=True, text=True, cwd=folder, env=env, timeout=600)
 
 
 def mypy() -> list[str]:

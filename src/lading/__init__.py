@@ -14,9 +14,20 @@ Importing Lading loads neither NumPy nor a framework; a name opens its file
 when it is first used.
 """
 
+import os
+import warnings
+
 from lading.runtime.lazy import lazy_names
 
-__version__ = "0.1.0"
+if not hasattr(os, "fork"):
+    warnings.warn(
+        "Lading is made for Linux. Here plans, loaders without worker processes, ledgers and questions should work, as "
+        "far as Linux without fork, locks and hard links could show; nobody has run it there.",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+
+__version__ = "0.3.0.dev0"
 
 __getattr__, __dir__, __all__ = lazy_names(__spec__)
 __all__ += ["__version__"]

@@ -10,6 +10,8 @@ import sys
 import pytest
 from tests.cli.calling import lading
 
+pytestmark = pytest.mark.needs("torch")
+
 LOADERS = """
 import os
 import torch

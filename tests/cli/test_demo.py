@@ -18,6 +18,8 @@ from lading.cli.demo.process import DemoError, TrainingProcess
 from lading.cli.demo.text import WEIGHTS, WINDOW, collect, texts
 from lading.report import open_run
 
+pytestmark = pytest.mark.needs("torch")
+
 FORBIDDEN = ("lightning", "jax", "sklearn", "pandas", "deepspeed", "polars")
 
 
@@ -26,7 +28,7 @@ def test_the_demo_is_killed_resumed_and_holds(tmp_path):
     """The whole story in short: real text, a real kill -9, a resume, and answers that fit each other."""
     command = [sys.executable, "-m", "lading", "demo", "--steps", "60", "--json", "--run", str(tmp_path / "demo")]
 
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200, cwd=tmp_path)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, cwd=tmp_path)
 
     assert done.returncode == 0, done.stderr[-3000:]
     said = json.loads(done.stdout)
@@ -119,12 +121,12 @@ def test_ctrl_c_ends_everything(tmp_path):
     command = [sys.executable, "-m", "lading", "demo", "--run", str(tmp_path / "demo")]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     checkpoint = tmp_path / "demo" / "checkpoint.pt"
-    end = time.monotonic() + 100
+    end = time.monotonic() + 600
     while not checkpoint.exists() and time.monotonic() < end:
         time.sleep(0.1)
 
     os.kill(process.pid, signal.SIGINT)
-    said, _ = process.communicate(timeout=30)
+    said, _ = process.communicate(timeout=600)
 
     assert process.returncode == 130
     assert "Stopped." in said
@@ -142,6 +144,6 @@ def test_the_demo_needs_little():
         f"print(sorted({{m.split('.')[0] for m in sys.modules}} & {set(FORBIDDEN)!r}))"
     )
 
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=100)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=600)
 
     assert done.stdout.strip() == "[]"

@@ -248,7 +248,7 @@ def test_pattern_multi_process_ddp(directory, tmp_path):
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=0"]
     command += ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", str(script), str(directory), str(tmp_path)]
     done = subprocess.run(
-        command, capture_output=True, text=True, timeout=120, env={**os.environ, "OMP_NUM_THREADS": "1"}
+        command, capture_output=True, text=True, timeout=600, env={**os.environ, "OMP_NUM_THREADS": "1"}
     )
     assert done.returncode == 0, done.stderr[-3000:]
     ranks = [json.loads(Path(tmp_path / f"{rank}.json").read_text()) for rank in (0, 1)]

@@ -68,7 +68,7 @@ def test_a_rank_that_does_not_come_is_named():
 
     assert late[0] == late[2] and late[0].startswith("rank 1 did not come to agree on the plan within 2 s")
     assert first[1] == first[2] and first[1].startswith("rank 0 did not come")
-    assert time.monotonic() - begun < 30
+    assert time.monotonic() - begun < 120
 
 
 def test_the_store_does_not_grow_with_the_turns():

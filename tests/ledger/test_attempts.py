@@ -101,7 +101,7 @@ DISAGREEMENTS = {
 def train_until_refused(path: Path, rank: int, said: Path, start: int = 0, **changed) -> None:
     """Train as one rank of two, without a process group, until the ledger says no."""
     plan = Plan.make(**({"lengths": {"code": 900}, "batch_size": 8, "seed": 1} | changed))
-    deadline, step = time.monotonic() + 30, start
+    deadline, step = time.monotonic() + 120, start
     try:
         with Ledger(path, plan, rank=rank, world_size=2, on_error="warn" if rank == 0 else "raise") as ledger:
             ledger.begin(start)
@@ -131,7 +131,7 @@ def test_without_a_process_group_the_refused_rank_takes_the_others_with_it(tmp_p
             children.append(child)
         while rank == 0 and len(list(tmp_path.glob("*.open"))) < len(DISAGREEMENTS):
             time.sleep(0.01)
-            assert time.monotonic() < began + 60
+            assert time.monotonic() < began + 600
     for child in children:
         os.waitpid(child, 0)
 

@@ -148,11 +148,11 @@ def test_any_chunk_of_a_trillion_samples_in_milliseconds_and_constant_memory():
     sampler = ChunkedSampler(10**12, 2000)
     sampler.get_chunk_indices(0)  # the first use may compile
     tracemalloc.start()
-    start = time.perf_counter()
+    start = time.process_time()
 
     seen = sampler.get_chunk_indices(399_999_999)
 
-    elapsed, (_, peak) = time.perf_counter() - start, tracemalloc.get_traced_memory()
+    elapsed, (_, peak) = time.process_time() - start, tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert len(np.unique(seen)) == 2000 and seen.min() >= 0 and seen.max() < 10**12
     assert elapsed < 0.1

@@ -208,9 +208,9 @@ def test_a_bill_of_a_trillion_samples_costs_nothing():
 
 
 def _timed(call):
-    start = time.perf_counter()
+    start = time.process_time()
     call()
-    return time.perf_counter() - start
+    return time.process_time() - start
 
 
 GOLDEN = ("3658e97d547d6e39", "e0-s41-0c99dca7", 4, 739612011354875187)

@@ -26,7 +26,7 @@ def ran(out: Path, *options: str) -> str:
     """Run the script; return what it printed."""
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, str(SCRIPT), str(out), *options]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=280, env=env)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=env)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     return done.stdout
 

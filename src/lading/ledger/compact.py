@@ -12,7 +12,6 @@ the moment leaves files that no manifest names, one that dies after it old ones:
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
@@ -32,6 +31,7 @@ from lading.ledger.schema import SCHEMAS, TABLES
 from lading.ledger.tail import read_tail
 from lading.runtime.blocks.progress import Progress, silent
 from lading.runtime.files import clean_up, journal_line, sync_folder, write_aside
+from lading.runtime.locks import alone
 
 MERGED_ROWS = {"batches": 1 << 20, "samples": 1 << 22, "events": 1 << 20}
 
@@ -86,17 +86,10 @@ def compact(path: str | os.PathLike[str], progress: Progress = silent) -> Compac
 @contextlib.contextmanager
 def _alone(run: RunFolder) -> Iterator[None]:
     """Have no second compaction of this run at the same time."""
-    handle = os.open(run.path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise LedgerError(f"another process compacts {run.path}. Wait for it.") from error
-        except OSError:  # no locks on this file system
-            pass
+    with alone(run.path) as ours:
+        if not ours:
+            raise LedgerError(f"another process compacts {run.path}. Wait for it.")
         yield
-    finally:
-        os.close(handle)
 
 
 class _Work:

@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from lading.errors import LedgerError
 from lading.ledger.schema import TABLES, typed
-from lading.runtime.files import write_aside
+from lading.runtime.files import BINARY, write_aside
 
 MAGIC = b"LADTAIL2"
 HEADER_BYTES = 128
@@ -57,7 +57,7 @@ class TailWriter:
         self._turn = self._records = 0
         header = (static + _CRC.pack(self._static_crc)).ljust(_LENGTHS_AT[0], b"\0") + self._lengths()
         write_aside(path, header.ljust(HEADER_BYTES, b"\0"))
-        self._file = os.open(path, os.O_RDWR)
+        self._file = os.open(path, os.O_RDWR | BINARY)
 
     def append(self, tables: Mapping[str, pa.Table], *, first_step: int) -> None:
         """Add a record of rows; all of it or, on a full disk, nothing."""
@@ -240,8 +240,15 @@ def _take(body: bytes, lengths: list[int], tail: Tail) -> bool:
 def _write_all(file: int, content: bytes, offset: int) -> None:
     view = memoryview(content)
     while view:
-        count = os.pwrite(file, view, offset)
+        count = _write(file, view, offset)
         view, offset = view[count:], offset + count
+
+
+def _write(file: int, content: memoryview, offset: int) -> int:
+    if hasattr(os, "pwrite"):
+        return os.pwrite(file, content, offset)
+    os.lseek(file, offset, os.SEEK_SET)  # Windows
+    return os.write(file, content)
 
 
 def _to_stream(table: pa.Table) -> bytes:

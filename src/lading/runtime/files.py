@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
-import fcntl
 import json
 import os
 import re
@@ -23,21 +22,31 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from lading.runtime.locks import has_locks, try_lock
+
 _ASIDE = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{12}\.(?P<kind>aside|old)")
 _DEAD_AFTER_SECONDS = 24 * 3600.0  # where locks do not work
-_EXCHANGE = 2  # RENAME_EXCHANGE of renameat2
-_CANNOT_EXCHANGE = (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP)
+_KEEP, _EXCHANGE = 1, 2  # RENAME_NOREPLACE and RENAME_EXCHANGE of renameat2
+_UNABLE = (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP)
+
+
+BINARY: int = getattr(os, "O_BINARY", 0)  # Windows would write another end of line
 
 
 def sync_folder(folder: Path) -> None:
     """Make names created, renamed or removed in a folder survive a power cut."""
-    handle = os.open(folder, os.O_RDONLY)
+    handle = _open_folder(folder)
     try:
         os.fsync(handle)
     except OSError:  # some network file systems cannot sync folders; the data itself is synced
         pass
     finally:
         os.close(handle)
+
+
+def _open_folder(folder: Path) -> int:
+    """Open a folder, to sync or to lock it; Windows, which has neither, opens nothing instead."""
+    return os.open(folder, os.O_RDONLY | os.O_DIRECTORY) if has_locks() else os.open(os.devnull, os.O_RDONLY)
 
 
 def sync_tree(folder: Path) -> None:
@@ -68,6 +77,9 @@ def written_aside(path: Path, place: Callable[[Path, Path], Any] = os.replace) -
             yield file
             file.flush()
             os.fsync(file.fileno())
+        if not has_locks():  # Windows moves no file that is open; what is held until the end is nothing then
+            os.close(handle)
+            handle = os.open(os.devnull, os.O_RDONLY)
         place(aside, path)
         sync_folder(path.parent)
     finally:
@@ -93,15 +105,27 @@ def create_aside(path: Path, content: bytes) -> bool:
 
 
 def _link(aside: Path, path: Path) -> None:
-    """Link ``aside`` to ``path``; fail if it exists. Falls back to a racy rename where hard links are unsupported."""
+    """Link ``aside`` to ``path``; fail if it exists. Where there are no hard links: a rename that replaces nothing."""
     try:
         os.link(aside, path)
     except FileExistsError:
         raise
-    except OSError:
+    except (OSError, AttributeError):
+        _rename_to_new(aside, path)
+
+
+def _rename_to_new(aside: Path, path: Path) -> None:
+    """Rename; fail if the new name exists. Falls back to a racy check where the system cannot do both at once."""
+    try:
+        _renameat2(aside, path, _KEEP)
+    except FileExistsError:
+        raise
+    except OSError as error:
+        if error.errno not in _UNABLE:
+            raise
         if path.exists():
             raise FileExistsError(str(path)) from None
-        os.replace(aside, path)
+        os.rename(aside, path)  # on Windows this replaces nothing, either
 
 
 @contextlib.contextmanager
@@ -161,7 +185,7 @@ def clean_up(folder: Path, name: str | None = None) -> None:
 
 
 def _clean_up(left: Path, path: Path, *, is_old: bool) -> None:
-    handle = os.open(left, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    handle = os.open(left, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
     try:
         if not _is_dead(handle):
             return
@@ -175,13 +199,8 @@ def _clean_up(left: Path, path: Path, *, is_old: bool) -> None:
 
 
 def _is_dead(handle: int) -> bool:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:  # no locks on this file system
-        return time.time() - os.fstat(handle).st_mtime > _DEAD_AFTER_SECONDS
-    return True
+    locked = try_lock(handle)
+    return time.time() - os.fstat(handle).st_mtime > _DEAD_AFTER_SECONDS if locked is None else locked
 
 
 def _remove(path: Path) -> None:
@@ -195,7 +214,7 @@ def _remove(path: Path) -> None:
 def _folder_aside(path: Path) -> Iterator[Path]:
     def make(new: Path) -> int:
         os.mkdir(new)
-        return os.open(new, os.O_RDONLY | os.O_DIRECTORY)
+        return _open_folder(new)
 
     aside, handle = _claimed(path, make)
     try:
@@ -221,12 +240,9 @@ def _claimed(path: Path, make: Callable[[Path], int]) -> tuple[Path, int]:
 
 
 def _is_ours(aside: Path, handle: int) -> bool:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:  # another process is cleaning it up
-        return False
-    except OSError:  # no locks on this file system
-        return True
+    locked = try_lock(handle)
+    if not locked:  # another process is cleaning it up, or there are no locks
+        return locked is None
     try:
         return os.path.samestat(os.stat(aside), os.fstat(handle))
     except FileNotFoundError:
@@ -236,28 +252,27 @@ def _is_ours(aside: Path, handle: int) -> bool:
 def _swap(aside: Path, path: Path) -> None:
     """Exchange two folders; the old one is at ``aside`` afterwards."""
     try:
-        _exchange(aside, path)
+        _renameat2(aside, path, _EXCHANGE)
     except OSError as error:
-        if error.errno not in _CANNOT_EXCHANGE:
+        if error.errno not in _UNABLE:
             raise
         _swap_in_two_steps(aside, path)
 
 
-def _exchange(one: Path, other: Path) -> None:
-    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+def _renameat2(one: Path, other: Path, flag: int) -> None:
+    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None) if has_locks() else None
     if renameat2 is None:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
     here = -100  # AT_FDCWD
-    if renameat2(here, os.fsencode(one), here, os.fsencode(other), _EXCHANGE):
+    if renameat2(here, os.fsencode(one), here, os.fsencode(other), flag):
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(other))
 
 
 def _swap_in_two_steps(aside: Path, path: Path) -> None:
     old = aside.with_suffix(".old")
-    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    handle = _open_folder(path)
     try:
-        with contextlib.suppress(OSError):
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try_lock(handle)
         os.rename(path, old)
         os.rename(aside, path)
         sync_folder(path.parent)
@@ -305,10 +320,11 @@ class Journal:
     def append(self, value: dict[str, Any]) -> None:
         """Add a line and wait until it is on disk."""
         line = journal_line(value)
-        handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | BINARY, 0o644)
         try:
             size = os.fstat(handle).st_size
-            if size and os.pread(handle, 1, size - 1) != b"\n":  # a torn line before us must not swallow ours
+            os.lseek(handle, max(size - 1, 0), os.SEEK_SET)
+            if size and os.read(handle, 1) != b"\n":  # a torn line before us must not swallow ours
                 line = b"\n" + line
             if os.write(handle, line) != len(line):
                 os.ftruncate(handle, size)

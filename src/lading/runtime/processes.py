@@ -7,9 +7,12 @@ import ctypes
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 _PR_SET_PDEATHSIG = 1
+_SYNCHRONIZE, _STILL_RUNNING = 0x100000, 258  # of Windows
 
 
 def process_identity(pid: int) -> tuple[int, int]:
@@ -31,6 +34,8 @@ def is_running(pid: int, started: int = 0) -> bool:
     found = process_identity(pid)[1]
     if found or Path("/proc/self/stat").exists():
         return found != 0 and started in (0, found)
+    if os.name == "nt":
+        return _windows_has(pid)
     try:
         os.kill(pid, 0)  # no /proc: only the number is known
     except ProcessLookupError:
@@ -40,13 +45,28 @@ def is_running(pid: int, started: int = 0) -> bool:
     return True
 
 
+def _windows_has(pid: int) -> bool:
+    """Ask for a handle of the process: there a signal 0 is Ctrl-C."""
+    kernel = vars(ctypes)["windll"].kernel32
+    handle = kernel.OpenProcess(_SYNCHRONIZE, 0, pid)
+    running = bool(handle) and kernel.WaitForSingleObject(handle, 0) == _STILL_RUNNING
+    kernel.CloseHandle(handle)
+    return running
+
+
+def at_fork(**calls: Callable[[], Any]) -> None:
+    """``os.register_at_fork``, where processes fork at all."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(**calls)
+
+
 def die_with_parent(parent: int) -> None:
     """Have the kernel kill this process when its parent dies, whatever it is doing.
 
     Args:
         parent: Process id of the parent; where it is gone already, this process ends here.
     """
-    with contextlib.suppress(OSError, AttributeError):
+    with contextlib.suppress(OSError, AttributeError, TypeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)

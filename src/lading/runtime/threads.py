@@ -24,6 +24,8 @@ import weakref
 from collections.abc import Generator, Iterator
 from typing import Any, TypeVar
 
+from lading.runtime.processes import at_fork
+
 _PATIENCE_SECONDS = 5.0
 _PROCESS = os.getpid()
 
@@ -63,7 +65,7 @@ def _forget() -> None:
         busy.lock = threading.RLock()
 
 
-os.register_at_fork(before=_pause, after_in_parent=_go_on, after_in_child=_forget)
+at_fork(before=_pause, after_in_parent=_go_on, after_in_child=_forget)
 
 
 def was_forked() -> bool:

@@ -18,6 +18,7 @@ from lading.cli import main
 from lading.report import open_run
 
 pytestmark = [
+    pytest.mark.needs("torch"),
     pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning"),
     pytest.mark.filterwarnings("ignore:The '.*_dataloader' does not have many workers"),
     pytest.mark.filterwarnings("ignore:You .*validation_step"),
@@ -324,7 +325,7 @@ def test_the_example_killed_and_resumed_is_accepted_by_show_and_verify(tmp_path,
     one_thread = {**os.environ, "OMP_NUM_THREADS": "1"}  # two would wait for each other on a busy machine
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": one_thread}
     process = subprocess.Popen([*command, "--set", "trainer.max_epochs=500"], **quiet)
-    saved, deadline = tmp_path / "runs/tones/checkpoints", time.monotonic() + 90
+    saved, deadline = tmp_path / "runs/tones/checkpoints", time.monotonic() + 600
     while not list(saved.glob("*-step=[2-9]0.ckpt")) and time.monotonic() < deadline and process.poll() is None:
         time.sleep(0.01)
     os.kill(process.pid, signal.SIGKILL)

@@ -198,7 +198,7 @@ def real(tmp_path_factory):
     if not STREAMING.exists():
         pytest.skip("no .venv-mds: `make test-all` makes it, or `make .venv-mds/.made`")
     out = tmp_path_factory.mktemp("real")
-    subprocess.run([STREAMING, Path(__file__).with_name("mds_writer.py"), out], check=True, timeout=300)
+    subprocess.run([STREAMING, Path(__file__).with_name("mds_writer.py"), out], check=True, timeout=600)
     return out, pickle.loads((out / "expected.pickle").read_bytes())
 
 

@@ -329,7 +329,7 @@ def start(processes, store, folder, steps, pause=0.0):
 def finish(running):
     """Wait for all processes; one that fails fails the test with its output."""
     for process in running:
-        _, errors = process.communicate(timeout=120)
+        _, errors = process.communicate(timeout=600)
         assert process.returncode == 0, errors
 
 

@@ -674,7 +674,7 @@ def test_torch_arguments_work_as_people_know_them():
         num_workers=1,
         collate_fn=_total,
         worker_init_fn=_mark,
-        timeout=60,
+        timeout=600,
         multiprocessing_context="fork",
     )
     totals = list(loader)

@@ -15,7 +15,7 @@ SCRIPT = Path(__file__).parent / "scripts" / "lightning_plain.py"
 def run(folder: Path, devices: int) -> list[dict]:
     """Run fit, validate, test and predict; return what each rank saw."""
     done = subprocess.run(
-        [sys.executable, str(SCRIPT), str(folder), str(devices)], capture_output=True, text=True, timeout=200
+        [sys.executable, str(SCRIPT), str(folder), str(devices)], capture_output=True, text=True, timeout=600
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-6000:]
     return [json.loads((folder / f"seen-{rank}.json").read_text()) for rank in range(devices)]

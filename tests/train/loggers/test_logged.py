@@ -88,7 +88,7 @@ def test_tensorboard_reads_what_was_written(tmp_path):
 
 def whole(path: Path, words: bytes) -> bytes:
     """Return a file once it holds some words: W&B's own process writes it, and may end after ``finish``."""
-    end = time.monotonic() + 30
+    end = time.monotonic() + 600
     while words not in path.read_bytes() and time.monotonic() < end:
         time.sleep(0.1)
     return path.read_bytes()

@@ -241,7 +241,7 @@ def check_evaluation_and_stream(out: Path) -> None:
 @pytest.mark.launch
 def test_two_processes_killed_come_back_as_one(tmp_path):
     """kill -9 in epoch 1 with accumulation 2 on two processes; resumed on one with twice the batch per device."""
-    torchrun(SCRIPT, 2, tmp_path, 4, "--die-at", 8, "--others", check=False, timeout=200)
+    torchrun(SCRIPT, 2, tmp_path, 4, "--die-at", 8, "--others", check=False, timeout=600)
     check_evaluation_and_stream(tmp_path)
     checkpoint = max((tmp_path / "trainer").glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))
     whole = script.make(tmp_path / "whole", 8)

@@ -36,6 +36,7 @@ from lading.kits.deepspeed import checkpoint as checkpoints
 from lading.kits.deepspeed.arguments import DsTrainingArguments, updates_of
 from lading.kits.deepspeed.callback import Callbacks, Update
 from lading.kits.deepspeed.checkpoint import Checkpoint, restore_random, save_random, seed_random
+from lading.kits.deepspeed.compiling import waiting_is_named
 from lading.kits.deepspeed.config import deepspeed_config, given_config, learning_rate_factor, scheduled
 from lading.kits.deepspeed.logging import TrainingLog, roll_back_logs
 from lading.kits.deepspeed.update import Arguments, Updater, evaluate
@@ -64,13 +65,14 @@ def make_engine(model: torch.nn.Module, args: DsTrainingArguments, rows: int, up
     def schedule(optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LambdaLR:
         return torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
 
-    engine, *_ = deepspeed.initialize(
-        model=model,
-        model_parameters=[p for p in model.parameters() if p.requires_grad],
-        config=config,
-        lr_scheduler=None if "scheduler" in config else schedule,
-        dist_init_required=False,
-    )
+    with waiting_is_named():
+        engine, *_ = deepspeed.initialize(
+            model=model,
+            model_parameters=[p for p in model.parameters() if p.requires_grad],
+            config=config,
+            lr_scheduler=None if "scheduler" in config else schedule,
+            dist_init_required=False,
+        )
     return engine
 
 
@@ -149,7 +151,8 @@ def join_processes(backend: str | None = None, timeout: float = 1800) -> World:
         alone = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
         os.environ.update({**alone, "MASTER_PORT": str(_free_port())})
     within = datetime.timedelta(seconds=timeout)
-    deepspeed.init_distributed(dist_backend=backend, auto_mpi_discovery=False, verbose=False, timeout=within)
+    with waiting_is_named():
+        deepspeed.init_distributed(dist_backend=backend, auto_mpi_discovery=False, verbose=False, timeout=within)
     return World.current()
 
 

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lading.loader.workers import wire
+from lading.runtime.processes import at_fork
 
 MAX_HELD = 4  # slots of one worker that the reader may hold; further results are copied out of their slots
 _ALIGN = 64
@@ -183,4 +184,4 @@ def _retire_held_slots() -> None:
         slot.is_retired = True
 
 
-os.register_at_fork(before=_retire_held_slots, after_in_parent=_retire_held_slots)
+at_fork(before=_retire_held_slots, after_in_parent=_retire_held_slots)

@@ -21,6 +21,7 @@ from typing import Any
 from lading.errors import LoaderError
 from lading.loader.workers.child import FRAME, MESSAGE, WorkerTask, work
 from lading.loader.workers.slots import SlotPlace, SlotReader
+from lading.runtime.processes import at_fork
 
 GRACE_SECONDS = 5.0  # for the fetch that is under way when a worker is stopped; then it is killed
 _CLOSE_ON_EXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
@@ -35,6 +36,11 @@ class WorkerProcess:
     """
 
     def __init__(self, context: Any, task: WorkerTask) -> None:
+        if not hasattr(socket, "send_fds"):
+            raise LoaderError(
+                "worker processes hand over memory through sockets, and this system's sockets cannot. Pass "
+                "workers='threads', or num_workers=0."
+            )
         self.number, self.slots = task.number, SlotReader()
         self.link, theirs = socket.socketpair()
         self.link.setblocking(False)
@@ -184,4 +190,4 @@ def _close_inherited() -> None:
     _links.clear()
 
 
-os.register_at_fork(after_in_child=_close_inherited)
+at_fork(after_in_child=_close_inherited)

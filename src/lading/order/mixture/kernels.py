@@ -12,15 +12,15 @@ needs a change of a line here, too.
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
 from lading.identity.hashing import FOLD
 from lading.identity.kernels import fold, mix64
 from lading.order.kernels import permute_each
 from lading.runtime import splitmix
+from lading.runtime.kernels import cached
 
-kernel = numba.njit(cache=True, nogil=True, error_model="numpy")  # no weight is 0, so no division is checked
+kernel = cached(nogil=True, error_model="numpy")  # no weight is 0, so no division is checked
 
 WEIGHT, LEFT_WEIGHT, PHASE, LEFT, RIGHT, PARENT, WHOLE, REST = range(8)
 NO_PARENT = -1

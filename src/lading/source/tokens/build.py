@@ -9,8 +9,6 @@ Parts lie in ``tokens.parts`` beside the store until they are joined. A build th
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import os
 import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -20,6 +18,7 @@ from lading.errors import SourceError
 from lading.runtime.blocks.progress import BlockProgress, Progress, silent
 from lading.runtime.blocks.run import Task, run_blocks
 from lading.runtime.files import clean_up, make_folder
+from lading.runtime.locks import alone
 from lading.runtime.shown import listed
 from lading.source.tokens.block import TokenJob, TokenPart, check_digest, finished_part, mapped_part
 from lading.source.tokens.inputs import default_block_bytes, find_inputs
@@ -187,21 +186,9 @@ def _disk(job: TokenJob) -> contextlib.AbstractContextManager[None]:
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     """Join alone; where the parts are gone, another process has joined them."""
-    try:
-        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    except FileNotFoundError as error:
-        raise JoinedElsewhere(f"{folder} is gone: another process joined the parts, or nothing was built.") from error
-    try:
-        _lock(handle, folder)
+    if not folder.is_dir():
+        raise JoinedElsewhere(f"{folder} is gone: another process joined the parts, or nothing was built.")
+    with alone(folder) as ours:
+        if not ours:
+            raise JoinedElsewhere(f"another process is joining the parts in {folder}. Wait for it.")
         yield
-    finally:
-        os.close(handle)
-
-
-def _lock(handle: int, folder: Path) -> None:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise JoinedElsewhere(f"another process is joining the parts in {folder}. Wait for it.") from error
-    except OSError:  # no locks on this file system: the first one to finish counts
-        pass

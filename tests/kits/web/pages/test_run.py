@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pytest
 from tests.report.runs import record
 
 from lading.kits.web.pages.run import run_page, thinned
 from lading.order import Mixture, Plan
 from lading.report import open_run
 from lading.runtime.json import plain
+
+pytestmark = pytest.mark.needs("torch")
 
 
 def test_thinning_keeps_every_peak():

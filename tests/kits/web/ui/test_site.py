@@ -144,6 +144,20 @@ def test_what_is_no_page_is_not_found(hostile, path: str):
     assert hostile.answer(path, {}).status == 404
 
 
+@pytest.mark.parametrize("kind", ["html", "json"])
+def test_a_sample_is_found_by_the_name_of_its_dataset(tmp_path, kind: str):
+    """The guide promises it; a name may hold slashes, and digits are a number, as in our own links."""
+    plan = Plan.make({"code": 60, "web/en": 30, "0": 10}, batch_size=8)
+    record(tmp_path / "run", range(9), plan=plan)
+    site, end = Site({"run": tmp_path / "run"}), ".json" if kind == "json" else ""
+
+    found = {name: site.answer(f"/r/run/sample/{name}/5{end}", {}) for name in ("code", "web/en", "0", "1")}
+
+    assert {name: answer.status for name, answer in found.items()} == dict.fromkeys(found, 200)
+    assert found["code"].body == found["0"].body and found["web/en"].body == found["1"].body
+    assert site.answer(f"/r/run/sample/prose/5{end}", {}).status == 404
+
+
 def test_search_goes_where_a_query_points(hostile):
     """A step, the last one, a sample by name or number; part of a run's name."""
     found = {

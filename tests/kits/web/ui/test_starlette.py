@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import html
+
 import pytest
 from starlette.testclient import TestClient
 from tests.report.runs import record
 
-from lading.kits.web.ui.site import Site
+from lading.kits.web.ui.site import Site, address
 from lading.kits.web.ui.starlette import application
 
 BASE = "http://127.0.0.1:8765"
@@ -49,6 +51,20 @@ def test_the_token_becomes_a_cookie_and_leaves_the_address(site):
     assert "httponly" in cookie and "samesite=strict" in cookie
     assert browser.get("/r/a/step/3").status_code == 200
     assert browser.get(f"{BASE}//evil.example/?token=secret").headers["location"].startswith("/evil")
+
+
+@pytest.mark.parametrize("name", ["lr=0.1 #2", "what?", "100%", "ümlaut/ß", "a;b&c=d"])
+def test_a_run_is_shown_whatever_its_name(tmp_path, name):
+    """Its own link opens it, with the token and without, and so does every page of it."""
+    record(tmp_path / "run", range(20))
+    browser = client(Site({name: tmp_path / "run", "other": tmp_path / "run"}))
+
+    welcome = browser.get(f"{address(name)}/step/3?token=secret")
+
+    assert welcome.headers["location"] == f"{address(name)}/step/3"
+    found = {page: browser.get(address(name) + page).status_code for page in ("", ".json", "/step/3", "/sample/0/1")}
+    assert found == dict.fromkeys(found, 200)
+    assert f'href="{address(name)}"' in html.unescape(browser.get("/").text)
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "HEAD", "TRACE"])

@@ -65,7 +65,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     record(home / "ended", range(60), plan=Plan.make({"code": 4000, EVIL: 2000}, batch_size=16, seed=4))
     command = [sys.executable, "-c", TRAIN, str(home / "live"), EVIL]
     with subprocess.Popen(command) as training:
-        end = time.monotonic() + 60
+        end = time.monotonic() + 600
         while time.monotonic() < end and not (glance_at(home / "live")["steps"] or 0) > 120:
             time.sleep(0.2)
         yield home
@@ -81,7 +81,7 @@ def served(runs: Path) -> Iterator[tuple[str, str]]:
         said = json.loads(server.stdout.readline())
         yield said["address"].partition("/?")[0], said["address"]
         server.send_signal(signal.SIGINT)
-        assert server.wait(20) in (0, -signal.SIGINT, 130)
+        assert server.wait(300) in (0, -signal.SIGINT, 130)
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +118,7 @@ def visit(browser, served) -> Iterator[Visit]:
     visit.page.close()
 
 
-def until(page: Any, holds: Callable[[], bool], seconds: float = 20) -> None:
+def until(page: Any, holds: Callable[[], bool], seconds: float = 300) -> None:
     """Wait until something holds; the page's policy forbids to evaluate texts in it."""
     end = time.monotonic() + seconds
     while not holds():
@@ -150,7 +150,7 @@ def test_the_runs_are_listed(visit, address):
 def test_the_loss_grows_without_a_reload(visit, address):
     """More steps are drawn, and stand in the facts, while the page stays the one that was loaded."""
     page = visit.page
-    page.wait_for_selector("body[data-drawn]", timeout=30_000)
+    page.wait_for_selector("body[data-drawn]", timeout=300_000)
     page.evaluate("window.same = true")
     before, said = int(page.get_attribute("body", "data-drawn")), page.inner_text("#live-head dl")
 
@@ -235,7 +235,7 @@ def test_a_phone_shows_every_page_without_scrolling_sideways(browser, served, ad
     for path in ("/compare?left=ended&right=live", "/r/live/step/90", "/r/live/sample/1/3", "/r/live"):
         phone.page.goto(address + path)
         if path == "/r/live":
-            phone.page.wait_for_selector("body[data-drawn]", timeout=30_000)
+            phone.page.wait_for_selector("body[data-drawn]", timeout=300_000)
         for scheme, paper in (("light", "rgb(255, 255, 255)"), ("dark", "rgb(19, 22, 25)")):
             phone.page.emulate_media(color_scheme=scheme)
             assert phone.page.evaluate("document.documentElement.scrollWidth") <= 390, path

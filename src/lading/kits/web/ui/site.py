@@ -3,7 +3,7 @@
     /                                 the runs                  /index.json
     /r/RUN                            a run                     /r/RUN.json
     /r/RUN/step/48213                 a step                    /r/RUN/step/48213.json
-    /r/RUN/sample/DATASET/INDEX       a sample                  ...
+    /r/RUN/sample/DATASET/INDEX       a sample                  ...               DATASET is a name or a number
     /r/RUN/document/DATASET/NUMBER    a document of packed rows
     /compare?left=A&right=B           two runs
     /search?q=...                     where a query leads
@@ -144,6 +144,8 @@ class Site:
             number = query.get("number", "").strip()
             return Answer("", status=303, location=f"{base}/step/{quote(number, safe='')}" if number else base)
         kind = rest[0] if rest else "run"
+        if kind in ("sample", "document") and len(rest) > 3:  # the name of a dataset may hold slashes
+            rest = [kind, "/".join(rest[1:-1]), rest[-1]]
         makers = {"run": self._run, "step": self._step, "sample": self._sample, "document": self._document}
         if kind not in makers or len(rest) != {"run": 0, "step": 2, "sample": 3, "document": 3}[kind]:
             raise NotFound("/".join(["/r", name, *rest]))
@@ -176,8 +178,7 @@ class Site:
         return self._html("step.html", name, page=values)
 
     def _sample(self, opened: OpenedRun, name: str, rest: list[str], query: Mapping[str, str], as_json: bool) -> Answer:
-        dataset, index = (_whole(part) for part in rest)
-        values = sample_page(opened.run, dataset, index, self._looks)
+        values = sample_page(opened.run, _dataset(opened.run, rest[0]), _whole(rest[1]), self._looks)
         if as_json:
             return _json({"run": name, **values})
         return self._html("sample.html", name, page=values, chart=charts.uses_chart(values))
@@ -185,8 +186,7 @@ class Site:
     def _document(
         self, opened: OpenedRun, name: str, rest: list[str], query: Mapping[str, str], as_json: bool
     ) -> Answer:
-        dataset, document = (_whole(part) for part in rest)
-        values = document_page(opened.run, dataset, document)
+        values = document_page(opened.run, _dataset(opened.run, rest[0]), _whole(rest[1]))
         if as_json:
             return _json({"run": name, **values})
         return self._html("sample.html", name, page=values, chart=charts.uses_chart(values))
@@ -289,6 +289,11 @@ def address(name: str) -> str:
 def _href(hit: dict[str, Any]) -> str:
     place = hit["place"]
     return address(hit["run"]) + (place if place.startswith("#") or not place else f"/{place}")
+
+
+def _dataset(run: Run, text: str) -> int:
+    """Return the number of a dataset given by number, as in our own links, or by name."""
+    return _whole(text) if text.isdigit() else run.number_of(text)
 
 
 def _whole(text: str) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hmac
 from collections.abc import Awaitable, Callable
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from lading.errors import missing_extra
 from lading.kits.web.render.jinja2 import asset
@@ -57,7 +57,7 @@ def application(site: Site, *, token: str | None, hosts: tuple[str, ...] = LOOPB
             return refused
         if token is not None and "token" in request.query_params:
             return guard.welcome(request)
-        answer = await run_in_threadpool(site.answer, request.url.path, dict(request.query_params))
+        answer = await run_in_threadpool(site.answer, request.scope["path"], dict(request.query_params))
         if answer.location:
             return RedirectResponse(answer.location, answer.status, _HEADERS)
         return Response(answer.body, answer.status, _HEADERS, f"{_TYPES[answer.kind]}; charset=utf-8")
@@ -97,7 +97,7 @@ class _Guard:
     def welcome(self, request: Request) -> Response:
         """Return the same address without the token, which the browser keeps from now on."""
         query = urlencode([pair for pair in request.query_params.multi_items() if pair[0] != "token"])
-        path = "/" + request.url.path.lstrip("/")  # never another host's address
+        path = "/" + quote(request.scope["path"].lstrip("/"))  # never another host's address
         response = RedirectResponse(path + (f"?{query}" if query else ""), 303, _HEADERS)
         response.set_cookie(self._cookie, self._token or "", httponly=True, samesite="strict")
         return response

@@ -1,0 +1,127 @@
+"""Change the heart in one line, many times: each change must be caught by the test that is named for it.
+
+    mutants.toml   file, line before, line after, test
+    make mutants   a copy of the tree, one change at a time, its test: it must fail; and pass on the copy as it is
+
+A change whose line is no longer there is an error, too: choose another, and name the test that catches it. With
+``--find`` the tests named may be files or folders, and what catches a change is printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from queue import SimpleQueue
+
+ROOT = Path(__file__).parents[1]
+LIST = ROOT / "tests" / "mutants.toml"
+COPIED = ("src", "tests", "conftest.py", "pyproject.toml", "README.md", "examples", "docs", "CHANGELOG.md")
+_MOST_SECONDS = 1200
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A change in one line.
+
+    Attributes:
+        file: Below ``src/lading``.
+        old: Text that stands there once.
+        new: What it becomes.
+        test: The test that catches it.
+    """
+
+    file: str
+    old: str
+    new: str
+    test: str
+
+    def applied(self, text: str) -> str:
+        """Return the file's text with the change; refuse one that cannot be made."""
+        if text.count(self.old) != 1 or "\n" in self.old:
+            found = text.count(self.old)
+            raise LookupError(
+                f"{self.file} has {self.old!r} {found} times, expected once, in one line. Correct the list."
+            )
+        return text.replace(self.old, self.new)
+
+
+def mutants() -> list[Mutant]:
+    """Return the list."""
+    return [Mutant(**fields) for fields in tomllib.loads(LIST.read_text())["mutant"]]
+
+
+def pytest(tree: Path, tests: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run tests of a tree on its own sources, until the first that fails."""
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--no-header", "--tb=no"]
+    env = {**os.environ, "PYTHONPATH": str(tree / "src"), "HYPOTHESIS_PROFILE": "quick"}
+    return subprocess.run([*command, *tests], cwd=tree, env=env, capture_output=True, text=True, timeout=_MOST_SECONDS)
+
+
+def tried(tree: Path, mutant: Mutant) -> tuple[bool, str]:
+    """Make a change in a tree, run its test, undo it; return whether the test failed, and what it said last."""
+    path = tree / "src" / "lading" / mutant.file
+    before = path.read_text()
+    try:
+        path.write_text(mutant.applied(before))
+        done = pytest(tree, mutant.test.split())
+        failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+        return done.returncode == 1, failed[0] if failed else done.stdout[-300:] + done.stderr[-300:]
+    except LookupError as error:
+        return False, str(error)
+    finally:
+        path.write_text(before)
+
+
+def main() -> None:
+    """Try every change; exit 1 if one is not caught."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", default="", help="a part of the file's name")
+    parser.add_argument("--find", action="store_true", help="print what caught each")
+    arguments = parser.parse_args()
+    chosen = [mutant for mutant in mutants() if arguments.only in mutant.file]
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as home:
+        trees: SimpleQueue[Path] = SimpleQueue()
+        for number in range(2):
+            trees.put(_copied(Path(home) / str(number)))
+
+        def work(mutant: Mutant) -> tuple[Mutant, bool, str]:
+            tree = trees.get()
+            try:
+                return mutant, *tried(tree, mutant)
+            finally:
+                trees.put(tree)
+
+        sound = {test for mutant in chosen for test in mutant.test.split()}
+        if not arguments.find and (done := pytest(ROOT, sorted(sound))).returncode:
+            sys.exit(f"the tests must pass before anything is changed:\n{done.stdout[-3000:]}")
+        with ThreadPoolExecutor(2) as pool:
+            outcomes = list(pool.map(work, chosen))
+    left = [(mutant, said) for mutant, caught, said in outcomes if not caught]
+    for mutant, caught, said in outcomes if arguments.find else ():
+        print(f"{'caught' if caught else 'NOT CAUGHT'} {mutant.file}: {mutant.new.strip()}\n    {said}")
+    for mutant, said in left:
+        print(f"not caught: {mutant.file}: {mutant.old.strip()} -> {mutant.new.strip()}\n    by {mutant.test}: {said}")
+    print(f"{len(outcomes)} changes, {len(outcomes) - len(left)} caught, {time.monotonic() - began:.0f} s")
+    sys.exit(bool(left))
+
+
+def _copied(tree: Path) -> Path:
+    tree.mkdir()
+    for name in COPIED:
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        copy(ROOT / name, tree / name)
+    return tree
+
+
+if __name__ == "__main__":
+    main()

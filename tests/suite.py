@@ -1,0 +1,138 @@
+"""Run groups of checks, all of them, and say once at the end what is wrong.
+
+    make test   ─▶  unit  jax  launch                        a group that fails does not stop the next
+    .ci/run     ─▶  lint  types  docs  unit  jax  launch
+                                    └─▶  one table, every failure with its first line, exit code 1
+
+A summary groups failures that say the same: a shared fixture that did not start is one cause, not 28. Seconds are
+given twice, as the clock and as the processors counted them: only the second says how much work it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from xml.etree import ElementTree
+
+ROOT = Path(__file__).parents[1]
+CODE = ("src", "tests", "benchmarks", "examples", "conftest.py", ".ci")
+# torch 2.13 with gloo now and then aborts a process while it exits, after all its work, with or without Lading
+# (plain DDP: 1 of 56 runs of two processes). A launch is tried again only if a process of it ended by an abort.
+ABORTED = ("terminate called without an active exception", "exitcode *: -6", "return code = -6")
+RERUN = ["--reruns", "2", *(word for text in ABORTED for word in ("--only-rerun", text))]
+# JAX runs threads and torch's workers fork: files about JAX get processes of their own (see conftest.py).
+PYTEST = {
+    "unit": ["-n", "2", "--jax=without", "--doctest-modules", "-m", "not launch{slow}", "tests", "src/lading"],
+    "jax": ["-n", "2", "--jax=only", "--doctest-modules", "-m", "not launch{slow}", "tests", "src/lading"],
+    "launch": [*RERUN, "-m", "launch{slow}", "tests"],
+}
+COMMANDS = {
+    "lint": [["ruff", "format", "--check", *CODE], ["ruff", "check", *CODE]],
+    "types": [["mypy"]],
+    "docs": [["mkdocs", "build", "--strict", "--quiet"]],
+}
+_MOST_LINES = 12
+
+
+@dataclass
+class Outcome:
+    """How a group went.
+
+    Attributes:
+        code: Its exit code.
+        seconds: By the clock.
+        cpu: By the processors, of all its processes that ended.
+        counts: Tests by how they ended.
+        causes: Tests by the first line of what went wrong.
+    """
+
+    code: int
+    seconds: float = 0.0
+    cpu: float = 0.0
+    counts: dict[str, int] = field(default_factory=dict)
+    causes: dict[str, list[str]] = field(default_factory=dict)
+
+
+def run(group: str, extra: list[str], *, slow: bool) -> Outcome:
+    """Run a group and return how it went; what it prints is shown as it comes."""
+    began, before = time.monotonic(), os.times()
+    if group in COMMANDS:
+        module = [[sys.executable, "-m", *command] for command in COMMANDS[group]]
+        codes = [subprocess.run(command, cwd=ROOT).returncode for command in module]
+        outcome = Outcome(max(map(abs, codes)))
+    else:
+        outcome = _pytest(group, extra, slow=slow)
+    after = os.times()
+    outcome.seconds = time.monotonic() - began
+    outcome.cpu = sum(after[2:4]) - sum(before[2:4])
+    return outcome
+
+
+def _pytest(group: str, extra: list[str], *, slow: bool) -> Outcome:
+    given = [word.format(slow="" if slow else " and not slow") for word in PYTEST[group]]
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.xml"
+        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--durations=20", f"--junitxml={report}"]
+        code = subprocess.run([*command, *given, *extra], cwd=ROOT).returncode
+        text = report.read_text() if report.exists() else "<testsuites/>"
+    counts, causes = read_report(text)
+    return Outcome(code, counts=counts, causes=causes)
+
+
+def read_report(text: str) -> tuple[dict[str, int], dict[str, list[str]]]:
+    """Return tests by how they ended, and by the first line of what went wrong, from pytest's report in XML."""
+    counts: dict[str, int] = defaultdict(int)
+    causes: dict[str, list[str]] = defaultdict(list)
+    for case in ElementTree.fromstring(text).iter("testcase"):
+        bad = [found for kind in ("failure", "error") if (found := case.find(kind)) is not None]
+        kind = bad[0].tag if bad else "skipped" if case.find("skipped") is not None else "passed"
+        counts[kind] += 1
+        for found in bad:
+            cause = (found.get("message") or "").strip().splitlines()
+            causes[cause[0][:200] if cause else "no message"].append(f"{case.get('classname')}::{case.get('name')}")
+    return dict(counts), dict(causes)
+
+
+def summary(outcomes: dict[str, Outcome]) -> Iterator[str]:
+    """Yield the lines of one summary."""
+    yield f"{'group':8} {'result':7} {'passed':>7} {'failed':>7} {'errors':>7} {'skipped':>8} {'seconds':>8} {'cpu':>8}"
+    for group, o in outcomes.items():
+        tests = [str(o.counts.get(kind, "")) for kind in ("passed", "failure", "error", "skipped")]
+        numbers = f"{tests[0]:>7} {tests[1]:>7} {tests[2]:>7} {tests[3]:>8} {o.seconds:8.0f} {o.cpu:8.0f}"
+        yield f"{group:8} {'ok' if o.code == 0 else f'exit {o.code}':7} {numbers}"
+    for group, outcome in outcomes.items():
+        for cause, tests in sorted(outcome.causes.items(), key=lambda item: -len(item[1])):
+            yield f"\n{group}, {len(tests)} with one cause: {cause}"
+            yield from (f"    {test}" for test in tests[:_MOST_LINES])
+            if len(tests) > _MOST_LINES:
+                yield f"    and {len(tests) - _MOST_LINES} more"
+
+
+def main() -> None:
+    """Run the groups named on the command line, in their order."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("groups", nargs="+", choices=[*COMMANDS, *PYTEST])
+    parser.add_argument("--slow", action="store_true", help="with the long tests")
+    arguments, extra = parser.parse_known_args()
+    outcomes: dict[str, Outcome] = {}
+    with contextlib.suppress(KeyboardInterrupt):
+        for group in arguments.groups:
+            print(f"» {group}", flush=True)
+            outcomes[group] = run(group, extra, slow=arguments.slow)
+    print("\n" + "\n".join(summary(outcomes)))
+    left = [group for group in arguments.groups if group not in outcomes]
+    print(f"\nnot run: {', '.join(left)}" if left else "")
+    sys.exit(1 if left or any(outcome.code for outcome in outcomes.values()) else 0)
+
+
+if __name__ == "__main__":
+    main()
