@@ -19,10 +19,10 @@ from tests.loader.named_sources import SOURCES, by_dataset, carried, named
 from lading import BadSamplePolicy, BatchTracker, Columns, Curriculum, Ledger, Mixture, NumpyLoader, Resume, open_run
 from lading.errors import BadSampleError, LoaderError, ResumeError, SourceError
 from lading.identity.content import content_hashes
+from lading.loader.policy.mixture import SteerToShares
 from lading.report.block import block
 from lading.testing import assert_resumable
 from lading.testing.resumable import same
-from lading.train.policy import SteerToShares
 
 GOLDEN_NUMBERS = Path(__file__).parent / "golden" / "random-2.json"
 WORKERS = pytest.mark.parametrize("workers", [0, 2])

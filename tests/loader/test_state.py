@@ -14,9 +14,9 @@ from hypothesis import given, strategies as st
 from lading import Columns, Mixture, NumpyLoader, Plan, Resume
 from lading.errors import LadingError, ResumeError
 from lading.loader.adaptive.chunks import Chunks
-from lading.loader.adaptive.policies import LearningValue
+from lading.loader.policy.chunks import LearningValue
+from lading.loader.policy.mixture import SteerToShares
 from lading.order.adaptive.curriculum.request import Curriculum
-from lading.train.policy import SteerToShares
 
 LENGTHS = {"code": 300, "prose": 80}
 

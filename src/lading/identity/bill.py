@@ -83,6 +83,13 @@ class Bill:
     deviations: tuple[Deviation, ...] = ()
     source_rows: tuple[NDArray[np.int32], NDArray[np.int64]] | None = None
 
+    @classmethod
+    def of(cls, fields: dict[str, Any]) -> Bill:
+        """Return the bill of some fields, at once: a frozen class sets them one by one, which takes as long again."""
+        bill = object.__new__(cls)
+        object.__setattr__(bill, "__dict__", fields)
+        return bill
+
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> str:

@@ -14,13 +14,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from lading.errors import LadingError, LoaderError, MixtureError, ResumeError, WorldError
 from lading.identity import Bill, World
 from lading.identity.agreement import agree
 from lading.loader.agreeing import announcing
 from lading.loader.note import Observed
+from lading.loader.policy.protocol import Mix, WeightPolicy, reason_of
 from lading.loader.trackers import Trackers
 from lading.order.event import Reweight
 from lading.order.mixture.order import Mixed
@@ -28,54 +29,6 @@ from lading.order.mixture.request import as_integers
 from lading.order.mixture.spec import MixtureSpec, finite_error
 from lading.order.mixture.weights import Weights, shares
 from lading.order.plan import Plan
-
-
-@dataclass(frozen=True)
-class Mix:
-    """What a policy decides on; the same on every rank.
-
-    Attributes:
-        step: The next step to be yielded.
-        names: Names of the sources: what weights are about.
-        lengths: Samples of each source.
-        mean_tokens: Mean tokens of a sample of each dataset, where known.
-        counts: Samples of each dataset yielded so far, all ranks together.
-        weights: Shares, in ``unit``, that hold from where a change would act, if there is none.
-        unit: What weights are shares of: ``samples`` or ``tokens``.
-        datasets: The datasets of each source by name, with their share of its rows; empty: each source is one.
-        coming: Samples of each source in the steps up to where a change would act: decided already. Empty: none.
-        batch: Samples of a global batch where a change would act; 0: not known.
-    """
-
-    step: int
-    names: tuple[str, ...]
-    lengths: tuple[int, ...]
-    mean_tokens: tuple[float | None, ...]
-    counts: tuple[int, ...]
-    weights: tuple[float, ...]
-    unit: str = "samples"
-    datasets: tuple[Mapping[str, float], ...] = ()
-    coming: tuple[int, ...] = ()
-    batch: int = 0
-
-
-@runtime_checkable
-class Policy(Protocol):
-    """Chooses weights during a run. Its state is JSON and lives in the loader's state."""
-
-    every_steps: int
-
-    def __call__(self, mix: Mix) -> Weights | None:
-        """Return new weights, or None to leave them."""
-        ...
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return what the policy must remember, JSON-able."""
-        ...
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume where a state was taken."""
-        ...
 
 
 def reweight(engine: Observed, weights: Weights, reason: str = "") -> Reweight | None:
@@ -140,12 +93,6 @@ def mix_at(plan: Plan, step: int) -> Mix:
     )
 
 
-def reason_of(policy: Any) -> str:
-    """Return what a policy says of its last choice in ``reason``; else its name."""
-    reason = getattr(policy, "reason", None)
-    return reason if isinstance(reason, str) and reason else type(policy).__name__
-
-
 def _shares_of_rows(plan: Plan, source: int) -> dict[str, float]:
     rows = plan.parts.row_counts(source)
     return {plan.names[number]: count / max(plan.lengths[source], 1) for number, count in rows.items()}
@@ -160,7 +107,7 @@ class PolicyRunner:
         last_step: The step it was last asked before.
     """
 
-    policy: Policy
+    policy: WeightPolicy
     last_step: int = -1
     _earlier: dict[str, Any] = field(default_factory=dict, repr=False)
     resizes = False
@@ -168,7 +115,7 @@ class PolicyRunner:
     @classmethod
     def of(cls, policy: Any) -> PolicyRunner:
         """Return the runner of a policy; refuse what is no policy."""
-        if not (isinstance(policy, Policy) and policy.every_steps >= 1):
+        if not (isinstance(policy, WeightPolicy) and policy.every_steps >= 1):
             raise MixtureError(
                 f"policy={policy!r}: expected a callable with every_steps (at least 1), state_dict and "
                 "load_state_dict, such as lading.train.FollowLosses."

@@ -89,7 +89,6 @@ class Plan:
         object.__setattr__(self, "blocked", born_blocked(self.blocked, self.parts, self.seed) if self.blocked else ())
 
     __repr__ = plan_text
-
     _repr_html_ = plan_html  # for notebooks
 
     @classmethod
@@ -137,7 +136,6 @@ class Plan:
         deviations: tuple[Deviation, ...] = ()
         if self.blocklist is not None:
             indices, rows, deviations = self.blocklist.replaced(step, datasets, indices, rows)
-        whole = object.__new__(Bill)
         fields: dict[str, Any] = {
             "_id_key": self._id_key,
             "step": step,
@@ -156,8 +154,7 @@ class Plan:
             fields["deviations"] = deviations
         if not parts.is_plain:
             fields["source_rows"] = sources, rows
-        # A frozen class sets its fields one by one, which takes as long as all the rest.
-        object.__setattr__(whole, "__dict__", fields)
+        whole = Bill.of(fields)
         if not pad and (world is None or world.world_size == 1):
             return whole
         return self.share(whole, world or World(), pad=pad)
@@ -233,9 +230,7 @@ class Plan:
 
     def simulate(self, steps: int | None = None, *, epochs: int | None = None) -> Simulation:
         """Return coverage, repeats, passes per source and tails, before anything runs. Default: one epoch."""
-        if steps is None:
-            steps = self.clock.epoch_start(1 if epochs is None else epochs)
-        return simulate(self, steps)
+        return simulate(self, self.clock.epoch_start(1 if epochs is None else epochs) if steps is None else steps)
 
     @property
     def names(self) -> tuple[str, ...]:

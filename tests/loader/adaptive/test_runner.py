@@ -12,7 +12,8 @@ from tests.cli.calling import lading
 from lading import Chunks, Columns, Curriculum, Ledger, Mixture, NumpyLoader, Plan, Resume, World, open_run
 from lading.errors import ConfigError, LadingError, LoaderError, MixtureError, PlanError, ResumeError
 from lading.kits.web.render.page import page
-from lading.loader.adaptive.policies import GrowWhileImproving, LearningValue, PaceValidation, Trained
+from lading.loader.policy.chunks import GrowWhileImproving, LearningValue, PaceValidation
+from lading.loader.policy.protocol import Trained
 from lading.order.adaptive.curriculum.adaptation import GradedSamples
 
 HOSTILE = "<script>\x1b[2J"

@@ -11,9 +11,9 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from lading.loader.policy.mixture import SteerToShares
 from lading.loader.torch.loader import Loader
 from lading.order.mixture.request import Mixture
-from lading.train.policy import SteerToShares
 
 LENGTHS = {"code": 900, "prose": 300, "web": 5000}
 STEPS = 60

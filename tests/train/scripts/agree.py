@@ -17,12 +17,13 @@ from lading.errors import MixtureError, WorldError
 from lading.identity import World
 from lading.identity.agreement import JaxStore, Turn
 from lading.ledger import BatchTracker
-from lading.loader.adaptive.policies import GrowWhileImproving, LearningValue
+from lading.loader.policy.chunks import GrowWhileImproving, LearningValue
+from lading.loader.policy.mixture import FollowLosses, SteerToShares
 from lading.loader.torch.loader import Loader
 from lading.order import Plan
 from lading.source.columns import Columns
 from lading.train.metrics import per_dataset_mean
-from lading.train.policy import FollowLosses, MixtureScheduler, SteerToShares
+from lading.train.scheduler import MixtureScheduler
 
 
 def means(rank: int) -> dict[str, list]:

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from lading.errors import PlanError
-from lading.loader.adaptive.policies import ChoicePolicy, ResizePolicy, choice_of, resize_of
+from lading.loader.policy.chunks import choice_of, resize_of
+from lading.loader.policy.protocol import ChoicePolicy, Policy, SizePolicy
 from lading.runtime.numbers import is_whole
 
 MAX_SIZES = 32
@@ -34,13 +35,13 @@ class Chunks:
     """
 
     size: Any
-    resize: ResizePolicy | None = None
+    resize: SizePolicy | None = None
     choose: ChoicePolicy | None = None
     ahead: int = 1
 
     def __post_init__(self) -> None:
         planned = sizes_of(self.size)
-        object.__setattr__(self, "resize", _checked("resize", resize_of(self.resize), ResizePolicy))
+        object.__setattr__(self, "resize", _checked("resize", resize_of(self.resize), Policy))
         object.__setattr__(self, "choose", _checked("choose", choice_of(self.choose), ChoicePolicy))
         if not is_whole(self.ahead, 0):
             raise PlanError(f"ahead={self.ahead!r}: expected an integer from 0 up.")

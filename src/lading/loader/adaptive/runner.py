@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 from lading.errors import LoaderError, ResumeError
 from lading.identity import Bill
 from lading.loader.adaptive.chunks import Chunks
-from lading.loader.adaptive.policies import Trained
 from lading.loader.agreeing import agree_on_decision, announcing
 from lading.loader.note import Observed, Observer
+from lading.loader.policy.protocol import Trained, reason_of
 from lading.loader.request import LoaderRequest
-from lading.loader.reweighting import PolicyRunner, reason_of
+from lading.loader.reweighting import PolicyRunner
 from lading.loader.trackers import Trackers
 from lading.order.adaptive.chosen.event import Choose
 from lading.order.adaptive.chosen.order import Chosen

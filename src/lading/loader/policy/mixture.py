@@ -6,37 +6,25 @@
     SteerToShares   whatever was drawn so far, reach these shares of everything drawn:
                     t_d = target_d + rate · (N · target_d - n_d), where n_d of N samples are drawn when it acts
 
-No choice goes further than ``most_change`` at once, see ``lading.train.steering``.
+No choice goes further than ``most_change`` at once, see ``lading.loader.policy.steering``.
 
 A policy must give the same answer on every rank: counts are the plan's and
 equal everywhere; losses must be all-reduced (``per_dataset_mean`` does it).
 Its state is JSON and lives in the loader's state.
-
-``MixtureScheduler`` steers by what a ``BatchTracker`` saw:
-
-    tracker.n_samples_per_dataset ─▶ scheduler.step() ─▶ probabilities ─▶ loader.reweight
-
-What is new on each rank is added up over all ranks at every step,
-so all ranks choose alike and the state is the same everywhere. The tracker may
-be reset right after a step of the scheduler, as often as one likes.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
-
-import numpy as np
+from dataclasses import dataclass, field
+from typing import Any
 
 from lading.errors import MixtureError
-from lading.identity.world import process_group
-from lading.loader.reweighting import Mix, Policy, mix_at, reason_of
+from lading.loader.policy.protocol import Mix
+from lading.loader.policy.steering import aims, drawn_by, limited, steered
 from lading.order.mixture.weights import integer_weights, named_weights
-from lading.order.plan import Plan
 from lading.runtime.numbers import is_number, is_whole
-from lading.train.steering import aims, drawn_by, limited, steered
 
 _SHOWN, _SHOWN_NAME = 4, 20
 
@@ -134,7 +122,7 @@ class SteerToShares:
 
         t  =  target + rate · D,   rate = min(1 / (horizon · N), u / max |D|)
 
-    where *u* is the fastest approach that ``most_change`` can still stop in time (see ``lading.train.steering``). What
+    where *u* is the fastest approach that ``most_change`` can still stop in time (see ``steering``). What
     would be below 0 is 0; sources that lack samples share the rest. Where no source is more than 5 samples from its
     target, which is what whole samples make of shares, the targets themselves are wanted: no more events.
 
@@ -195,121 +183,3 @@ def _floored(weights: Mapping[str, float], floor: float) -> dict[str, float]:
     """Return shares of which none lies below the floor (or below an equal share, if that is less)."""
     whole, least = math.fsum(weights.values()), min(floor, 1 / len(weights))
     return {name: w / whole * (1 - least * len(weights)) + least for name, w in weights.items()}
-
-
-class Tracker(Protocol):
-    """What is read of a tracker."""
-
-    @property
-    def n_samples_per_dataset(self) -> Mapping[int, int]:
-        """Samples seen since the last reset, by dataset number."""
-        ...
-
-    @property
-    def n_resets(self) -> int:
-        """How often it was reset."""
-        ...
-
-
-class Reweightable(Protocol):
-    """What is asked of a loader."""
-
-    @property
-    def plan(self) -> Plan:
-        """The order of the run."""
-        ...
-
-    @property
-    def step(self) -> int:
-        """The next step."""
-        ...
-
-    def reweight(self, weights: Any, reason: str = "") -> Any:
-        """Change the weights."""
-        ...
-
-
-class MixtureScheduler:
-    """Adjust a loader's sampling probabilities by what a tracker saw.
-
-    Args:
-        loader: A Lading loader with weights.
-        tracker: A ``BatchTracker``, updated by the loader, a ``RepeatingLoader`` or by hand, on every rank alike.
-        policy: What turns counts into weights, such as ``SteerToShares``.
-
-    Call ``step()`` once a training step, on every rank; save ``state_dict()`` beside the loader's.
-    """
-
-    def __init__(self, loader: Reweightable, tracker: Tracker, policy: Policy) -> None:
-        if not hasattr(loader, "reweight"):
-            raise MixtureError(
-                f"MixtureScheduler changes the weights of a Lading loader, found a {type(loader).__name__}, whose "
-                "order is its sampler's. Make the loader with lading.Loader(sources, batch_size, weights=...)."
-            )
-        self.loader, self.tracker, self.policy = loader, tracker, policy
-        self.counts = np.zeros(len(loader.plan.datasets), dtype=np.int64)
-        self._last, self._resets = self._tracked(), self.tracker.n_resets
-
-    @property
-    def probabilities(self) -> dict[str, float]:
-        """The sampling probabilities that hold from where a change would act now."""
-        mix = mix_at(self.loader.plan, self.loader.step)
-        return dict(zip(mix.names, mix.weights, strict=True))
-
-    def step(self, losses: Mapping[str, float] | None = None) -> dict[str, float] | None:
-        """Read the tracker; every ``policy.every_steps`` choose weights and apply them.
-
-        Args:
-            losses: Per-dataset losses of the step, all-reduced, for policies that follow them.
-
-        Returns:
-            The new probabilities, or None if nothing changed.
-        """
-        self._count()
-        observe = getattr(self.policy, "observe", None)
-        if losses is not None and observe is not None:
-            observe(losses)
-        if self.loader.step % self.policy.every_steps:
-            return None
-        weights = self.policy(self._mix())
-        if weights is None:
-            return None
-        self.loader.reweight(weights, reason=f"{reason_of(self.policy)} on tracked counts")
-        names = self.loader.plan.source_names
-        return dict(zip(names, named_weights(weights, names), strict=True))
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the counts of all ranks and the policy's state, JSON-able, the same on every rank."""
-        return {"counts": self.counts.tolist(), "policy": self.policy.state_dict()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume where a state was taken, on any number of ranks."""
-        self.counts = np.array(state["counts"], dtype=np.int64)
-        self._last, self._resets = self._tracked(), self.tracker.n_resets
-        self.policy.load_state_dict(state["policy"])
-
-    def _tracked(self) -> np.ndarray:
-        """Return what the tracker counted, by source: weights are of sources, trackers count datasets."""
-        seen, plan = self.tracker.n_samples_per_dataset, self.loader.plan
-        counts = np.zeros(len(plan.datasets), dtype=np.int64)
-        for number in plan.parts.numbers:
-            counts[plan.parts.source(number)] += seen.get(number, 0)
-        return counts
-
-    def _count(self) -> None:
-        """Add what the trackers of all ranks counted since the last time."""
-        now = self._tracked()
-        was_reset = self.tracker.n_resets > self._resets
-        self.counts = self.counts + _added_over_ranks(now if was_reset else now - self._last)
-        self._last, self._resets = now, self.tracker.n_resets
-
-    def _mix(self) -> Mix:
-        return replace(mix_at(self.loader.plan, self.loader.step), counts=tuple(self.counts.tolist()))
-
-
-def _added_over_ranks(counts: np.ndarray) -> np.ndarray:
-    if process_group() is None:
-        return counts
-    from lading.train.metrics.torch import added_over_ranks  # only where torch is loaded already
-
-    return added_over_ranks(counts)

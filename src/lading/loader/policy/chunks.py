@@ -14,61 +14,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any
 
 from lading.errors import ConfigError, PlanError
+from lading.loader.policy.protocol import Trained
 from lading.runtime.numbers import is_number, is_whole
 
 GROUPS = 32  # neighbouring chunks whose signals are remembered together: a state does not grow with the data
 SIGNALS = ("loss", "improvement", "age")
-
-
-class Trained(NamedTuple):
-    """What a policy learns at the end of a chunk.
-
-    Attributes:
-        step: The next step.
-        chunk: Number of the chunk that was trained on, over all passes.
-        size: Batches of a chunk as it is.
-        metric: What was measured in validation; None where nothing was.
-        loss: Mean training loss of the chunk; None where it is not known.
-    """
-
-    step: int
-    chunk: int
-    size: int
-    metric: float | None = None
-    loss: float | None = None
-
-
-@runtime_checkable
-class ResizePolicy(Protocol):
-    """Chooses the size of chunks after each validation."""
-
-    def __call__(self, trained: Trained) -> int | None:
-        """Return the batches of a chunk from now on, or None to leave them."""
-        ...
-
-    def state_dict(self) -> dict[str, Any]: ...
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
-
-
-@runtime_checkable
-class ChoicePolicy(Protocol):
-    """Chooses the next chunk of a pass."""
-
-    def observe(self, number: int, total: int, trained: Trained) -> None:
-        """Note that chunk ``number`` of the ``total`` chunks of the data was trained on."""
-        ...
-
-    def __call__(self, candidates: Sequence[int], total: int, chunk: int) -> int:
-        """Return one of the chunks that the pass has left, to come as chunk ``chunk`` of the run."""
-        ...
-
-    def state_dict(self) -> dict[str, Any]: ...
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
 
 
 @dataclass

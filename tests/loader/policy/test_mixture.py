@@ -13,7 +13,10 @@ from hypothesis import given, strategies as st
 from lading.errors import MixtureError
 from lading.identity import World
 from lading.ledger import BatchTracker
-from lading.loader.reweighting import Mix, Policy, mix_at, reweighted
+from lading.loader.policy.mixture import FollowLosses, SteerToShares
+from lading.loader.policy.protocol import Mix, Policy
+from lading.loader.policy.steering import ROUNDING, fastest, steered
+from lading.loader.reweighting import mix_at, reweighted
 from lading.loader.torch.loader import Loader
 from lading.order.mixture.request import Mixture
 from lading.order.mixture.weights import integer_weights
@@ -21,8 +24,7 @@ from lading.order.plan import Plan
 from lading.source.columns import Columns
 from lading.source.tagged import TaggedDataset
 from lading.source.weighted_concat import WeightedConcatDataset
-from lading.train.policy import FollowLosses, MixtureScheduler, SteerToShares
-from lading.train.steering import ROUNDING, fastest, steered
+from lading.train.scheduler import MixtureScheduler
 
 NAMES = ("code", "prose", "web")
 
