@@ -248,8 +248,8 @@ class EngineLoader:
 
 def _place_of(engine: Engine) -> str:
     """Return where a loader is, in a few words; nothing is looked up for it."""
-    if not engine.is_planned:
+    if engine.made_plan is None:
         return f"step {engine.step}"
-    at, steps = engine.plan.locate(engine.step), engine.iteration_steps()
+    at, steps = engine.made_plan.locate(engine.step), engine.iteration_steps()
     of = f"chunk {at.chunk}" if at.chunk is not None else f"epoch {at.epoch}"
     return f"step {engine.step}, {engine.step - steps.start} of {len(steps)} in {of}"

@@ -37,12 +37,15 @@ class Cursor:
 
     def coming(self, plan: Plan) -> range:
         """Return the steps that an iteration would yield if it started now."""
-        first, stop = self.bounds(plan)
-        return range(self._iteration_step if self._resuming else first, stop)
+        return self.left(range(*self.bounds(plan)))
 
-    def begin(self, steps: range, plan: Plan) -> None:
-        """Start an iteration over ``coming`` steps."""
-        self._iteration_step = self.bounds(plan)[0]
+    def left(self, whole: range) -> range:
+        """Return the steps that are left of those that the next iteration covers."""
+        return whole[self._iteration_step - whole.start :] if self._resuming else whole
+
+    def begin(self, steps: range, whole: range) -> None:
+        """Start an iteration over the steps that are left of some."""
+        self._iteration_step = whole.start
         self._resuming, self.is_iterating, self.next_step = False, True, steps.start
 
     def advance(self, step: int, stop: int) -> None:

@@ -30,7 +30,7 @@ from lading.loader import planning, reweighting
 from lading.loader.adaptive.runner import measured, observers_of
 from lading.loader.adaptive.scores import resumable
 from lading.loader.agreeing import blocking
-from lading.loader.bill import billed
+from lading.loader.bill import billed, prepare
 from lading.loader.face import Face, check_world
 from lading.loader.fetch import Delivered, Fetcher, FetchRequest
 from lading.loader.iteration import Carrier, Iteration
@@ -58,6 +58,7 @@ class Engine:
 
     Attributes:
         notes: What is known of the batches that were yielded.
+        made_plan: The plan, where it was made already.
         dataset: What worker processes see as their dataset (``get_worker_info().dataset``).
     """
 
@@ -71,7 +72,7 @@ class Engine:
         self.cursor, self.bad_samples = self.notes.cursor, self.notes.bad_samples
         self.tracker = tracker
         self.dataset: Any = None
-        self._plan: Plan | None = None
+        self.made_plan: Plan | None = None
         self._world: World | None = None
         self._has_agreed = False  # with the other ranks, on the plan
         self._workers: Workers | ThreadWorkers | None = None
@@ -106,9 +107,9 @@ class Engine:
     @property
     def plan(self) -> Plan:
         """The order of the run, events included; made at first use."""
-        if self._plan is None:
-            self._plan = self._fresh_plan()
-        return self._plan
+        if self.made_plan is None:
+            self.made_plan = self._fresh_plan()
+        return self.made_plan
 
     @property
     def step(self) -> int:
@@ -120,11 +121,6 @@ class Engine:
         """The bill of the batch yielded last."""
         return self.notes.last_bill
 
-    @property
-    def is_planned(self) -> bool:
-        """Whether the plan was made already."""
-        return self._plan is not None
-
     def iteration_steps(self) -> range:
         """Return the steps of the epoch or chunk that the next iteration covers."""
         return range(*self.cursor.bounds(self.plan)) if self.delivers else range(0)
@@ -132,7 +128,7 @@ class Engine:
     @property
     def delivers(self) -> bool:
         """Whether there is anything to deliver: some sample and, with ``drop_last``, a complete batch of them."""
-        return self._plan is not None or planning.delivers(self.request, self.readers, self.world)
+        return self.made_plan is not None or planning.delivers(self.request, self.readers, self.world)
 
     @property
     def batches_done(self) -> int:
@@ -160,7 +156,7 @@ class Engine:
         """
         if not self.delivers:
             return Iteration(self, Stream(), range(0), 0, with_bills)
-        whole, coming = self.iteration_steps(), self.begin()
+        whole, coming = self._begun()
         stream = None if self.notes.is_peeking else self._carrier.take(coming.start)
         self._end_older()
         iteration = Iteration(self, stream or self.steps(coming), whole, coming.start, with_bills)
@@ -169,6 +165,7 @@ class Engine:
 
     def steps(self, coming: range) -> Stream:
         """Return the batches of some steps, as far as they are on their way: the drawing above, up to the note."""
+        prepare(self.plan)
         runs_on = self.request.chunks is not None and not self.notes.is_peeking  # over the borders of chunks
         steps = itertools.count(coming.start) if runs_on else coming
         bills = billed(weakref.ref(self), steps, self.name_columns())
@@ -211,19 +208,24 @@ class Engine:
 
         A loop that fetches with a DataLoader of its own calls this and reports each batch with ``note``.
         """
+        return self._begun()[1]
+
+    def _begun(self) -> tuple[range, range]:
+        """Begin; return the steps of the epoch or chunk, and those to yield."""
+        plan, notes, whole = self.plan, self.notes, self.iteration_steps()
         check_world(self.world, self.face.world())
-        steps, notes = self.coming(), self.notes
+        steps = self.cursor.left(whole)
         if not self._has_agreed and not notes.is_peeking:
-            agree_on_plan(self.world, self.plan, steps.start)
+            agree_on_plan(self.world, plan, steps.start)
             self._has_agreed = True
-        for event in notes.trackers.begin(steps.start, self.plan, self.world, notes.loaded):
-            self._plan = self.plan.with_event(event)
+        for event in notes.trackers.begin(steps.start, plan, self.world, notes.loaded):
+            self.made_plan = self.plan.with_event(event)
             self._carrier.drop()
         for observer in () if notes.is_peeking else notes.observers:
             observer.begin(self, steps.start)
         self.fetcher.parts = self.plan.parts
-        self.cursor.begin(steps, self.plan)
-        return steps
+        self.cursor.begin(steps, whole)
+        return whole, steps
 
     def name_columns(self) -> Mapping[str, str]:
         """Return the key in dict batches of each name column."""
@@ -267,7 +269,7 @@ class Engine:
             lookahead = max(lookahead, plan.lookahead_steps)
         for observer in self.notes.observers:
             observer.load(saved.policy)
-        self._plan = plan if plan.lookahead_steps == lookahead else replace(plan, lookahead_steps=lookahead)
+        self.made_plan = plan if plan.lookahead_steps == lookahead else replace(plan, lookahead_steps=lookahead)
         self.notes.loaded, self._has_agreed = saved.mark, False
         self._requested.clear()
         self.move_to(saved.step)
@@ -294,7 +296,7 @@ class Engine:
             )
         if event.step < self.step + self.plan.lookahead_steps and event.rereads:
             self._carrier.drop()
-        self._plan = self.plan.with_event(event)
+        self.made_plan = self.plan.with_event(event)
         self._requested.append((self.step, event))
         self.notes.trackers.event(event)
 
@@ -331,7 +333,7 @@ class Engine:
         """Fetch what bills name: in workers, or here when it is asked for."""
         asked = self.request.workers
         if not asked.num_workers:
-            return map(self.fetcher.here, bills)
+            return map(self.fetcher.prepared().here, bills)
         if not asked.persistent or self.notes.is_peeking:  # batches that are only looked at disturb no others
             return worker_pool(asked, self.plan, self.fetcher, self.dataset, persistent=False).run(bills)
         if self._workers is None:

@@ -145,6 +145,11 @@ class Fetcher:
         self._is_in_worker = True
         return self(request)
 
+    def prepared(self) -> Fetcher:
+        """Find out now how batches are read here, so that the first is as quick as any."""
+        _ = self._rows, self.keyed, self.random_free
+        return self
+
     def here(self, request: FetchRequest) -> Delivered:
         """Fetch a batch in this process, as workers do elsewhere."""
         return request, self(request)
