@@ -17,8 +17,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
 from lading.errors import PlanError
+from lading.order.adaptive.decided import AdaptedBase, AdaptiveEvent
 from lading.order.adaptive.event import BASES, EVENTS, read_base
-from lading.order.adaptive.protocol import AdaptedBase, AdaptiveEvent
 from lading.runtime.fields import Fields, Items, Origin
 
 ORIGIN = Origin("a plan event", PlanError, "It may be damaged, or come from a newer Lading.")

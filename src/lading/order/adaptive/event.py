@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from lading.order.adaptive.chosen.event import Choose, ChosenBase
 from lading.order.adaptive.curriculum.event import Rescore, ScoresBase
-from lading.order.adaptive.protocol import AdaptedBase, AdaptiveEvent
+from lading.order.adaptive.decided import AdaptedBase, AdaptiveEvent
 from lading.runtime.fields import Fields
 
 EVENTS: dict[str, Callable[[Fields], AdaptiveEvent]] = {Rescore.kind: Rescore.read, Choose.kind: Choose.read}

@@ -3,47 +3,22 @@
 order        positions to samples and back
 to_dict      what the plan's JSON keeps of it, under ``key``
 kept         what a state keeps of its past
-AdaptiveEvent, AdaptedBase      what it decided while the run went on; what resuming needs of that
+
+What it decides while the run goes on is in ``decided``: events, and what resuming needs of them.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Protocol, Self, TypeVar
 
+from lading.order.adaptive.decided import AdaptedBase
+from lading.order.clock import Clock, Location
+from lading.order.event import Event, ResumeBase
+from lading.order.mixture.spec import MixtureSpec
+from lading.order.shuffle import Order
 from lading.runtime.fields import Fields
-
-if TYPE_CHECKING:  # those who are below a clock and above it both use this page
-    from lading.order.clock import Clock, Location
-    from lading.order.event import Event, ResumeBase
-    from lading.order.mixture.spec import MixtureSpec
-    from lading.order.shuffle import Order
-
-
-class AdaptiveEvent(ABC):
-    """A decision of an adaptation, made while the run goes on."""
-
-    kind: ClassVar[str]
-    rereads: ClassVar[bool] = False
-    step: int
-
-    @abstractmethod
-    def to_dict(self, *, whole: bool) -> dict[str, Any]:
-        """Return JSON-able fields; ``whole``: with what a state only names."""
-
-    @property
-    @abstractmethod
-    def decided(self) -> str:
-        """What was decided, in a few words."""
-
-
-class AdaptedBase(ABC):
-    """What resuming needs of the decisions before a step."""
-
-    @abstractmethod
-    def to_dict(self, *, whole: bool) -> dict[str, Any]:
-        """Return JSON-able fields, by names that no other kind uses."""
 
 
 class AdaptedPlan(Protocol):

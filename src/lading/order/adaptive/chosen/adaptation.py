@@ -9,7 +9,8 @@ from typing import ClassVar
 from lading.errors import PlanError, ResumeError
 from lading.order.adaptive.chosen.event import Choose, ChosenBase
 from lading.order.adaptive.chosen.order import Chosen
-from lading.order.adaptive.protocol import Adaptation, AdaptedBase, AdaptedPlan, P
+from lading.order.adaptive.decided import AdaptedBase
+from lading.order.adaptive.protocol import Adaptation, AdaptedPlan, P
 from lading.order.clock import Clock, Location
 from lading.order.event import Event, ResumeBase
 from lading.order.shuffle import Order

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from lading.order.adaptive.protocol import AdaptedBase, AdaptiveEvent
+from lading.order.adaptive.decided import AdaptedBase, AdaptiveEvent
 from lading.runtime.fields import Fields
 
 

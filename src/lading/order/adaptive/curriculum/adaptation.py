@@ -12,7 +12,8 @@ from lading.order.adaptive.curriculum.event import Rescore, ScoresBase
 from lading.order.adaptive.curriculum.levels import Levels
 from lading.order.adaptive.curriculum.order import Graded
 from lading.order.adaptive.curriculum.spec import CurriculumSpec
-from lading.order.adaptive.protocol import Adaptation, AdaptedBase, AdaptedPlan
+from lading.order.adaptive.decided import AdaptedBase
+from lading.order.adaptive.protocol import Adaptation, AdaptedPlan
 from lading.order.clock import Clock, Location
 from lading.order.event import Event, ResumeBase
 from lading.order.shuffle import Order

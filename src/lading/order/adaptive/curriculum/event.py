@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from lading.order.adaptive.curriculum.levels import Levels
-from lading.order.adaptive.protocol import AdaptedBase, AdaptiveEvent
+from lading.order.adaptive.decided import AdaptedBase, AdaptiveEvent
 from lading.runtime.fields import Fields
 
 
