@@ -17,6 +17,7 @@ from lading.loader.adaptive.chunks import Chunks
 from lading.loader.policy.chunks import LearningValue
 from lading.loader.policy.mixture import SteerToShares
 from lading.order.adaptive.curriculum.request import Curriculum
+from lading.order.adaptive.kinds import KINDS
 
 LENGTHS = {"code": 300, "prose": 80}
 
@@ -58,8 +59,8 @@ FREE = {"events", "lookahead_steps", "chunk_batches"}  # carried by the state, o
 
 
 def test_every_field_of_a_plan_is_refused_or_known_to_be_free():
-    """A new field must be put into one of the two lists."""
-    assert {*CHANGES, *FREE} == {field.name for field in dataclasses.fields(Plan)}
+    """A new field, and a new kind of adaptation, must be put into one of the two lists."""
+    assert {*CHANGES, *FREE, "adaptation"} == {*(field.name for field in dataclasses.fields(Plan)), *KINDS}
 
 
 @pytest.mark.parametrize("field", CHANGES)

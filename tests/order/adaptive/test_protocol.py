@@ -9,10 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from lading import Plan, Resume
+from lading import NumpyLoader, Plan, Resume
 from lading.loader.engine import Engine
 from lading.loader.numpy import NumpyFace
-from lading.loader.request import LoaderRequest
 from lading.order.adaptive.kinds import KINDS
 from lading.order.adaptive.protocol import Adaptation, AdaptedPlan
 from lading.order.shuffle import Order, Shuffled
@@ -123,5 +122,5 @@ def test_a_loader_follows_a_new_kind_and_resumes_in_it() -> None:
 
 def engine() -> Engine:
     """Return an engine that follows the plan."""
-    request = LoaderRequest({"data": np.arange(40)}, global_batch_size=4, plan=planned())
-    return Engine(request, NumpyFace(None, None))
+    asked = NumpyLoader({"data": np.arange(40)}, 4).engine.request
+    return Engine(dataclasses.replace(asked, plan=planned()), NumpyFace(None, None))
