@@ -26,15 +26,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from lading.errors import MixtureError
 from lading.identity.world import process_group
+from lading.ledger.tracker.tracker import BatchTracker
+from lading.loader.base import EngineLoader
 from lading.loader.reweighting import Mix, Policy, mix_at, reason_of
 from lading.order.mixture.weights import integer_weights, named_weights
-from lading.order.plan import Plan
 from lading.runtime.numbers import is_number, is_whole
 from lading.train.steering import aims, drawn_by, limited, steered
 
@@ -197,38 +198,6 @@ def _floored(weights: Mapping[str, float], floor: float) -> dict[str, float]:
     return {name: w / whole * (1 - least * len(weights)) + least for name, w in weights.items()}
 
 
-class Tracker(Protocol):
-    """What is read of a tracker."""
-
-    @property
-    def n_samples_per_dataset(self) -> Mapping[int, int]:
-        """Samples seen since the last reset, by dataset number."""
-        ...
-
-    @property
-    def n_resets(self) -> int:
-        """How often it was reset."""
-        ...
-
-
-class Reweightable(Protocol):
-    """What is asked of a loader."""
-
-    @property
-    def plan(self) -> Plan:
-        """The order of the run."""
-        ...
-
-    @property
-    def step(self) -> int:
-        """The next step."""
-        ...
-
-    def reweight(self, weights: Any, reason: str = "") -> Any:
-        """Change the weights."""
-        ...
-
-
 class MixtureScheduler:
     """Adjust a loader's sampling probabilities by what a tracker saw.
 
@@ -240,7 +209,7 @@ class MixtureScheduler:
     Call ``step()`` once a training step, on every rank; save ``state_dict()`` beside the loader's.
     """
 
-    def __init__(self, loader: Reweightable, tracker: Tracker, policy: Policy) -> None:
+    def __init__(self, loader: EngineLoader, tracker: BatchTracker, policy: Policy) -> None:
         if not hasattr(loader, "reweight"):
             raise MixtureError(
                 f"MixtureScheduler changes the weights of a Lading loader, found a {type(loader).__name__}, whose "
@@ -271,7 +240,7 @@ class MixtureScheduler:
             observe(losses)
         if self.loader.step % self.policy.every_steps:
             return None
-        weights = self.policy(self._mix())
+        weights = self.policy(replace(mix_at(self.loader.plan, self.loader.step), counts=tuple(self.counts.tolist())))
         if weights is None:
             return None
         self.loader.reweight(weights, reason=f"{reason_of(self.policy)} on tracked counts")
@@ -302,9 +271,6 @@ class MixtureScheduler:
         was_reset = self.tracker.n_resets > self._resets
         self.counts = self.counts + _added_over_ranks(now if was_reset else now - self._last)
         self._last, self._resets = now, self.tracker.n_resets
-
-    def _mix(self) -> Mix:
-        return replace(mix_at(self.loader.plan, self.loader.step), counts=tuple(self.counts.tolist()))
 
 
 def _added_over_ranks(counts: np.ndarray) -> np.ndarray:

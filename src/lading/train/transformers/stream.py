@@ -47,17 +47,9 @@ class StreamBooks(UpdateBooks):
         self._at = TrackedState()
         self._loaded: dict[str, Any] | None = None
 
-    def begin(self, update: int, state: Mapping[str, Any] | None) -> None:
-        """Start at an update: at the beginning, or where a checkpoint was taken."""
-        if update and state is None:
-            raise ResumeError(
-                f"the checkpoint is at update {update} but holds no state of Lading: it was saved before account() was "
-                "called. Resume without account(), or start a new run."
-            )
-        self._fetched.clear()
-        self._losses.clear()
+    def _stand(self, update: int, state: Mapping[str, Any] | None) -> None:
         self._at, self._loaded = TrackedState(), None
-        if update and state is not None:
+        if state is not None:
             self._at = TrackedState.from_state(state, f"{self._source}, {self._rows} rows a step")
             self._loaded = loaded_mark(state)
         if self._at.epoch and self._pass_steps is None:
