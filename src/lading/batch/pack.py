@@ -66,12 +66,7 @@ def pad_rows(
 ) -> LLMIndexedBatch:
     """Give every document a row of its own (or several, with ``overflow="split"``), filled up with padding.
 
-    Args:
-        documents: Token sequences: lists or arrays. Torch tensors and JAX arrays give a batch of their kind.
-        row_length: Tokens in a row.
-        eod_token_id: The token E after each document that is shorter than the row.
-        overflow: What happens to a document longer than a row: ``error``, ``split`` or ``truncate``.
-        batch_size: Fill up with padding rows to a multiple of this many rows.
+    The other arguments are those of ``pack``; with ``batch_size``, padding rows fill up to a multiple of so many rows.
 
     Returns:
         One row a document, in their order; ``document_idx`` (from 1) and ``sequence_idx`` are [B]. Empty documents

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -47,19 +47,18 @@ def content_hash(sample: Any) -> str:
     return f"{int(_of_sample(sample)[0]):016x}"
 
 
-def content_hashes(batch: Any, rows: int, *, without: Collection[str] = NAME_COLUMNS) -> U64:
-    """Return one hash for each row of a batch.
+def content_hashes(batch: Any, rows: int) -> U64:
+    """Return one hash for each row of a batch; the columns that name its rows do not count.
 
     Args:
         batch: A dict, tuple, list or dataclass of columns, nested as they may be, or one column.
         rows: Rows of the batch.
-        without: Columns of a dict that do not count.
 
     Raises:
         SourceError: A column has another number of rows, or holds what has no content hash.
     """
     if isinstance(batch, Mapping):
-        batch = {name: column for name, column in batch.items() if name not in without}
+        batch = {name: column for name, column in batch.items() if name not in NAME_COLUMNS}
     return _of_column(batch, rows, "")
 
 

@@ -23,6 +23,7 @@ from lading.identity.content import content_hash
 from lading.identity.sample import DATASET_IDX, ID, IDX, SAMPLE_COLUMNS
 from lading.order.dataset import Part
 from lading.source.parts import provides_names
+from lading.source.protocol import notify_epoch
 from lading.source.random_free import draws_nothing
 
 
@@ -127,9 +128,7 @@ class TaggedDataset:
 
     def set_epoch(self, epoch: int) -> None:
         """Tell the dataset the epoch, where it wants to know."""
-        tell = getattr(self.dataset, "set_epoch", None)
-        if tell is not None:
-            tell(epoch)
+        notify_epoch(self.dataset, epoch)
 
     def _place(self, index: int) -> int:
         place, size = int(index), len(self.dataset)

@@ -23,6 +23,7 @@ from lading.identity.sample import DATASET_IDX, IDX
 from lading.order.dataset import Part
 from lading.runtime.torch_class import restored, torch_class
 from lading.source.parts import provides_names
+from lading.source.protocol import notify_epoch
 from lading.source.random_free import draws_nothing
 from lading.source.tagged import name_keys, named
 
@@ -111,9 +112,7 @@ class WeightedConcatDataset:
     def set_epoch(self, epoch: int) -> None:
         """Notify the datasets of the epoch, where they want to know."""
         for dataset in self.datasets:
-            notify = getattr(dataset, "set_epoch", None)
-            if notify is not None:
-                notify(epoch)
+            notify_epoch(dataset, epoch)
 
     def __add__(self, other: Any) -> Any:
         """Return torch's concatenation with another dataset, as torch's datasets do."""

@@ -18,8 +18,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from lading.errors import ConfigError
-from lading.runtime.imports import imported
-from lading.runtime.loaded import is_a
+from lading.runtime.imports import imported, is_a
 
 _HUGGING_FACE = (
     "tokenizers:Tokenizer",
@@ -114,13 +113,7 @@ class TokenizerRef:
 
 
 def load_tokenizer(name: str, *, vocab_size: int | None = None, eod: str | int | None = None) -> Tokenizer:
-    """Return the tokenizer of a name: see the head of this file.
-
-    Args:
-        name: The name.
-        vocab_size: Size of the vocabulary, where the tokenizer does not say it.
-        eod: Token or id that ends a document, where the tokenizer does not say it.
-    """
+    """Return the tokenizer of a name: see the head of this file, and ``TokenizerRef`` for the rest."""
     if name == "byte":
         return _as_asked(ByteTokenizer(), vocab_size, eod)
     if name.endswith(".json") and ":" not in name:
