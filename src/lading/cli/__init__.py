@@ -40,7 +40,7 @@ VERBS = {
 
 # The file of each verb, where it is not ``ask``; the verbs of a kit are in its folder.
 _FILES = {
-    "compact": "lading.cli.compact",
+    "compact": "lading.cli.look",
     "ls": "lading.cli.look",
     "spikes": "lading.cli.look",
     "bad": "lading.cli.look",

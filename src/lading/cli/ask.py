@@ -26,7 +26,7 @@ from lading.cli.output import (
 from lading.errors import ConfigError
 from lading.report import Run as OpenedRun, text as render
 from lading.report.documents import rows_of_document
-from lading.report.summary import summarise
+from lading.report.summary import Summary, summarise
 
 
 def show(
@@ -40,11 +40,15 @@ def show(
 
     Example: lading show runs/7 --watch
     """
+
+    def look() -> Summary:
+        return summarise(open_run(run, attempt, visits=OpenedRun.visited_by_mix))
+
     if watch:
-        watched(lambda: summarise(open_run(run, attempt, visits=OpenedRun.visited_by_mix)), every, as_json=as_json)
-        return
-    found = summarise(open_run(run, attempt, visits=OpenedRun.visited_by_mix))
-    answer(found.to_dict(), lambda: render.summary(found), as_json=as_json)
+        watched(look, every, as_json=as_json)
+    else:
+        found = look()
+        answer(found.to_dict(), lambda: render.summary(found), as_json=as_json)
 
 
 def _step_number(text: str) -> int:
@@ -72,13 +76,7 @@ def _counted(run: OpenedRun, number: int) -> int:
     return number
 
 
-def step(
-    run: Run,
-    number: Step,
-    decode: Decode = None,
-    attempt: Attempt = None,
-    as_json: Json = False,
-) -> None:
+def step(run: Run, number: Step, decode: Decode = None, attempt: Attempt = None, as_json: Json = False) -> None:
     """What was in a step, and what became of it.
 
     Example: lading step runs/7 48213, or lading step runs/7 last
@@ -94,15 +92,7 @@ def step(
     answer(found, lambda: render.step(record, texts), as_json=as_json)
 
 
-_WHERE_COLUMNS = {
-    "step": "step",
-    "epoch": "epoch",
-    "slot": "slot",
-    "rank": "rank",
-    "attempt": "attempt",
-    "fate": "fate",
-    "note": "note",
-}
+_WHERE_COLUMNS = {name: name for name in ("step", "epoch", "slot", "rank", "attempt", "fate", "note")}
 
 
 def where(

@@ -1,4 +1,4 @@
-"""Whether another process of this machine runs, and children that do not outlive their parent."""
+"""Whether another process runs, children that do not outlive their parent, an environment for a while."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import ctypes
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +71,18 @@ def start_method() -> str:
     if method not in multiprocessing.get_all_start_methods():
         method = "spawn"
     return "forkserver" if method == "fork" and "jax" in sys.modules else method
+
+
+@contextlib.contextmanager
+def environment(**values: str) -> Iterator[None]:
+    """Set variables of the environment inside the block; put them back after it."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
 
 
 def usable_cpus() -> int:
