@@ -82,8 +82,7 @@ class LLMBatch(Batch):
         return Batch.__getitem__(whole, key)
 
     def _compared(self) -> list[tuple[str, Any]]:
-        items = dict(self._items())
-        return list({**items, "_document_borders": self.get_document_borders()}.items())
+        return list({**dict(self._items()), "_document_borders": self.get_document_borders()}.items())
 
     @staticmethod
     def from_inputs(inputs: Any, targets: Any = None, *, eod_token_id: int = 0) -> LLMBatch:

@@ -26,7 +26,7 @@ from lading.cli.output import (
 from lading.errors import ConfigError
 from lading.report import Run as OpenedRun, text as render
 from lading.report.documents import rows_of_document
-from lading.report.summary import Summary, summarise
+from lading.report.summary import summarise
 
 
 def show(
@@ -40,15 +40,11 @@ def show(
 
     Example: lading show runs/7 --watch
     """
-
-    def look() -> Summary:
-        return summarise(open_run(run, attempt, visits=OpenedRun.visited_by_mix))
-
     if watch:
-        watched(look, every, as_json=as_json)
-    else:
-        found = look()
-        answer(found.to_dict(), lambda: render.summary(found), as_json=as_json)
+        watched(lambda: summarise(open_run(run, attempt, visits=OpenedRun.visited_by_mix)), every, as_json=as_json)
+        return
+    found = summarise(open_run(run, attempt, visits=OpenedRun.visited_by_mix))
+    answer(found.to_dict(), lambda: render.summary(found), as_json=as_json)
 
 
 def _step_number(text: str) -> int:

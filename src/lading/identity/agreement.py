@@ -77,19 +77,15 @@ class KeyValueStore(Protocol):
 
     def add(self, key: str, amount: int) -> int:
         """Add to a counter, which begins at 0; return its new value."""
-        ...
 
     def set(self, key: str, value: str) -> None:
         """Write a value."""
-        ...
 
     def get(self, key: str) -> str | None:
         """Return a value; None where there is none yet."""
-        ...
 
     def remove(self, key: str) -> None:
         """Remove a value or counter."""
-        ...
 
 
 def key_value_store(world: World) -> KeyValueStore | None:

@@ -80,7 +80,9 @@ class WeightedConcatDataset:
         if not -size <= position < size:
             raise IndexError(f"Index {position} out of range [0, {size})")
         position %= size
-        dataset, place = self._locate(position)
+        dataset = int(np.searchsorted(self.cumulative_sizes, position, side="right"))
+        start = self.cumulative_sizes[dataset] - self.lengths[dataset]
+        place = (position - start) % len(self.datasets[dataset])
         sample = self.datasets[dataset][place]
         if not isinstance(sample, Mapping):
             return sample
@@ -127,11 +129,6 @@ class WeightedConcatDataset:
     @property  # type: ignore[misc]
     def __class__(self) -> type:
         return torch_class(type(self), "ConcatDataset")
-
-    def _locate(self, position: int) -> tuple[int, int]:
-        dataset = int(np.searchsorted(self.cumulative_sizes, position, side="right"))
-        start = self.cumulative_sizes[dataset] - self.lengths[dataset]
-        return dataset, (position - start) % len(self.datasets[dataset])
 
 
 class SequentialWeightedConcatDataset(WeightedConcatDataset):

@@ -76,7 +76,6 @@ class Watch:
 
     def __init__(self, console: Console, steps: int) -> None:
         self._console, self._steps = console, steps
-        self._progress: Progress | None = None
         self._is_first = True
 
     def __enter__(self) -> Watch:
@@ -87,12 +86,10 @@ class Watch:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        assert self._progress is not None
         self._progress.stop()
 
     def note(self, event: dict[str, Any]) -> None:
         """Show an event."""
-        assert self._progress is not None
         if event["kind"] == "ready":
             self._console.print(f"  starts at step {event['step']}; {event['parameters']:,} parameters")
             self._is_first = True

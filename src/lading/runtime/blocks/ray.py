@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -24,19 +25,13 @@ def run_ray(function: Callable[[int], T], numbers: Sequence[int], workers: int) 
         raise missing_extra("ray", "ray", "building on Ray") from error
     is_ours = not ray.is_initialized()
     if is_ours:
-        _start(ray, workers)
+        more = {} if os.environ.get("RAY_ADDRESS") else {"num_cpus": workers, "include_dashboard": False}
+        ray.init(log_to_driver=False, configure_logging=False, **more)
     try:
         yield from _results(ray, function, numbers, workers)
     finally:
         if is_ours:
             ray.shutdown()
-
-
-def _start(ray: Any, workers: int) -> None:
-    import os
-
-    more = {} if os.environ.get("RAY_ADDRESS") else {"num_cpus": workers, "include_dashboard": False}
-    ray.init(log_to_driver=False, configure_logging=False, **more)
 
 
 def _results(ray: Any, function: Callable[[int], T], numbers: Sequence[int], workers: int) -> Iterator[tuple[int, T]]:

@@ -47,16 +47,7 @@ class TokenPart:
 
 @dataclass(frozen=True)
 class TokenJob:
-    """What a build does, in blocks; a function of its number for every executor.
-
-    Attributes:
-        out: The store to make.
-        files: What it is made of.
-        tokenizer: Makes ids of texts.
-        field: Key or column of the text.
-        split: What a document is in a text file.
-        block_bytes: Bytes of a block, about.
-    """
+    """What a build does, as ``build_tokens`` was asked, in blocks; a function of its number for every executor."""
 
     out: Path
     files: tuple[InputFile, ...]

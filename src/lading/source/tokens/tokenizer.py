@@ -67,14 +67,7 @@ class ByteTokenizer:
 
 @dataclass
 class FunctionTokenizer:
-    """A function of a text as a tokenizer.
-
-    Attributes:
-        encode: The function.
-        vocab_size: Size of its vocabulary.
-        eod_token_id: What ends a document.
-        name: What it is called in the store.
-    """
+    """A function of a text as a tokenizer."""
 
     encode: Callable[[str], Any]
     vocab_size: int

@@ -85,14 +85,12 @@ def iterate_anew(trainer: Trainer) -> None:
 
 def batches_done(trainer: Trainer) -> int:
     """Return the batches of its epoch that Lightning counts as trained on."""
-    found: int = _batches(trainer).processed
-    return found
+    return int(_batches(trainer).processed)
 
 
 def batch_in_flight(trainer: Trainer) -> bool:
     """Say whether a batch was taken and is not yet trained on: Lightning takes it again after a restart."""
-    found: bool = _batches(trainer).ready > _batches(trainer).processed
-    return found
+    return bool(_batches(trainer).ready > _batches(trainer).processed)
 
 
 def is_mid_epoch(trainer: Trainer) -> bool:

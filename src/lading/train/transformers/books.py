@@ -109,13 +109,7 @@ class UpdateBooks(ABC):
 
 
 class Books(UpdateBooks):
-    """Plan, ledger and position of a trainer's run.
-
-    Args:
-        loader: The loader whose plan is followed.
-        run: The ledger, or the folder in which each training opens one.
-        accumulation: Batches of an update.
-    """
+    """Ledger and position of a trainer's run that follows the plan of a loader, ``accumulation`` batches an update."""
 
     def __init__(self, loader: Loader, run: Ledger | str | os.PathLike[str], accumulation: int) -> None:
         super().__init__(run)

@@ -30,14 +30,7 @@ from lading.train.transformers.numbered import NumberedStream
 
 
 class StreamBooks(UpdateBooks):
-    """Ledger and position of a trainer's run over a stream.
-
-    Args:
-        stream: The dataset.
-        run: The ledger, or the folder in which each training opens one.
-        batch_size: Samples of a batch on each process.
-        world: This process among how many.
-    """
+    """Ledger and position of a trainer's run over a stream; ``batch_size`` is that of each process."""
 
     def __init__(self, stream: Any, run: Ledger | str | os.PathLike[str], batch_size: int, world: World) -> None:
         super().__init__(run, (NAME,))
