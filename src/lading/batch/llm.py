@@ -29,12 +29,8 @@ from lading.errors import PackingError
 from lading.runtime.arrays import as_int32, counting, framework, host, namespace, running_maximum, shifted_right
 
 TOKEN_FIELDS = (
-    "inputs",
-    "targets",
-    "inputs_position",
-    "inputs_segmentation",
-    "targets_position",
-    "targets_segmentation",
+    *("inputs", "targets"),
+    *("inputs_position", "inputs_segmentation", "targets_position", "targets_segmentation"),
 )
 
 

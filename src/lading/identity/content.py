@@ -62,18 +62,13 @@ def content_hashes(batch: Any, rows: int) -> U64:
     return _of_column(batch, rows, "")
 
 
-def contents_hash(samples: Iterable[Any]) -> str:
-    """Return 16 hex digits that stand for the content of samples in their order."""
-    return joined_hash([sample_hashes(samples)])
-
-
 def sample_hashes(samples: Iterable[Any]) -> U64:
     """Return the hash of each sample: what ``joined_hash`` makes one of, wherever parts of them were worked out."""
     return _of_items(list(samples))
 
 
 def joined_hash(parts: Iterable[U64]) -> str:
-    """Return ``contents_hash`` of samples whose hashes were worked out in parts."""
+    """Return 16 hex digits that stand for the content of samples in their order, of hashes worked out in parts."""
     total = key64(CONTENT_VERSION, "samples")
     for part in parts:
         for value in part.tolist():

@@ -25,7 +25,7 @@ from lading.runtime.torch_class import restored, torch_class
 from lading.source.parts import provides_names
 from lading.source.protocol import notify_epoch
 from lading.source.random_free import draws_nothing
-from lading.source.tagged import name_keys, named
+from lading.source.tagged import in_range, name_keys, named
 
 
 class WeightedConcatDataset:
@@ -76,10 +76,7 @@ class WeightedConcatDataset:
 
     def __getitem__(self, index: int) -> Any:
         """Return a sample; dicts gain ``idx`` and ``dataset_idx``. Negative indices count from the end."""
-        position, size = int(index), len(self)
-        if not -size <= position < size:
-            raise IndexError(f"Index {position} out of range [0, {size})")
-        position %= size
+        position = in_range(index, len(self))
         dataset = int(np.searchsorted(self.cumulative_sizes, position, side="right"))
         start = self.cumulative_sizes[dataset] - self.lengths[dataset]
         place = (position - start) % len(self.datasets[dataset])

@@ -32,11 +32,7 @@ class RepeatingLoader:
 
     Args:
         loader: Any loader, or anything that can be iterated again.
-        use_batch_tracker: True for a new ``BatchTracker``, or the one to use. The loader never resets it.
-
-    Attributes:
-        loader: The loader.
-        batch_tracker: The tracker, or None.
+        use_batch_tracker: True for a new ``BatchTracker``, or the one to use: ``batch_tracker``, never reset here.
     """
 
     def __init__(self, loader: Iterable[Any], use_batch_tracker: bool | Any = False) -> None:

@@ -96,14 +96,7 @@ def token_owners(document_idx: Any, documents_per_dataset: Sequence[int]) -> NDA
 
 
 def dataset_means(values: Any, datasets: NDArray[Any], names: Sequence[str], *, reduce: bool) -> dict[str, float]:
-    """Return the mean value of each dataset; rows of dataset -1 do not count.
-
-    Args:
-        values: One value a row: a torch tensor, a JAX or a NumPy array.
-        datasets: Dataset number of each row.
-        names: Names of the datasets, by number; the same on every rank.
-        reduce: Whether to add up over the ranks.
-    """
+    """Return the mean of the values (one a row) of each dataset; rows of dataset -1 do not count."""
     if len(names) == 0:
         raise SourceError("the datasets have no names: expected one each. Pass names=plan.names.")
     home = _FRAMEWORKS.get(framework(values))
