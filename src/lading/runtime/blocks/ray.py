@@ -25,8 +25,8 @@ def run_ray(function: Callable[[int], T], numbers: Sequence[int], workers: int) 
         raise missing_extra("ray", "ray", "building on Ray") from error
     is_ours = not ray.is_initialized()
     if is_ours:
-        more = {} if os.environ.get("RAY_ADDRESS") else {"num_cpus": workers, "include_dashboard": False}
-        ray.init(log_to_driver=False, configure_logging=False, **more)
+        own: dict[str, Any] = {"num_cpus": workers, "include_dashboard": False}
+        ray.init(log_to_driver=False, configure_logging=False, **({} if os.environ.get("RAY_ADDRESS") else own))
     try:
         yield from _results(ray, function, numbers, workers)
     finally:
