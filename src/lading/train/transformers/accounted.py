@@ -50,6 +50,8 @@ class LadingTrainerMixin(_Trainer):  # type: ignore[misc]
     """
 
     _books: UpdateBooks | None = None
+    train_dataset: Any
+    data_collator: Any
 
     def keep_books(
         self, run: str | os.PathLike[str] | Ledger, sources: Any = None, options: Mapping[str, Any] | None = None
