@@ -89,16 +89,9 @@ def pad_rows(
 
 def batch_of(columns: dict[str, Any]) -> LLMIndexedBatch:
     """Return filled columns as a batch; inputs and targets share their positions and segments."""
-    return LLMIndexedBatch(
-        inputs=columns["inputs"],
-        targets=columns["targets"],
-        inputs_position=columns["position"],
-        inputs_segmentation=columns["segmentation"],
-        targets_position=columns["position"],
-        targets_segmentation=columns["segmentation"],
-        document_idx=columns["document_idx"],
-        sequence_idx=columns["sequence_idx"],
-    )
+    own = {name: columns[name] for name in ("inputs", "targets", "document_idx", "sequence_idx")}
+    sides = {f"{side}_{what}": columns[what] for side in ("inputs", "targets") for what in ("position", "segmentation")}
+    return LLMIndexedBatch(**own, **sides)
 
 
 def _flat(documents: Sequence[Any]) -> tuple[str, NDArray[np.int32], NDArray[np.int64]]:

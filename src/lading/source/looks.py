@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -72,10 +72,9 @@ class SourceLooks:
         raise ConfigError(f"{self._what} has no dataset {dataset!r}: it has {names}. Pass the run's own sources.")
 
 
-def _guarded(look: Any) -> Look | None:
+def _guarded(look: Callable[[], Look | None]) -> Look | None:
     try:
-        found: Look | None = look()
-        return found
+        return look()
     except LadingError:
         raise
     except Exception as error:  # it is the user's code and data: a page says what happened
