@@ -23,10 +23,6 @@ from lading.runtime.arrays import framework, host
 class Batch:
     """Inputs and targets of a training step.
 
-    Args:
-        inputs: The input data.
-        targets: The target data.
-
     >>> import numpy as np
     >>> batch = Batch(np.zeros((4, 8)), np.ones((4, 8)))
     >>> len(batch), batch[:, 2:5].targets.shape

@@ -44,7 +44,7 @@ def collate_llm(rows: Sequence[Mapping[str, Any]]) -> LLMBatch:
     """Collate rows (dicts of one-dimensional arrays) into an LLM batch; a ``collate_fn`` for any DataLoader."""
     if not rows:
         raise SourceError("there are no rows to collate. Check drop_last and the length of the dataset.")
-    return llm_batch({name: _stacked([row[name] for row in rows]) for name in rows[0]})
+    return llm_batch({name: namespace(rows[0][name]).stack([row[name] for row in rows]) for name in rows[0]})
 
 
 def _without(column: Any, rows: Any) -> Any:
@@ -52,7 +52,3 @@ def _without(column: Any, rows: Any) -> Any:
     space = namespace(column)
     mask = rows.reshape(-1, *[1] * (column.ndim - 1))
     return space.where(mask, space.zeros_like(column), column)
-
-
-def _stacked(values: list[Any]) -> Any:
-    return namespace(values[0]).stack(values)

@@ -11,16 +11,11 @@ import numpy as np
 
 from lading.batch.convert import converted
 from lading.errors import SourceError
-from lading.runtime.arrays import framework, host
+from lading.runtime.arrays import beyond, framework, host
 
 
 def to_jax(batch: Any, device: Any = None) -> Any:
-    """Return a batch (or a dict, list or tuple of arrays) with JAX arrays in it.
-
-    Args:
-        batch: What to convert.
-        device: A JAX device or sharding to put the arrays on; None leaves it to JAX.
-    """
+    """Return a batch (or a dict, list or tuple of arrays) with JAX arrays in it, on a device or sharding if given."""
     return converted(batch, lambda array: _array(array, device))
 
 
@@ -33,15 +28,11 @@ def _array(array: Any, device: Any) -> Any:
 def refused_if_cut(array: np.ndarray) -> np.ndarray:
     """Refuse what JAX would cut to 32 bits without a word."""
     kept = jax.dtypes.canonicalize_dtype(array.dtype)
-    if kept != array.dtype and array.dtype.kind in "iu" and array.size:
-        low, high = int(array.min()), int(array.max())
-        limits = np.iinfo(kept)
-        if low < limits.min or high > limits.max:
-            found = high if high > limits.max else low
-            raise SourceError(
-                f"an array of {array.dtype} holds {found}, but JAX keeps only {kept}. "
-                "Set jax.config.update('jax_enable_x64', True), or leave this column on the host."
-            )
+    if array.dtype.kind in "iu" and (found := beyond(array, kept)) is not None:
+        raise SourceError(
+            f"an array of {array.dtype} holds {found}, but JAX keeps only {kept}. "
+            "Set jax.config.update('jax_enable_x64', True), or leave this column on the host."
+        )
     return array
 
 

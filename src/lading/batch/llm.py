@@ -29,12 +29,8 @@ from lading.errors import PackingError
 from lading.runtime.arrays import as_int32, counting, framework, host, namespace, running_maximum, shifted_right
 
 TOKEN_FIELDS = (
-    "inputs",
-    "targets",
-    "inputs_position",
-    "inputs_segmentation",
-    "targets_position",
-    "targets_segmentation",
+    *("inputs", "targets"),
+    *("inputs_position", "inputs_segmentation", "targets_position", "targets_segmentation"),
 )
 
 
@@ -82,8 +78,7 @@ class LLMBatch(Batch):
         return Batch.__getitem__(whole, key)
 
     def _compared(self) -> list[tuple[str, Any]]:
-        items = dict(self._items())
-        return list({**items, "_document_borders": self.get_document_borders()}.items())
+        return list({**dict(self._items()), "_document_borders": self.get_document_borders()}.items())
 
     @staticmethod
     def from_inputs(inputs: Any, targets: Any = None, *, eod_token_id: int = 0) -> LLMBatch:

@@ -66,12 +66,7 @@ def pad_rows(
 ) -> LLMIndexedBatch:
     """Give every document a row of its own (or several, with ``overflow="split"``), filled up with padding.
 
-    Args:
-        documents: Token sequences: lists or arrays. Torch tensors and JAX arrays give a batch of their kind.
-        row_length: Tokens in a row.
-        eod_token_id: The token E after each document that is shorter than the row.
-        overflow: What happens to a document longer than a row: ``error``, ``split`` or ``truncate``.
-        batch_size: Fill up with padding rows to a multiple of this many rows.
+    The other arguments are those of ``pack``; with ``batch_size``, padding rows fill up to a multiple of so many rows.
 
     Returns:
         One row a document, in their order; ``document_idx`` (from 1) and ``sequence_idx`` are [B]. Empty documents
@@ -94,16 +89,9 @@ def pad_rows(
 
 def batch_of(columns: dict[str, Any]) -> LLMIndexedBatch:
     """Return filled columns as a batch; inputs and targets share their positions and segments."""
-    return LLMIndexedBatch(
-        inputs=columns["inputs"],
-        targets=columns["targets"],
-        inputs_position=columns["position"],
-        inputs_segmentation=columns["segmentation"],
-        targets_position=columns["position"],
-        targets_segmentation=columns["segmentation"],
-        document_idx=columns["document_idx"],
-        sequence_idx=columns["sequence_idx"],
-    )
+    own = {name: columns[name] for name in ("inputs", "targets", "document_idx", "sequence_idx")}
+    sides = {f"{side}_{what}": columns[what] for side in ("inputs", "targets") for what in ("position", "segmentation")}
+    return LLMIndexedBatch(**own, **sides)
 
 
 def _flat(documents: Sequence[Any]) -> tuple[str, NDArray[np.int32], NDArray[np.int64]]:

@@ -12,13 +12,9 @@ from lading.runtime.arrays import framework, host
 
 
 def to_torch(batch: Any, device: Any = None) -> Any:
-    """Return a batch (or a dict, list or tuple of arrays) with torch tensors in it.
+    """Return a batch (or a dict, list or tuple of arrays) with torch tensors in it, moved to a device if given.
 
     NumPy memory is shared where torch may write to it, else copied.
-
-    Args:
-        batch: What to convert.
-        device: A torch device to move the tensors to; None leaves them where they are.
     """
     return converted(batch, lambda array: _tensor(array, device))
 

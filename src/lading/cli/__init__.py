@@ -12,50 +12,32 @@ import os
 import sys
 from collections.abc import Sequence
 
-# The verb, and what it does in one line; its file holds a function of its name, or ``app`` for a group of verbs.
+# The verb, its file (of a kit's verb in its folder), and what it does in one line. The file holds a function of the
+# verb's name, or ``app`` for a group of verbs.
 VERBS = {
-    "ls": "The runs of a folder: state, steps, loss, digest.",
-    "show": "What a run is and how far it got.",
-    "step": "What was in a step, and what became of it.",
-    "where": "Every step that used a sample.",
-    "mix": "What the model got of each dataset, against the plan.",
-    "verify": "Whether the record is what the plan says, byte for byte.",
-    "diff": "Whether two runs hold the same, and if not, from which step on.",
-    "explain": "Everything around a step: samples, shares, exposures, losses.",
-    "spikes": "The steps whose loss stands far above those before them.",
-    "bad": "The samples that could not be used, and where.",
-    "export": "Write history, samples or the mix to a file.",
-    "block": "Use samples no more, from the next attempt on.",
-    "compact": "Make Parquet of what dead attempts left, and few files of many.",
-    "sql": "Ask DuckDB over batches, history and samples.",
-    "plan": "What a run would draw from each dataset, before anything runs.",
-    "audit": "Watch a short run of a loader and say what is wrong with it.",
-    "report": "Write one page that tells the whole run.",
-    "ui": "Look at runs in a browser, also while they train.",
-    "tokens": "Build, pack, show and check corpora of tokens.",
-    "jasper": "Build, describe and check JASPER directories.",
-    "train": "Train what a configuration describes.",
-    "demo": "Train on real text, crash, resume, and ask what was in it.",
+    "ls": ("lading.cli.look", "The runs of a folder: state, steps, loss, digest."),
+    "show": ("lading.cli.ask", "What a run is and how far it got."),
+    "step": ("lading.cli.ask", "What was in a step, and what became of it."),
+    "where": ("lading.cli.ask", "Every step that used a sample."),
+    "mix": ("lading.cli.ask", "What the model got of each dataset, against the plan."),
+    "verify": ("lading.cli.ask", "Whether the record is what the plan says, byte for byte."),
+    "diff": ("lading.cli.ask", "Whether two runs hold the same, and if not, from which step on."),
+    "explain": ("lading.cli.ask", "Everything around a step: samples, shares, exposures, losses."),
+    "spikes": ("lading.cli.look", "The steps whose loss stands far above those before them."),
+    "bad": ("lading.cli.look", "The samples that could not be used, and where."),
+    "export": ("lading.cli.look", "Write history, samples or the mix to a file."),
+    "block": ("lading.cli.ask", "Use samples no more, from the next attempt on."),
+    "compact": ("lading.cli.look", "Make Parquet of what dead attempts left, and few files of many."),
+    "sql": ("lading.cli.ask", "Ask DuckDB over batches, history and samples."),
+    "plan": ("lading.cli.plan", "What a run would draw from each dataset, before anything runs."),
+    "audit": ("lading.cli.audit", "Watch a short run of a loader and say what is wrong with it."),
+    "report": ("lading.kits.web.verbs", "Write one page that tells the whole run."),
+    "ui": ("lading.kits.web.verbs", "Look at runs in a browser, also while they train."),
+    "tokens": ("lading.cli.tokens", "Build, pack, show and check corpora of tokens."),
+    "jasper": ("lading.kits.jasper.verbs", "Build, describe and check JASPER directories."),
+    "train": ("lading.kits.chunked.verbs", "Train what a configuration describes."),
+    "demo": ("lading.cli.demo.command", "Train on real text, crash, resume, and ask what was in it."),
 }
-
-# The file of each verb, where it is not ``ask``; the verbs of a kit are in its folder.
-_FILES = {
-    "compact": "lading.cli.compact",
-    "ls": "lading.cli.look",
-    "spikes": "lading.cli.look",
-    "bad": "lading.cli.look",
-    "export": "lading.cli.look",
-    "plan": "lading.cli.plan",
-    "audit": "lading.cli.audit",
-    "tokens": "lading.cli.tokens",
-    "demo": "lading.cli.demo.command",
-    "report": "lading.kits.web.verbs",
-    "ui": "lading.kits.web.verbs",
-    "jasper": "lading.kits.jasper.verbs",
-    "train": "lading.kits.chunked.verbs",
-}
-
-
 _EXAMPLES = {
     "tokens": "lading tokens build text/*.txt --out corpus",
     "jasper": "lading jasper info data/jasper",
@@ -110,9 +92,9 @@ def _app(given: Sequence[str]):  # type: ignore[no-untyped-def]
             raise typer.Exit
 
     wanted = _verb(given or os.environ.get("_TYPER_COMPLETE_ARGS", "").split()[1:])  # the shell completes a line
-    for verb, text in VERBS.items():
+    for verb, (file, text) in VERBS.items():
         if verb == wanted:
-            module = importlib.import_module(_FILES.get(verb, "lading.cli.ask"))
+            module = importlib.import_module(file)
             group = getattr(module, "app", None)
             if group is not None:
                 app.add_typer(group, name=verb, help=f"{text}\n\nExample: {_EXAMPLES[verb]}")

@@ -72,13 +72,7 @@ def _counted(run: OpenedRun, number: int) -> int:
     return number
 
 
-def step(
-    run: Run,
-    number: Step,
-    decode: Decode = None,
-    attempt: Attempt = None,
-    as_json: Json = False,
-) -> None:
+def step(run: Run, number: Step, decode: Decode = None, attempt: Attempt = None, as_json: Json = False) -> None:
     """What was in a step, and what became of it.
 
     Example: lading step runs/7 48213, or lading step runs/7 last
@@ -94,15 +88,7 @@ def step(
     answer(found, lambda: render.step(record, texts), as_json=as_json)
 
 
-_WHERE_COLUMNS = {
-    "step": "step",
-    "epoch": "epoch",
-    "slot": "slot",
-    "rank": "rank",
-    "attempt": "attempt",
-    "fate": "fate",
-    "note": "note",
-}
+_WHERE_COLUMNS = {name: name for name in ("step", "epoch", "slot", "rank", "attempt", "fate", "note")}
 
 
 def where(

@@ -7,9 +7,6 @@ lading audit train:make_loader --world-size 4   made once for each of 4 ranks, a
 from __future__ import annotations
 
 import inspect
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
@@ -18,6 +15,7 @@ from rich.text import Text
 from lading.cli.output import Json, answer
 from lading.errors import ConfigError
 from lading.runtime.imports import imported
+from lading.runtime.processes import environment
 
 
 def audit(
@@ -44,15 +42,8 @@ def audit(
         loaders if world_size > 1 else loaders[0], epochs, set_epoch=set_epoch, limit_batches=limit_batches
     )
     value = {"loader": loader, "epochs": epochs, "findings": [f.to_dict() for f in findings]}
-    answer(
-        value, lambda: Text(_text(findings, epochs)), as_json=as_json, holds=all(f.level == "note" for f in findings)
-    )
-
-
-def _text(findings: list[Any], epochs: int) -> str:
-    if not findings:
-        return f"nothing wrong in {epochs} epochs"
-    return "\n\n".join(map(str, findings))
+    text = "\n\n".join(map(str, findings)) or f"nothing wrong in {epochs} epochs"
+    answer(value, lambda: Text(text), as_json=as_json, holds=all(f.level == "note" for f in findings))
 
 
 def _made(make: Any, rank: int, world_size: int) -> Any:
@@ -60,20 +51,6 @@ def _made(make: Any, rank: int, world_size: int) -> Any:
         return make  # the loader itself
     wanted = inspect.signature(make).parameters
     given = {k: v for k, v in {"rank": rank, "world_size": world_size}.items() if k in wanted}
-    with _as_rank(rank, world_size):
+    told = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world_size)}  # as torchrun would
+    with environment(**(told if world_size > 1 else {})):
         return make(**given)
-
-
-@contextmanager
-def _as_rank(rank: int, world_size: int) -> Iterator[None]:
-    """Let the environment say, as torchrun would, which rank this is."""
-    if world_size == 1:
-        yield
-        return
-    before = {name: os.environ.get(name) for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE")}
-    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world_size))
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name) if value is None else os.environ.update({name: value})

@@ -1,4 +1,4 @@
-"""The verbs that list: ls, spikes, bad, export.
+"""The verbs that list and write: ls, spikes, bad, export, compact.
 
 lading ls runs/      lading spikes RUN      lading bad RUN      lading export RUN --to steps.parquet
 """
@@ -6,6 +6,7 @@ lading ls runs/      lading spikes RUN      lading bad RUN      lading export RU
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +14,7 @@ import pyarrow as pa
 import typer
 from rich.text import Text
 
-from lading.cli.output import Attempt, Json, Run, answer, open_run
+from lading.cli.output import Attempt, Json, Run, answer, open_run, progress_bar
 from lading.errors import ConfigError
 from lading.report import Run as OpenedRun, text as render
 from lading.report.export import TABLES, write_rows
@@ -98,3 +99,21 @@ def _batches(run: OpenedRun, table: str, by: str) -> Callable[[], Iterator[pa.Re
     if table in TABLES:
         return lambda: run.rows_of(table)
     raise ConfigError(f"--table {table!r}: expected {', '.join(TABLES)}.")
+
+
+def compact(run: Run, as_json: Json = False) -> None:
+    """Seal the tails of dead attempts into Parquet and merge small parts. Exit code 1: damaged files were left alone.
+
+    Example: lading compact runs/7
+    """
+    from lading.ledger.compact import compact as compact_run  # here: those who only look write no Parquet
+
+    with progress_bar(quiet=as_json) as progress:
+        found = compact_run(run, progress)
+    text = (
+        f"sealed {found.sealed} and merged {found.merged} of {found.ranks} ranks: {found.files_before} Parquet files "
+        f"became {found.files_after}"
+    )
+    running = [f"{found.running} ranks run and were left alone"] if found.running else []
+    lines = "\n".join([text, *running, *found.damaged])
+    answer(asdict(found), lambda: Text(lines), as_json=as_json, holds=not found.damaged)

@@ -68,13 +68,7 @@ def answer(value: Any, text: Callable[[], RenderableType], *, as_json: bool, hol
 
 
 def watched(look: Callable[[], Summary], every: float, *, as_json: bool) -> None:
-    """Show a summary again as it grows, until the run is over: in place on a terminal, else a line for each change.
-
-    Args:
-        look: Returns the summary as it is now.
-        every: Seconds between two looks.
-        as_json: Whether each change is a line of JSON.
-    """
+    """Show a summary again as it grows, until the run is over: in place on a terminal, else a line for each change."""
     console = Console(soft_wrap=False, highlight=False, markup=False, emoji=False)
     in_place = console.is_terminal and not as_json
     before, live = "", None
@@ -124,12 +118,7 @@ def _inert(segment: Segment) -> Segment:
 
 @contextlib.contextmanager
 def progress_bar(*, quiet: bool, lines: bool = False) -> Iterator[Callable[[float, str], None]]:
-    """Show how far something long is, on stderr and only to people.
-
-    Args:
-        quiet: Whether nothing is shown.
-        lines: Whether a line is written now and then where stderr is no terminal, for the logs of batch jobs.
-    """
+    """Show how far something long is, on stderr and only to people; with ``lines`` in the logs of batch jobs, too."""
     if quiet or not sys.stderr.isatty():
         yield _seldom() if lines and not quiet else lambda share, what: None
         return
@@ -164,7 +153,9 @@ def looks_of(target: str) -> SourceLooks:
     """Return what describes the samples of the sources that ``--decode`` names."""
     from lading.source.looks import SourceLooks  # here: most questions are about names
 
-    return SourceLooks(_sources(target), f"--decode {target!r}")
+    found = imported(target, "--decode", from_here=True)
+    sources = found() if callable(found) and not hasattr(found, "__getitem__") else found
+    return SourceLooks(sources, f"--decode {target!r}")
 
 
 def contents(target: str, rows: list[dict[str, Any]]) -> list[str]:
@@ -176,8 +167,3 @@ def contents(target: str, rows: list[dict[str, Any]]) -> list[str]:
 def decoded_table(rows: list[dict[str, Any]]) -> RenderableType:
     """Return the samples with their content as a table."""
     return table(rows, {"slot": "slot", "name": "dataset", "index": "index", "content": "content"}, "Content")
-
-
-def _sources(target: str) -> Any:
-    found = imported(target, "--decode", from_here=True)
-    return found() if callable(found) and not hasattr(found, "__getitem__") else found

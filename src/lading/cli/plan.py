@@ -57,16 +57,11 @@ def read_plan(path: str) -> tuple[Plan, str | None]:
     unknown = [key for key in values if key not in _KEYS]
     if unknown:
         raise ConfigError(f"{path}: unknown key {listed(unknown)}; expected {', '.join(_KEYS)}.")
-    _check(Fields(values, Origin(path, ConfigError)))
+    fields = Fields(values, Origin(path, ConfigError))
+    for key in [key for key in _READERS if key in values]:  # what values mean together is checked by the plan
+        _READERS[key](fields, key)
     until = values.get("until")
     return _plan(path, values), None if until is None else str(until)
-
-
-def _check(found: Fields) -> None:
-    """Refuse values of the wrong type or size; what they mean together is checked by the plan."""
-    for key, read in _READERS.items():
-        if key in found:
-            read(found, key)
 
 
 def _weights(found: Fields, key: str | int) -> None:
@@ -76,23 +71,15 @@ def _weights(found: Fields, key: str | int) -> None:
         inner.number(name, low=0, high=1e18)
 
 
-def _schedule(found: Fields, key: str | int) -> None:
-    for stage in (items := found.items(key, most=4096)):
-        pair = items.items(stage, least=2, most=2)
-        if not isinstance(pair.value(0), str):
-            pair.integer(0, low=0)
-        _weights(pair, 1)
-
-
-def _sizes(found: Fields, key: str | int) -> None:
+def _schedule(found: Fields, key: str | int, read: Callable[[Fields, int], Any]) -> None:
+    """Read pairs of a point and what holds from there on."""
     for point in (items := found.items(key, most=4096)):
         pair = items.items(point, least=2, most=2)
-        if not isinstance(pair.value(0), str):
-            pair.integer(0, low=0)
-        pair.integer(1, low=1)
+        _point(pair, 0)
+        read(pair, 1)
 
 
-def _until(found: Fields, key: str | int) -> None:
+def _point(found: Fields, key: str | int) -> None:
     if not isinstance(found.value(key), str):
         found.integer(key, low=0)
 
@@ -101,7 +88,7 @@ _READERS: dict[str, Callable[[Fields, str], Any]] = {
     "seed": lambda found, key: found.integer(key, low=-(1 << 63), high=(1 << 64) - 1),
     "shuffle": lambda found, key: found.text(key),
     "window_samples": lambda found, key: found.integer(key, low=1),
-    "batch_schedule": lambda found, key: _sizes(found, key),
+    "batch_schedule": lambda found, key: _schedule(found, key, lambda pair, place: pair.integer(place, low=1)),
     "drop_last": lambda found, key: found.flag(key),
     "chunk_batches": lambda found, key: found.integer(key, low=1),
     "epoch_samples": lambda found, key: found.integer(key, low=1),
@@ -110,8 +97,8 @@ _READERS: dict[str, Callable[[Fields, str], Any]] = {
     "unit": lambda found, key: found.text(key),
     "stopping": lambda found, key: found.text(key),
     "weights": _weights,
-    "schedule": _schedule,
-    "until": _until,
+    "schedule": lambda found, key: _schedule(found, key, _weights),
+    "until": _point,
 }
 
 

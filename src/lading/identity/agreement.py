@@ -45,7 +45,6 @@ def agree(
     *,
     differences: Differences = field_differences,
     way_out: str = "Give every rank the same arguments.",
-    timeout_seconds: float | None = None,
 ) -> int:
     """Compare a value with rank 0's; every rank raises the same error if any rank differs, or none does.
 
@@ -58,7 +57,6 @@ def agree(
         value: What this rank has, JSON-able.
         differences: Returns what differs between rank 0's value and this rank's.
         way_out: Last sentence of the error.
-        timeout_seconds: How long to wait for the other ranks; default: the process group's timeout.
 
     Returns:
         The number of the turn, from 1; 0 where nothing was compared. It names a loader the same way on every rank.
@@ -69,7 +67,7 @@ def agree(
     store = key_value_store(world)
     if store is None:
         return 0
-    return Turn(store, world, what, timeout_seconds).take(value, differences, way_out)
+    return Turn(store, world, what).take(value, differences, way_out)
 
 
 class KeyValueStore(Protocol):
@@ -79,19 +77,15 @@ class KeyValueStore(Protocol):
 
     def add(self, key: str, amount: int) -> int:
         """Add to a counter, which begins at 0; return its new value."""
-        ...
 
     def set(self, key: str, value: str) -> None:
         """Write a value."""
-        ...
 
     def get(self, key: str) -> str | None:
         """Return a value; None where there is none yet."""
-        ...
 
     def remove(self, key: str) -> None:
         """Remove a value or counter."""
-        ...
 
 
 def key_value_store(world: World) -> KeyValueStore | None:
@@ -165,9 +159,9 @@ class JaxStore:
 
 
 class Turn:
-    """One comparison: the n-th of its kind on this rank."""
+    """One comparison: the n-th of its kind on this rank. It waits for others as long as the process group would."""
 
-    def __init__(self, store: KeyValueStore, world: World, what: str, timeout_seconds: float | None) -> None:
+    def __init__(self, store: KeyValueStore, world: World, what: str, timeout_seconds: float | None = None) -> None:
         self._store, self._world, self._what = store, world, what
         self._seconds = store.timeout_seconds if timeout_seconds is None else timeout_seconds
         self.number = store.add(self._turns_of(world.rank), 1)

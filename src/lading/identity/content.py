@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -47,25 +47,19 @@ def content_hash(sample: Any) -> str:
     return f"{int(_of_sample(sample)[0]):016x}"
 
 
-def content_hashes(batch: Any, rows: int, *, without: Collection[str] = NAME_COLUMNS) -> U64:
-    """Return one hash for each row of a batch.
+def content_hashes(batch: Any, rows: int) -> U64:
+    """Return one hash for each row of a batch; the columns that name its rows do not count.
 
     Args:
         batch: A dict, tuple, list or dataclass of columns, nested as they may be, or one column.
         rows: Rows of the batch.
-        without: Columns of a dict that do not count.
 
     Raises:
         SourceError: A column has another number of rows, or holds what has no content hash.
     """
     if isinstance(batch, Mapping):
-        batch = {name: column for name, column in batch.items() if name not in without}
+        batch = {name: column for name, column in batch.items() if name not in NAME_COLUMNS}
     return _of_column(batch, rows, "")
-
-
-def contents_hash(samples: Iterable[Any]) -> str:
-    """Return 16 hex digits that stand for the content of samples in their order."""
-    return joined_hash([sample_hashes(samples)])
 
 
 def sample_hashes(samples: Iterable[Any]) -> U64:
@@ -74,7 +68,7 @@ def sample_hashes(samples: Iterable[Any]) -> U64:
 
 
 def joined_hash(parts: Iterable[U64]) -> str:
-    """Return ``contents_hash`` of samples whose hashes were worked out in parts."""
+    """Return 16 hex digits that stand for the content of samples in their order, of hashes worked out in parts."""
     total = key64(CONTENT_VERSION, "samples")
     for part in parts:
         for value in part.tolist():

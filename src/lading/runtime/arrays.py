@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from lading.errors import SourceError
 
-INT32 = np.iinfo(np.int32)
 _KINDS = {int: ("q", np.int64), float: ("d", np.float64)}  # of Python's arrays, and of NumPy's
 
 
@@ -69,11 +68,16 @@ def _refuse_what_int32_cannot_hold(values: Any, name: str) -> None:
         raise SourceError(
             f"{name} have dtype {values.dtype}, expected integers. Pass token ids, not text or embeddings."
         )
-    if values.dtype.itemsize >= 4 and values.dtype != np.int32 and values.size:
-        low, high = int(values.min()), int(values.max())
-        if low < INT32.min or high > INT32.max:
-            found = high if high > INT32.max else low
-            raise SourceError(f"{name} hold {found}, which does not fit into int32. Check the tokenizer's output.")
+    if values.dtype.itemsize >= 4 and (found := beyond(values, np.int32)) is not None:
+        raise SourceError(f"{name} hold {found}, which does not fit into int32. Check the tokenizer's output.")
+
+
+def beyond(values: NDArray[Any], kind: Any) -> int | None:
+    """Return the largest (or else the smallest) of some integers where another integer type cannot hold it."""
+    if values.dtype == kind or not values.size:
+        return None
+    low, high, limits = int(values.min()), int(values.max()), np.iinfo(kind)
+    return high if high > limits.max else low if low < limits.min else None
 
 
 def shifted_right(array: Any, first: int) -> Any:

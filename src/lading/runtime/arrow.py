@@ -44,11 +44,7 @@ class _Absent:
 
 
 def numbers(column: pa.ChunkedArray) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-    """Return a column of numbers or times, as they are stored, and which of them are known.
-
-    Args:
-        column: Of integers, floats or timestamps.
-    """
+    """Return a column of integers, floats or timestamps, as they are stored, and which of them are known."""
     kind = f"{'f' if str(column.type) in ('float', 'double') else 'i'}{column.type.bit_width // 8}"
     values, known = [np.empty(0, dtype=kind)], [np.empty(0, dtype=bool)]
     for chunk in filter(len, column.chunks):
@@ -65,13 +61,7 @@ def _bits(bits: pa.Buffer, first: int, count: int) -> NDArray[np.bool_]:
 
 
 def column(values: NDArray[Any], kind: pa.DataType, known: NDArray[np.bool_] | None = None) -> pa.Array:
-    """Return numbers as a column, without the imports that ``pyarrow.array`` makes for an array of NumPy.
-
-    Args:
-        values: The numbers.
-        kind: The type of the column.
-        known: Which of them are known; None: all.
-    """
+    """Return numbers, all known or those so marked, as a column, without what ``pyarrow.array`` imports for NumPy's."""
     import pyarrow as pa  # here: what asks nothing opens no Arrow
 
     stored = np.ascontiguousarray(values, dtype=kind.to_pandas_dtype())
@@ -80,12 +70,7 @@ def column(values: NDArray[Any], kind: pa.DataType, known: NDArray[np.bool_] | N
 
 
 def words_of(column: pa.ChunkedArray, word: str) -> NDArray[np.bool_]:
-    """Say of each string of a column whether it is a word.
-
-    Args:
-        column: Strings, or the codes of a dictionary.
-        word: What they are compared with.
-    """
+    """Say of each string of a column, plain or by the codes of a dictionary, whether it is a word."""
     found = [np.empty(0, dtype=bool)]
     for chunk in column.chunks:
         if hasattr(chunk, "dictionary"):

@@ -24,11 +24,7 @@ def enabled() -> bool:
 
 
 def expect(values: int) -> None:
-    """Choose for a process that works out so many values: few need no Numba, unless it is imported already.
-
-    Args:
-        values: How many, for instance samples that a question visits one by one.
-    """
+    """Choose for a process that works out so many values (samples, say): few need no Numba, unless it is imported."""
     global _forgone
     _forgone = values <= _FEW and "numba" not in sys.modules
 

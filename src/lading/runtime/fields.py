@@ -4,7 +4,7 @@
     record = origin.record(data)                  bytes ──▶ Fields
     record.only("run", "datasets", "start_step")
     record.integer("start_step", low=0)
-    record.texts("datasets", longest=200)
+    record.texts("datasets", most=200)
     record.maybe(Fields.integer, "chunk_batches", low=1)
 
 Whatever the bytes are, the outcome is a checked value or the origin's own
@@ -113,13 +113,7 @@ class Origin:
 
 
 class Fields:
-    """The fields of an object, or the items of a list, read one by one.
-
-    Args:
-        values: What was parsed; a mapping or a list.
-        origin: Where it comes from.
-        place: Where in it, for errors.
-    """
+    """The fields of an object that was parsed, read one by one; errors name its origin and the place in it."""
 
     def __init__(self, values: Any, origin: Origin, place: str = "") -> None:
         if not isinstance(values, Mapping):
@@ -255,12 +249,10 @@ class Fields:
         items = self.items(key, least=least, most=most)
         return [items.integer(i, low=low, high=high) for i in items]
 
-    def texts(
-        self, key: str | int, *, longest: int = LONGEST_TEXT, least: int = 0, most: int = MOST_ITEMS
-    ) -> list[str]:
+    def texts(self, key: str | int, *, most: int = MOST_ITEMS) -> list[str]:
         """Return a list of texts."""
-        items = self.items(key, least=least, most=most)
-        return [items.text(i, longest=longest) for i in items]
+        items = self.items(key, most=most)
+        return [items.text(i) for i in items]
 
 
 class Items(Fields):
@@ -278,15 +270,8 @@ def is_bare_name(name: str) -> bool:
 
 
 def _kind(value: Any) -> str:
-    words = {
-        list: "a list",
-        str: "a text",
-        int: "a number",
-        float: "a number",
-        bool: "true or false",
-        type(None): "null",
-    }
-    return words.get(type(value), type(value).__name__)
+    words = {list: "a list", str: "a text", int: "a number", float: "a number", bool: "true or false"}
+    return "null" if value is None else words.get(type(value), type(value).__name__)
 
 
 def _deeper_than(value: Any, depth: int) -> bool:

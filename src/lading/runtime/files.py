@@ -169,9 +169,7 @@ def built_aside(path: Path, *, replace: bool = False) -> Iterator[Path]:
 def clean_up(folder: Path, name: str | None = None) -> None:
     """Remove what dead processes left in a folder when they wrote aside; put back what they did not replace.
 
-    Args:
-        folder: Where they wrote.
-        name: Only what was to become this file or folder.
+    With a name: only what was to become this file or folder.
     """
     try:
         entries = sorted(entry.name for entry in os.scandir(folder))
@@ -308,11 +306,7 @@ class Line:
 
 
 class Journal:
-    """A file of JSON lines to which one only appends; each line carries its own CRC.
-
-    Args:
-        path: The file; it is made by the first line.
-    """
+    """A file of JSON lines, made by the first, to which one only appends; each line carries its own CRC."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -1,6 +1,7 @@
-"""Objects that the user names as ``module:name``: one way to import them, one sentence for each thing that is wrong.
+"""Objects that are named ``module:name``: one way to import them, one sentence for each thing that is wrong.
 
-What is named here is imported, and so its code runs: that is what the user asked for.
+What a user names is imported, and so its code runs: that is what was asked for. Classes of libraries that may not be
+there are looked for only (``is_a``): what is not loaded has no instances.
 """
 
 from __future__ import annotations
@@ -39,14 +40,13 @@ def imported(target: str, what: str, *, example: str = "train:sources", from_her
 
 
 def member(module: str, name: str, what: str) -> Any:
-    """Return an object of a module, dots in its name followed.
-
-    Args:
-        module: The module.
-        name: The name in it.
-        what: The beginning of an error, which names what was asked for.
-    """
-    found = _module(module, what)
+    """Return an object of a module, dots in its name followed; ``what`` begins an error."""
+    try:
+        found: Any = importlib.import_module(module)
+    except (ImportError, TypeError, ValueError) as error:  # the last two: names that are none
+        raise ConfigError(
+            f"{what}: {module} cannot be imported ({error}). Run it in the folder that holds it, or set PYTHONPATH."
+        ) from error
     for part in name.split("."):
         if not hasattr(found, part):
             names = [n for n in vars(found) if not n.startswith("_")] if hasattr(found, "__dict__") else []
@@ -57,10 +57,16 @@ def member(module: str, name: str, what: str) -> Any:
     return found
 
 
-def _module(name: str, what: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except (ImportError, TypeError, ValueError) as error:  # the last two: names that are none
-        raise ConfigError(
-            f"{what}: {name} cannot be imported ({error}). Run it in the folder that holds it, or set PYTHONPATH."
-        ) from error
+def is_a(value: object, *classes: str) -> bool:
+    """Return whether a value is an instance of one of some public classes, each called ``module:Class``.
+
+    >>> from fractions import Fraction
+    >>> is_a(Fraction(1, 2), "fractions:Fraction"), is_a(1, "a_module_not_loaded:Class")
+    (True, False)
+    """
+    for name in classes:
+        module, _, attribute = name.partition(":")
+        found = getattr(sys.modules.get(module), attribute, None)
+        if isinstance(found, type) and isinstance(value, found):
+            return True
+    return False

@@ -24,27 +24,19 @@ if TYPE_CHECKING:
 _IMPORT = re.compile(r"^from (\S+) import (\([^)]*\)|.*)", re.MULTILINE)
 _NAME = re.compile(r"\w+ as (\w+)")
 
-# Which extra of the package brings which optional dependency.
-EXTRAS = {
-    "accelerate": "accelerate",
-    "deepspeed": "deepspeed",
+# Which extra of the package brings which optional dependency: one of its name, or another.
+_ALIKE = ("accelerate", "deepspeed", "jax", "lightning", "ray", "tensorboard", "torch", "transformers", "wandb")
+EXTRAS = {name: name for name in _ALIKE} | {
     "h5py": "hdf5",
-    "jax": "jax",
-    "lightning": "lightning",
     "numba": "fast",
     "plotly": "ui",
     "jinja2": "report",
     "starlette": "ui",
     "uvicorn": "ui",
-    "ray": "ray",
     "sklearn": "jasper",
     "soundfile": "audio",
     "soxr": "audio",
-    "tensorboard": "tensorboard",
     "tokenizers": "tokens",
-    "torch": "torch",
-    "transformers": "transformers",
-    "wandb": "wandb",
     "zstandard": "tokens",
 }
 

@@ -1,4 +1,4 @@
-"""Whether another process of this machine runs, and children that do not outlive their parent."""
+"""Whether another process runs, children that do not outlive their parent, an environment for a while."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import ctypes
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +25,7 @@ def process_identity(pid: int) -> tuple[int, int]:
 
 
 def is_running(pid: int, started: int = 0) -> bool:
-    """Say whether a process runs; with its start time, whether it is the same one.
-
-    Args:
-        pid: Its number.
-        started: When it started, as ``process_identity`` says; 0: whichever has the number.
-    """
+    """Say whether a process runs; with its start time (``process_identity`` says it), whether it is the same one."""
     found = process_identity(pid)[1]
     if found or Path("/proc/self/stat").exists():
         return found != 0 and started in (0, found)
@@ -61,11 +56,7 @@ def at_fork(**calls: Callable[[], Any]) -> None:
 
 
 def die_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when its parent dies, whatever it is doing.
-
-    Args:
-        parent: Process id of the parent; where it is gone already, this process ends here.
-    """
+    """Have the kernel kill this process when its parent dies, whatever it is doing; end here where that is gone."""
     with contextlib.suppress(OSError, AttributeError, TypeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
@@ -80,6 +71,18 @@ def start_method() -> str:
     if method not in multiprocessing.get_all_start_methods():
         method = "spawn"
     return "forkserver" if method == "fork" and "jax" in sys.modules else method
+
+
+@contextlib.contextmanager
+def environment(**values: str) -> Iterator[None]:
+    """Set variables of the environment inside the block; put them back after it."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
 
 
 def usable_cpus() -> int:

@@ -45,12 +45,6 @@ def html_table(headings: Sequence[str], rows: Iterable[Sequence[Any]], *, more: 
 
     >>> html_table(["a"], [["<b>"]], more=2)
     '<table><tr><th>a</th></tr><tr><td>&lt;b&gt;</td></tr></table><p>and 2 more rows</p>'
-
-    Args:
-        headings: Of the columns.
-        rows: The values.
-        more: How many further rows there are.
-        what: What they are called.
     """
     head = "".join(f"<th>{shown_html(heading)}</th>" for heading in headings)
     body = "".join(f"<tr>{''.join(f'<td>{shown_html(_cell(value))}</td>' for value in row)}</tr>" for row in rows)

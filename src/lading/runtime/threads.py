@@ -78,11 +78,9 @@ THREAD_NAME = "lading-ahead"
 
 
 def ahead(items: Iterator[T], depth: int) -> Generator[T, None, None]:
-    """Yield the items of an iterator that a thread runs through; at most ``depth`` of them wait.
+    """Yield the items of an iterator that a thread runs through; at most ``depth`` of them wait (0: no thread).
 
-    Args:
-        items: What to run through. An error it raises is raised here, in its place.
-        depth: Items that may wait; 0: no thread.
+    An error that the iterator raises is raised here, in its place.
     """
     if depth <= 0:
         yield from items

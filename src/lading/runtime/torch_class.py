@@ -17,12 +17,7 @@ from typing import Any
 
 
 def torch_class(cls: Any, name: str) -> type:
-    """Return what ``__class__`` of an object shows: its own class, which is also ``torch.utils.data``'s if loaded.
-
-    Args:
-        cls: The object's real class.
-        name: Name of a class in ``torch.utils.data``.
-    """
+    """Return what ``__class__`` of an object shows: its own, which is also one of ``torch.utils.data`` if loaded."""
     return _joined(cls, name) if "torch.utils.data" in sys.modules else cls
 
 

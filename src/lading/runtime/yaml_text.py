@@ -45,11 +45,7 @@ def read_yaml(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def parse_yaml(text: str, file: str) -> Any:
-    """Return the value of a YAML text.
-
-    Args:
-        text: The text.
-        file: Where it comes from, for errors.
+    """Return the value of a YAML text; errors name the file it comes from.
 
     >>> parse_yaml("[1e-3, {a: two}, null]", "<text>")
     [0.001, {'a': 'two'}, None]

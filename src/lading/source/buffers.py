@@ -23,11 +23,7 @@ _KEPT_PIECES = 32  # of one size
 
 
 class Buffers:
-    """A shelf of column sets of one shape.
-
-    Args:
-        keep: Sets that stay on the shelf; further ones are made fresh and given away.
-    """
+    """A shelf of column sets of one shape; beyond ``keep`` of them, fresh ones are made and given away."""
 
     def __init__(self, keep: int = 8) -> None:
         self.keep = keep
@@ -35,12 +31,7 @@ class Buffers:
         self._shelf: deque[Columns] = deque()
 
     def borrow(self, shape: Any, make: Callable[[], Columns]) -> Columns:
-        """Return a set of unused columns: one from the shelf, or a new one.
-
-        Args:
-            shape: What the columns depend on; sets of another shape are dropped.
-            make: Makes a new set.
-        """
+        """Return a set of unused columns: one from the shelf, or a new one. Sets of another shape are dropped."""
         if shape != self._shape:
             self._shape, self._shelf = shape, deque()
         shelf = self._shelf

@@ -12,14 +12,14 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from lading.errors import ConfigError, LadingError
 from lading.runtime.arrays import host
-from lading.runtime.loaded import is_a
+from lading.runtime.imports import is_a
 from lading.runtime.shown import found as found_text
 from lading.source.protocol import InFiles
 
@@ -33,12 +33,7 @@ Look = dict[str, Any]
 
 
 class SourceLooks:
-    """Describes the samples of some sources.
-
-    Args:
-        sources: A dict of datasets by name, or one dataset.
-        what: What named them, for errors.
-    """
+    """Describes the samples of some sources: a dict of datasets by name, or one; errors say ``what`` named them."""
 
     def __init__(self, sources: Any, what: str = "sources") -> None:
         datasets = list(sources.values()) if isinstance(sources, Mapping) else [sources]
@@ -77,10 +72,9 @@ class SourceLooks:
         raise ConfigError(f"{self._what} has no dataset {dataset!r}: it has {names}. Pass the run's own sources.")
 
 
-def _guarded(look: Any) -> Look | None:
+def _guarded(look: Callable[[], Look | None]) -> Look | None:
     try:
-        found: Look | None = look()
-        return found
+        return look()
     except LadingError:
         raise
     except Exception as error:  # it is the user's code and data: a page says what happened
@@ -121,8 +115,10 @@ def _known(value: Any) -> str | None:
 
 
 def _checked_preview(value: Any, who: str) -> Look | None:
-    if value is None or isinstance(value, str | bytes | bytearray | np.ndarray):
-        return None if value is None else _preview_of_value(value)
+    if value is None:
+        return None
+    if isinstance(value, str | bytes | bytearray | np.ndarray):
+        return _preview_of_value(value)
     if isinstance(value, Mapping) and value.get("kind") in ("text", "image", "sound"):
         shown = value.get("text", value.get("data"))
         if isinstance(shown, str | bytes | bytearray):
@@ -185,10 +181,8 @@ def _array(value: Any) -> np.ndarray[Any, Any] | None:
 
 def _preview_of_value(value: Any) -> Look:
     """Return the first picture or sound of a sample, else its text."""
-    named = (
-        value if isinstance(value, Mapping) else dict(enumerate(value[:64])) if isinstance(value, list | tuple) else {}
-    )
-    for part in (value, *named.values()):
+    parts = value.values() if isinstance(value, Mapping) else value[:64] if isinstance(value, list | tuple) else ()
+    for part in (value, *parts):
         if (media := _media(part)) is not None:
             return media
     if isinstance(value, bytes | bytearray):

@@ -28,6 +28,14 @@ from numpy.typing import NDArray
 
 from lading.order.dataset import Part
 
+
+def notify_epoch(source: Any, epoch: int) -> None:
+    """Tell a source the epoch, where it wants to know."""
+    notify = getattr(source, "set_epoch", None)
+    if notify is not None:
+        notify(epoch)
+
+
 Columns = Any
 """Columns of a batch: a dict, a tuple or list, or one array; each with a row per sample."""
 
@@ -66,13 +74,6 @@ class ManyItems(Source, Protocol):
     """A dataset that reads several samples at once, as torch knows it."""
 
     def __getitems__(self, indices: list[int], /) -> list[Any]: ...
-
-
-@runtime_checkable
-class Fingerprinted(Protocol):
-    """A source that says itself what identifies its content."""
-
-    def fingerprint(self) -> Any: ...
 
 
 @runtime_checkable

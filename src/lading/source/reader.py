@@ -14,18 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lading.errors import SourceError
-from lading.runtime.loaded import is_a
+from lading.runtime.imports import is_a
 from lading.runtime.mapped import read_rows_ahead
 from lading.source.columns import Columns as ArrayColumns
-from lading.source.protocol import (
-    Columns,
-    KeyedItems,
-    ManyItems,
-    Reader,
-    Source,
-    TakesBatches,
-    TakesKeyedBatches,
-)
+from lading.source.protocol import Columns, KeyedItems, ManyItems, Reader, Source, TakesBatches, TakesKeyedBatches
 
 __all__ = ["Reader", "reader_of", "split_by_source"]
 
@@ -36,12 +28,7 @@ U64 = NDArray[np.uint64]
 
 
 def reader_of(source: Any, name: str) -> Reader:
-    """Find the best way to read a source.
-
-    Args:
-        source: Anything with ``__len__`` and ``__getitem__``.
-        name: Its name, for errors.
-    """
+    """Find the best way to read a source: anything with ``__len__`` and ``__getitem__``; errors name it."""
     if not isinstance(source, Source):
         raise SourceError(
             f"dataset {name!r} is a {type(source).__name__} without __len__ or __getitem__: expected both. "
@@ -81,9 +68,8 @@ def _torch_reader(source: Any, name: str) -> Reader | None:
 
 
 def _take_keyed(source: TakesKeyedBatches) -> Callable[[I64, int, U64 | None], Columns]:
-    if not _wants_keys(source):
-        return lambda indices, epoch, keys: source.take_keyed(indices, epoch=epoch, keys=_NO_KEYS)
-    return lambda indices, epoch, keys: source.take_keyed(indices, epoch=epoch, keys=_given(keys))
+    given = _given if _wants_keys(source) else lambda keys: _NO_KEYS
+    return lambda indices, epoch, keys: source.take_keyed(indices, epoch=epoch, keys=given(keys))
 
 
 def _items_of(source: Any) -> Callable[[I64, int, U64 | None], list[Any]]:

@@ -57,11 +57,7 @@ class BatchSpec:
 
 
 def validate_batch(
-    batch: Mapping[str, Any],
-    spec: BatchSpec,
-    *,
-    strict: bool = False,
-    name_row: Callable[[int], str] | None = None,
+    batch: Mapping[str, Any], spec: BatchSpec, *, strict: bool = False, name_row: Callable[[int], str] | None = None
 ) -> bool:
     """Return True, or raise with the first thing that is wrong.
 

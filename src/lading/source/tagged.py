@@ -23,6 +23,7 @@ from lading.identity.content import content_hash
 from lading.identity.sample import DATASET_IDX, ID, IDX, SAMPLE_COLUMNS
 from lading.order.dataset import Part
 from lading.source.parts import provides_names
+from lading.source.protocol import notify_epoch
 from lading.source.random_free import draws_nothing
 
 
@@ -105,12 +106,12 @@ class TaggedDataset:
 
     def __getitem__(self, index: int) -> Any:
         """Return a sample with its name; negative indices count from the end."""
-        place = self._place(index)
+        place = in_range(index, len(self))
         return self._tagged(place, self.dataset[place])
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """Return many samples, through the dataset's own ``__getitems__`` where it has one."""
-        places = [self._place(index) for index in indices]
+        places = [in_range(index, len(self)) for index in indices]
         fetch = getattr(self.dataset, "__getitems__", None)
         samples = fetch(places) if fetch is not None else [self.dataset[place] for place in places]
         return [self._tagged(place, sample) for place, sample in zip(places, samples, strict=True)]
@@ -127,15 +128,7 @@ class TaggedDataset:
 
     def set_epoch(self, epoch: int) -> None:
         """Tell the dataset the epoch, where it wants to know."""
-        tell = getattr(self.dataset, "set_epoch", None)
-        if tell is not None:
-            tell(epoch)
-
-    def _place(self, index: int) -> int:
-        place, size = int(index), len(self.dataset)
-        if not -size <= place < size:
-            raise IndexError(f"Index {place} out of range [0, {size})")
-        return place + size if place < 0 else place
+        notify_epoch(self.dataset, epoch)
 
     def _tagged(self, place: int, sample: Any) -> Any:
         # The hash is of what the dataset holds: a random transform must not change a sample's id.
@@ -148,6 +141,14 @@ class TaggedDataset:
         if self.ids is not None:
             added[self._keys[ID]] = id_
         return named(sample, added, replaces=provides_names(self.dataset))
+
+
+def in_range(index: int, size: int) -> int:
+    """Return an index of so many samples; negative ones count from the end."""
+    place = int(index)
+    if not -size <= place < size:
+        raise IndexError(f"Index {place} out of range [0, {size})")
+    return place % size
 
 
 def has_index(dataset: Any) -> bool:

@@ -37,13 +37,7 @@ class TensorColumn:
 
 
 def reader_of(source: Any, name: str, inner: Callable[[Any, str], Reader]) -> Reader | None:
-    """Return the reader of a torch dataset that can be gathered, or None.
-
-    Args:
-        source: A dataset.
-        name: Its name, for errors.
-        inner: Finds the reader of a dataset inside a ``Subset``.
-    """
+    """Return the reader of a torch dataset that can be gathered, or None; ``inner`` finds that inside a ``Subset``."""
     if isinstance(source, IterableDataset):
         raise SourceError(
             f"dataset {name!r} is an IterableDataset, which has no random access: expected a map-style dataset. "
@@ -65,12 +59,7 @@ def reader_of(source: Any, name: str, inner: Callable[[Any, str], Reader]) -> Re
 
 
 def parts_of(source: Any, inner: Callable[[Any], tuple[Part, ...]]) -> tuple[Part, ...]:
-    """Return the parts of a ``ConcatDataset``: its datasets, called ``[0]``, ``[1]`` ..., or what they consist of.
-
-    Args:
-        source: A dataset; any other kind has none.
-        inner: Finds the parts of a dataset inside.
-    """
+    """Return the parts of a ``ConcatDataset``: its datasets, called ``[0]``, ``[1]`` ..., or their own parts."""
     if not isinstance(source, ConcatDataset):
         return ()
     found: list[Part] = []

@@ -23,8 +23,9 @@ from lading.identity.sample import DATASET_IDX, IDX
 from lading.order.dataset import Part
 from lading.runtime.torch_class import restored, torch_class
 from lading.source.parts import provides_names
+from lading.source.protocol import notify_epoch
 from lading.source.random_free import draws_nothing
-from lading.source.tagged import name_keys, named
+from lading.source.tagged import in_range, name_keys, named
 
 
 class WeightedConcatDataset:
@@ -75,11 +76,10 @@ class WeightedConcatDataset:
 
     def __getitem__(self, index: int) -> Any:
         """Return a sample; dicts gain ``idx`` and ``dataset_idx``. Negative indices count from the end."""
-        position, size = int(index), len(self)
-        if not -size <= position < size:
-            raise IndexError(f"Index {position} out of range [0, {size})")
-        position %= size
-        dataset, place = self._locate(position)
+        position = in_range(index, len(self))
+        dataset = int(np.searchsorted(self.cumulative_sizes, position, side="right"))
+        start = self.cumulative_sizes[dataset] - self.lengths[dataset]
+        place = (position - start) % len(self.datasets[dataset])
         sample = self.datasets[dataset][place]
         if not isinstance(sample, Mapping):
             return sample
@@ -111,9 +111,7 @@ class WeightedConcatDataset:
     def set_epoch(self, epoch: int) -> None:
         """Notify the datasets of the epoch, where they want to know."""
         for dataset in self.datasets:
-            notify = getattr(dataset, "set_epoch", None)
-            if notify is not None:
-                notify(epoch)
+            notify_epoch(dataset, epoch)
 
     def __add__(self, other: Any) -> Any:
         """Return torch's concatenation with another dataset, as torch's datasets do."""
@@ -128,11 +126,6 @@ class WeightedConcatDataset:
     @property  # type: ignore[misc]
     def __class__(self) -> type:
         return torch_class(type(self), "ConcatDataset")
-
-    def _locate(self, position: int) -> tuple[int, int]:
-        dataset = int(np.searchsorted(self.cumulative_sizes, position, side="right"))
-        start = self.cumulative_sizes[dataset] - self.lengths[dataset]
-        return dataset, (position - start) % len(self.datasets[dataset])
 
 
 class SequentialWeightedConcatDataset(WeightedConcatDataset):

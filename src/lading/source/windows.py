@@ -103,12 +103,7 @@ class Windows:
         return rows[:, :-1], rows[:, 1:]
 
     def starts(self, indices: I64, keys: NDArray[np.uint64]) -> I64:
-        """Return where windows start, in tokens.
-
-        Args:
-            indices: Which windows.
-            keys: Their keys; only random ones need them.
-        """
+        """Return where windows start, in tokens; only random ones need their keys."""
         if self.at != "random":
             return np.asarray(indices, np.int64) * self.length
         places = len(self.tokens) - self.length
@@ -116,10 +111,12 @@ class Windows:
 
     def fingerprint(self) -> dict[str, Any]:
         """Return what identifies the windows: the tokens, and how they are cut."""
-        whole = self.path is None
-        content = hashlib.blake2b(self.tokens.tobytes(), digest_size=16).hexdigest() if whole else None
+        if self.path is None:
+            content = hashlib.blake2b(self.tokens.tobytes(), digest_size=16).hexdigest()
+        else:
+            content = sampled_digest(self.path)
         return {
-            "tokens": content or sampled_digest(Path(str(self.path))),
+            "tokens": content,
             "dtype": self.tokens.dtype.str,
             "length": self.length,
             "at": self.at,

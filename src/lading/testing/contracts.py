@@ -99,8 +99,5 @@ def _row_holds(columns: Any, row: int, sample: Any) -> bool:
         return set(columns) == set(sample) and all(_row_holds(columns[k], row, sample[k]) for k in columns)
     if isinstance(columns, list | tuple):
         return len(columns) == len(sample) and all(_row_holds(c, row, s) for c, s in zip(columns, sample, strict=True))
-    return bool(np.array_equal(np.asarray(columns[row]), np.asarray(sample), equal_nan=_is_float(columns)))
-
-
-def _is_float(column: Any) -> bool:
-    return np.asarray(column[:1]).dtype.kind == "f"
+    has_nan = np.asarray(columns[:1]).dtype.kind == "f"
+    return bool(np.array_equal(np.asarray(columns[row]), np.asarray(sample), equal_nan=has_nan))

@@ -21,11 +21,7 @@ from lading.runtime.arrays import as_int32, framework, host, namespace
 
 
 def assert_isolated(
-    model: Callable[[Any], Any],
-    batch: LLMBatch,
-    *,
-    tolerance: float = 1e-5,
-    max_documents: int = 4,
+    model: Callable[[Any], Any], batch: LLMBatch, *, tolerance: float = 1e-5, max_documents: int = 4
 ) -> None:
     """Raise an ``AssertionError`` if changing one document changes what a model says about another in its row.
 

@@ -22,7 +22,8 @@ def assert_resumable(make_loader: Callable[[], Any], *, rounds: int = 1, every: 
     Raises:
         AssertionError: Names the batch after which the restored loader departs.
     """
-    straight = _batches(make_loader(), rounds)
+    loader = make_loader()
+    straight = [batch for _ in range(rounds) for batch in loader]
     for stop in range(0, len(straight) + 1, every):
         state = json.loads(json.dumps(_state_after(make_loader(), stop)))
         again = make_loader()
@@ -55,10 +56,6 @@ def _endless(loader: Any) -> Any:
             empty = False
             yield batch
         assert not empty, "the loader gives no batches"
-
-
-def _batches(loader: Any, rounds: int) -> list[Any]:
-    return [batch for _ in range(rounds) for batch in loader]
 
 
 def _state_after(loader: Any, count: int) -> Any:

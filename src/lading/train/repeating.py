@@ -32,11 +32,7 @@ class RepeatingLoader:
 
     Args:
         loader: Any loader, or anything that can be iterated again.
-        use_batch_tracker: True for a new ``BatchTracker``, or the one to use. The loader never resets it.
-
-    Attributes:
-        loader: The loader.
-        batch_tracker: The tracker, or None.
+        use_batch_tracker: True for a new ``BatchTracker``, or the one to use: ``batch_tracker``, never reset here.
     """
 
     def __init__(self, loader: Iterable[Any], use_batch_tracker: bool | Any = False) -> None:
@@ -66,7 +62,7 @@ class RepeatingLoader:
         return batch
 
     def _begin_again(self) -> Any:
-        if not _keeps_its_own_epochs(self.loader):
+        if not (hasattr(self.loader, "with_bills") and hasattr(self.loader, "plan")):  # Lading's keep their epochs
             for sampler in _samplers(self.loader):
                 if getattr(sampler, "shuffle", False) and hasattr(sampler, "set_epoch"):
                     sampler.set_epoch(sampler.epoch + 1)
@@ -89,10 +85,6 @@ class RepeatingLoader:
         return any(
             tracker is self.batch_tracker for tracker in (inside if isinstance(inside, list | tuple) else [inside])
         )
-
-
-def _keeps_its_own_epochs(loader: Any) -> bool:
-    return hasattr(loader, "with_bills") and hasattr(loader, "plan")
 
 
 def _samplers(loader: Any) -> list[Any]:

@@ -30,13 +30,7 @@ class DemoError(LadingError, RuntimeError):
 
 
 class TrainingProcess:
-    """A training process and what it tells; leaving the block ends it, whatever happened.
-
-    Args:
-        run: Folder of the run.
-        steps: Steps to train in all.
-        chunk_steps: Steps of a chunk.
-    """
+    """A training process and what it tells; leaving the block ends it, whatever happened."""
 
     def __init__(self, run: Path, steps: int, chunk_steps: int) -> None:
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed on leaving the block)
@@ -78,16 +72,10 @@ class TrainingProcess:
 
 
 class Watch:
-    """Shows the events of a training process; a block, once for every attempt.
-
-    Args:
-        console: Where to show them.
-        steps: Steps of the whole run.
-    """
+    """Shows the events of a training process on a console; a block, once for every attempt."""
 
     def __init__(self, console: Console, steps: int) -> None:
         self._console, self._steps = console, steps
-        self._progress: Progress | None = None
         self._is_first = True
 
     def __enter__(self) -> Watch:
@@ -98,12 +86,10 @@ class Watch:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        assert self._progress is not None
         self._progress.stop()
 
     def note(self, event: dict[str, Any]) -> None:
         """Show an event."""
-        assert self._progress is not None
         if event["kind"] == "ready":
             self._console.print(f"  starts at step {event['step']}; {event['parameters']:,} parameters")
             self._is_first = True

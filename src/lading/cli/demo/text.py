@@ -32,11 +32,7 @@ _DEFINITIONS = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 class Texts:
-    """Windows of bytes, read as text: what ``--decode`` shows, short enough for a terminal of 80 columns.
-
-    Args:
-        windows: Bytes [n, WINDOW + 1].
-    """
+    """Windows of bytes, read as text: what ``--decode`` shows, short enough for a terminal of 80 columns."""
 
     def __init__(self, windows: Windows) -> None:
         self.windows = windows

@@ -24,8 +24,8 @@ from torch.nn import functional
 from lading.cli.demo.text import WEIGHTS, WINDOW
 from lading.ledger import Ledger
 from lading.loader import Loader
-from lading.runtime.files import clean_up, written_aside
 from lading.train import per_dataset_mean
+from lading.train.torch import CHECKPOINT, load_checkpoint, save_checkpoint
 
 BATCH, WIDTH, HEADS, LAYERS = 16, 96, 4, 2
 CHECKPOINT_STEPS = 25
@@ -81,7 +81,7 @@ def train(run: Path, steps: int, chunk_steps: int) -> None:
     weights = {name: WEIGHTS[name] for name in sources}
     loader = Loader(sources, BATCH, seed=SEED, weights=weights, chunk_batches=chunk_steps, tracker=ledger)
     validation = Loader(held_out, 64, shuffle=False)
-    _restore(run, model, optimizer, loader)
+    load_checkpoint(run / CHECKPOINT, model, optimizer, loader)
     tell("ready", step=loader.step, parameters=sum(p.numel() for p in model.parameters()))
     while loader.step < steps:
         for batch, bill in loader.with_bills():
@@ -93,9 +93,9 @@ def train(run: Path, steps: int, chunk_steps: int) -> None:
             by_source = {f"loss/{name}": mean for name, mean in per_dataset_mean(losses, bill).items()}
             ledger.commit(bill, update=bill.step, loss=loss, **by_source)
             if (bill.step + 1) % CHECKPOINT_STEPS == 0:
-                _save(run, model, optimizer, loader)
+                save_checkpoint(run / CHECKPOINT, model, optimizer, loader, loader.step)
             tell("step", step=bill.step, chunk=bill.chunk, loss=loss.item())
-        _save(run, model, optimizer, loader)
+        save_checkpoint(run / CHECKPOINT, model, optimizer, loader, loader.step)
         tell("validated", chunk=bill.chunk, step=bill.step, losses=evaluate(model, validation))
     ledger.close()
 
@@ -117,22 +117,6 @@ def evaluate(model: ByteModel, validation: Loader) -> dict[str, float]:
 def tell(kind: str, **fields: Any) -> None:
     """Tell the parent what happened."""
     print(json.dumps({"kind": kind, **fields}), flush=True)
-
-
-def _save(run: Path, model: nn.Module, optimizer: torch.optim.Optimizer, loader: Loader) -> None:
-    state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "loader": loader.state_dict()}
-    clean_up(run, "checkpoint.pt")
-    with written_aside(run / "checkpoint.pt") as file:  # whole or not at all, whenever the process dies
-        torch.save(state, file)
-    tell("checkpoint", step=loader.step)
-
-
-def _restore(run: Path, model: nn.Module, optimizer: torch.optim.Optimizer, loader: Loader) -> None:
-    if (run / "checkpoint.pt").exists():
-        state = torch.load(run / "checkpoint.pt", weights_only=True)
-        model.load_state_dict(state["model"])
-        optimizer.load_state_dict(state["optimizer"])
-        loader.load_state_dict(state["loader"])
 
 
 if __name__ == "__main__":

@@ -117,14 +117,9 @@ class FollowLosses:
 class SteerToShares:
     """Reach given shares of everything drawn, whatever was drawn so far, and do not go beyond them.
 
-    A change acts ``lookahead_steps`` + 1 steps after the batch after which it is made. By then *n* of *N* samples are
-    drawn, as the plan knows already, and a source lacks *D = N · target - n*. Wanted are the shares
-
-        t  =  target + rate · D,   rate = min(1 / (horizon · N), u / max |D|)
-
-    where *u* is the fastest approach that ``most_change`` can still stop in time (see ``steering``). What
-    would be below 0 is 0; sources that lack samples share the rest. Where no source is more than 5 samples from its
-    target, which is what whole samples make of shares, the targets themselves are wanted: no more events.
+    A change acts ``lookahead_steps`` + 1 steps after the batch after which it is made; what counts is what is drawn by
+    then (``steering`` says how). Where no source is more than 5 samples from its target, which is what
+    whole samples make of shares, the targets themselves are wanted: no more events.
 
     Attributes:
         targets: Shares to reach, by name; of samples, or of tokens where the mixture counts tokens.

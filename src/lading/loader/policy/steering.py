@@ -7,7 +7,8 @@ acts*: n_d of N samples (or tokens) of source d, which lacks D_d = N · target_d
 
     t_d = target_d + rate · D_d,     rate = min(1 / (horizon · N), u / max_d |D_d|)
 
-By the first term what is missing is made up for while horizon · N samples are drawn. The second is the brake. No choice
+What would be below 0 is 0; sources that lack samples share the rest. By the first term what is missing is made up for
+while horizon · N samples are drawn. The second is the brake. No choice
 moves a share by more than c = ``most_change``: with s the shares in force,
 
     w = s + min(1, c / max_d |t_d - s_d|) · (t - s)

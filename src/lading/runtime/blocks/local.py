@@ -6,8 +6,8 @@ import multiprocessing
 import os
 import pickle
 import signal
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, TypeVar
 
@@ -33,7 +33,9 @@ def run_local(function: Callable[[int], T], numbers: Sequence[int], workers: int
     parent = os.getpid() if method in ("fork", "spawn") else 0
     pool = ProcessPoolExecutor(workers, multiprocessing.get_context(method), _begin, (function, parent))
     try:
-        yield from _results(pool, numbers, workers)
+        first_done = lambda futures: wait(futures, return_when=FIRST_COMPLETED).done  # noqa: E731
+        for number, future in as_done(numbers, _AHEAD * workers, lambda n: pool.submit(_work, n), first_done):
+            yield number, future.result()
     except BrokenProcessPool as error:
         raise WorkerError(
             "a worker process died while it worked on a block: expected it to finish. Was there too little memory? "
@@ -54,17 +56,19 @@ def _check_sendable(function: Callable[[int], Any]) -> None:
         ) from error
 
 
-def _results(pool: ProcessPoolExecutor, numbers: Sequence[int], workers: int) -> Iterator[tuple[int, Any]]:
+def as_done(
+    numbers: Iterable[int], most: int, start: Callable[[int], Any], wait_for: Callable[[list[Any]], Iterable[Any]]
+) -> Iterator[tuple[int, Any]]:
+    """Start something for each number, at most so many at once; yield (number, what was started) once it is done."""
     left = iter(numbers)
-    running: dict[Future[Any], int] = {}
+    running: dict[Any, int] = {}
     while True:
-        while len(running) < _AHEAD * workers and (number := next(left, None)) is not None:
-            running[pool.submit(_work, number)] = number
+        while len(running) < most and (number := next(left, None)) is not None:
+            running[start(number)] = number
         if not running:
             return
-        done, _ = wait(running, return_when=FIRST_COMPLETED)
-        for future in done:
-            yield running.pop(future), future.result()
+        for done in wait_for(list(running)):
+            yield running.pop(done), done
 
 
 _function: Callable[[int], Any] | None = None

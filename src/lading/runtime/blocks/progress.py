@@ -16,13 +16,7 @@ def silent(share: float, text: str) -> None:
 
 
 class BlockProgress:
-    """Count work done, and say how it goes.
-
-    Args:
-        blocks: Number of blocks.
-        size: Bytes of all of them.
-        clock: Gives the time in seconds.
-    """
+    """Count work done, of so many blocks with so many bytes together, and say how it goes."""
 
     def __init__(self, blocks: int, size: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.blocks, self.size, self._clock = blocks, size, clock
@@ -30,12 +24,7 @@ class BlockProgress:
         self._blocks = self._bytes = self._new_bytes = 0
 
     def add(self, size: int, *, was_there: bool = False) -> None:
-        """Count a block that is done.
-
-        Args:
-            size: Bytes of it.
-            was_there: Whether it was written earlier: it counts as done, and says nothing about the rate.
-        """
+        """Count the bytes of a block that is done; one that was there before says nothing about the rate."""
         self._blocks += 1
         self._bytes += size
         self._new_bytes += 0 if was_there else size

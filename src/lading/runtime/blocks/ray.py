@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from lading.errors import missing_extra
+from lading.runtime.blocks.local import as_done
 
 T = TypeVar("T")
 _AHEAD = 2
 
 
 def run_ray(function: Callable[[int], T], numbers: Sequence[int], workers: int) -> Iterator[tuple[int, T]]:
-    """Yield (number, result) of each block as it is done.
+    """Yield (number, result) of each block as it is done; the function is sent once.
 
     A Ray that the program has started is used and left running; otherwise ``RAY_ADDRESS`` is joined, or a Ray of this
-    machine is started and ended.
-
-    Args:
-        function: What to do with a block; it is sent once.
-        numbers: The blocks.
-        workers: Tasks at once; a Ray started here has as many processors.
+    machine, with as many processors as workers, is started and ended.
     """
     try:
         import ray
@@ -28,7 +25,8 @@ def run_ray(function: Callable[[int], T], numbers: Sequence[int], workers: int) 
         raise missing_extra("ray", "ray", "building on Ray") from error
     is_ours = not ray.is_initialized()
     if is_ours:
-        _start(ray, workers)
+        own: dict[str, Any] = {"num_cpus": workers, "include_dashboard": False}
+        ray.init(log_to_driver=False, configure_logging=False, **({} if os.environ.get("RAY_ADDRESS") else own))
     try:
         yield from _results(ray, function, numbers, workers)
     finally:
@@ -36,26 +34,14 @@ def run_ray(function: Callable[[int], T], numbers: Sequence[int], workers: int) 
             ray.shutdown()
 
 
-def _start(ray: Any, workers: int) -> None:
-    import os
-
-    more = {} if os.environ.get("RAY_ADDRESS") else {"num_cpus": workers, "include_dashboard": False}
-    ray.init(log_to_driver=False, configure_logging=False, **more)
-
-
 def _results(ray: Any, function: Callable[[int], T], numbers: Sequence[int], workers: int) -> Iterator[tuple[int, T]]:
     sent = ray.put(function)
     task = ray.remote(num_cpus=1, max_retries=3)(_work)
-    left = iter(numbers)
-    running: dict[Any, int] = {}
-    while True:
-        while len(running) < _AHEAD * workers and (number := next(left, None)) is not None:
-            running[task.remote(sent, number)] = number
-        if not running:
-            return
-        done, _ = ray.wait(list(running), num_returns=1)
-        for reference in done:
-            yield running.pop(reference), _result(ray, reference)
+    running = as_done(
+        numbers, _AHEAD * workers, lambda n: task.remote(sent, n), lambda of: ray.wait(of, num_returns=1)[0]
+    )
+    for number, reference in running:
+        yield number, _result(ray, reference)
 
 
 def _result(ray: Any, reference: Any) -> Any:

@@ -26,14 +26,10 @@ _TASK = re.compile(r"(\d{1,9})/(\d{1,9})")
 
 @dataclass(frozen=True)
 class Task:
-    """One of several processes that share a job, each started by itself.
+    """One (``number``, from 0) of several processes that share a job, each started by itself.
 
     >>> Task.parse("2/4").share(range(10))
     [2, 6]
-
-    Attributes:
-        number: Which, from 0.
-        count: How many there are.
     """
 
     number: int
@@ -55,13 +51,9 @@ class Task:
 def run_blocks(
     function: Callable[[int], T], numbers: Sequence[int], *, workers: int = 1, on: str = "local"
 ) -> Iterator[tuple[int, T]]:
-    """Yield (number, result) of each block as it is done, in any order.
+    """Yield (number, result) of each block as it is done, in any order; so many workers work at once.
 
-    Args:
-        function: What to do with a block; pickled unless the processes are forked.
-        numbers: The blocks.
-        workers: Blocks worked on at once.
-        on: ``local`` or ``ray``.
+    The function is pickled unless the processes are forked.
     """
     if on not in EXECUTORS:
         raise ConfigError(f"on={on!r} is unknown: expected one of {', '.join(map(repr, EXECUTORS))}.")

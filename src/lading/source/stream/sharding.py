@@ -85,12 +85,7 @@ def share_shard(
 ) -> Iterator[StreamBatch]:
     """Yield a slot's batches of its shard: samples ``slot.shard``, ``slot.shard + num_shards``, ... of the stream.
 
-    Args:
-        shard: The samples of this slot.
-        batch_size: Samples of a batch.
-        slot: Who reads.
-        length: Samples in the whole stream; needed where ranks must agree on their number of batches.
-        drop_last: Drop what is short, instead of filling it up.
+    The length of the whole stream is needed where ranks must agree on their number of batches.
     """
     leader = slot.shard - slot.rank  # the slot of rank 0 has the most samples of its round
     latest = None

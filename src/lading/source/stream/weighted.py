@@ -27,6 +27,7 @@ from lading.identity.sample import DATASET_IDX, IDX
 from lading.order.mixture.weights import integer_weights
 from lading.runtime.torch_class import restored, torch_class
 from lading.source.parts import provides_names
+from lading.source.protocol import notify_epoch
 from lading.source.tagged import has_index, name_keys, named
 from lading.source.weighted_concat import checked_weights
 
@@ -97,9 +98,7 @@ class WeightedConcatIterableDataset:
         """Draw as another epoch does, and notify the datasets, where they want to know."""
         self.epoch, self._is_resumed = epoch, False
         for dataset in self.datasets:
-            notify = getattr(dataset, "set_epoch", None)
-            if notify is not None:
-                notify(epoch)
+            notify_epoch(dataset, epoch)
 
     def __len__(self) -> int:
         """Return this rank's samples in an epoch."""

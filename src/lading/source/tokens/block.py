@@ -36,15 +36,7 @@ _CHUNK = 1 << 23
 
 @dataclass(frozen=True)
 class TokenPart:
-    """A block that is on disk.
-
-    Attributes:
-        number: Which.
-        num_documents: Documents in it.
-        num_tokens: Tokens in it.
-        digest: Of its file.
-        was_there: Whether an earlier build made it.
-    """
+    """A block that is on disk, the digest of its file, and whether an earlier build made it."""
 
     number: int
     num_documents: int
@@ -55,16 +47,7 @@ class TokenPart:
 
 @dataclass(frozen=True)
 class TokenJob:
-    """What a build does, in blocks; a function of its number for every executor.
-
-    Attributes:
-        out: The store to make.
-        files: What it is made of.
-        tokenizer: Makes ids of texts.
-        field: Key or column of the text.
-        split: What a document is in a text file.
-        block_bytes: Bytes of a block, about.
-    """
+    """What a build does, as ``build_tokens`` was asked, in blocks; a function of its number for every executor."""
 
     out: Path
     files: tuple[InputFile, ...]
@@ -161,7 +144,7 @@ def _digest_of(path: Path) -> str:
 
 def _write_part(job: TokenJob, number: int) -> TokenPart:
     tokenizer, dtype = job.tokenizer.get(), job.dtype()
-    digest, num_tokens = hashlib.blake2b(digest_size=16), 0
+    digest = hashlib.blake2b(digest_size=16)
     lengths: list[int] = []
     documents = read_documents(job.blocks[number].pieces, field=job.field, split=job.split)
     with written_aside(job.data(number)) as file:
@@ -174,10 +157,10 @@ def _write_part(job: TokenJob, number: int) -> TokenPart:
         content = np.array(lengths, "<i8").tobytes()
         file.write(content)
         digest.update(content)
-    num_tokens = sum(lengths)
-    made = {"made_of": job.made_of(number), "num_documents": len(lengths), "num_tokens": num_tokens}
-    write_aside(job.record(number), json_bytes({**made, "digest": digest.hexdigest()}))
-    return TokenPart(number, len(lengths), num_tokens, digest.hexdigest())
+    part = TokenPart(number, len(lengths), sum(lengths), digest.hexdigest())
+    counts = {"num_documents": part.num_documents, "num_tokens": part.num_tokens, "digest": part.digest}
+    write_aside(job.record(number), json_bytes({"made_of": job.made_of(number), **counts}))
+    return part
 
 
 def _batches(documents: Iterator[TextDocument]) -> Iterator[list[TextDocument]]:
@@ -203,9 +186,5 @@ def _encoded(tokenizer: Tokenizer, documents: list[TextDocument]) -> list[NDArra
     found = []
     for document in documents:
         ids = next(made) if isinstance(document.content, str) else document.content
-        found.append(checked_ids(ids, tokenizer.vocab_size, lambda d=document: _named(d)))  # type: ignore[misc]
+        found.append(checked_ids(ids, tokenizer.vocab_size, document.name))
     return found
-
-
-def _named(document: TextDocument) -> str:
-    return f"{document.file}{', ' + document.place if document.place else ''}"

@@ -72,14 +72,9 @@ def build_tokens(
 def build_task(
     job: TokenJob, task: Task, *, overwrite: bool = False, workers: int = 1, progress: Progress = silent
 ) -> TokenStore | None:
-    """Make the blocks of one task; the task that finds all blocks made joins them.
+    """Make the blocks of one task (of a job that is the same in all); the task that finds all blocks made joins them.
 
-    Args:
-        job: The same in every task.
-        task: Which of how many.
-        overwrite: Whether a token store is replaced.
-        workers: Blocks worked on at once.
-        progress: Called with the share that is done and a sentence.
+    The other arguments are those of ``build_tokens``.
 
     Returns:
         The store, or None while blocks of other tasks are missing or another task joins.
@@ -117,11 +112,6 @@ def missing_blocks(job: TokenJob) -> list[int]:
 
 def join_tokens(job: TokenJob, *, overwrite: bool = False, progress: Progress = silent) -> TokenStore:
     """Make the store of all parts, once every block is there, and remove them.
-
-    Args:
-        job: What was built.
-        overwrite: Whether a token store is replaced.
-        progress: Called with the share that is done and a sentence.
 
     Raises:
         SourceError: Blocks are missing; they are named.

@@ -108,16 +108,9 @@ class PackedRows:
             columns = fill_rows(self.index, rows, self.tokens.tokens, self.tokens.offsets, **options)
         else:
             columns = read_rows(self.index, rows, self.tokens.read, **options)
-        position, segmentation = columns.pop("position"), columns.pop("segmentation")
-        return {
-            "inputs": columns.pop("inputs"),
-            "targets": columns.pop("targets"),
-            "inputs_position": position,
-            "inputs_segmentation": segmentation,
-            "targets_position": position,
-            "targets_segmentation": segmentation,
-            **columns,
-        }
+        shared = {what: columns.pop(what) for what in ("position", "segmentation")}
+        sides = {f"{side}_{what}": column for side in ("inputs", "targets") for what, column in shared.items()}
+        return {"inputs": columns.pop("inputs"), "targets": columns.pop("targets"), **sides, **columns}
 
     def _read_ahead(self, rows: NDArray[np.int64]) -> None:
         """Announce the tokens of rows, where the first of some of them are not in memory; damage is found later."""

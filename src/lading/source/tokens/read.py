@@ -38,6 +38,10 @@ class TextDocument:
     file: str
     place: str = ""
 
+    def name(self) -> str:
+        """Return what it is called in errors."""
+        return f"{self.file}{', ' + self.place if self.place else ''}"
+
 
 def check_split(split: str) -> None:
     """Refuse an unknown way to split text files."""

@@ -18,8 +18,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from lading.errors import ConfigError
-from lading.runtime.imports import imported
-from lading.runtime.loaded import is_a
+from lading.runtime.imports import imported, is_a
 
 _HUGGING_FACE = (
     "tokenizers:Tokenizer",
@@ -68,14 +67,7 @@ class ByteTokenizer:
 
 @dataclass
 class FunctionTokenizer:
-    """A function of a text as a tokenizer.
-
-    Attributes:
-        encode: The function.
-        vocab_size: Size of its vocabulary.
-        eod_token_id: What ends a document.
-        name: What it is called in the store.
-    """
+    """A function of a text as a tokenizer."""
 
     encode: Callable[[str], Any]
     vocab_size: int
@@ -114,13 +106,7 @@ class TokenizerRef:
 
 
 def load_tokenizer(name: str, *, vocab_size: int | None = None, eod: str | int | None = None) -> Tokenizer:
-    """Return the tokenizer of a name: see the head of this file.
-
-    Args:
-        name: The name.
-        vocab_size: Size of the vocabulary, where the tokenizer does not say it.
-        eod: Token or id that ends a document, where the tokenizer does not say it.
-    """
+    """Return the tokenizer of a name: see the head of this file, and ``TokenizerRef`` for the rest."""
     if name == "byte":
         return _as_asked(ByteTokenizer(), vocab_size, eod)
     if name.endswith(".json") and ":" not in name:

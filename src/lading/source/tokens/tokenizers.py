@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from lading.errors import ConfigError, SourceError, missing_extra
+from lading.runtime.processes import environment
 from lading.runtime.shown import shown
 
 # What ends a document in the tokenizers people have, where a file does not say it.
 _ENDS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eos|>", "[EOS]", "[SEP]")
-_PARALLELISM = "TOKENIZERS_PARALLELISM"
 
 
 class FastTokenizer:
@@ -41,7 +38,7 @@ class FastTokenizer:
 
     def encode_batch(self, texts: list[str]) -> list[list[int]]:
         """Return the ids of several texts."""
-        with _one_thread():
+        with environment(TOKENIZERS_PARALLELISM="false"):  # as many threads as there are workers run at once already
             # The fast variant leaves out what nobody asks for here: where in the text each token was.
             encode = getattr(self.inner, "encode_batch_fast", self.inner.encode_batch)
             return [encoding.ids for encoding in encode(texts, add_special_tokens=False)]
@@ -91,17 +88,3 @@ def _end(vocabulary: dict[str, int], eod: str | int | None, name: str) -> int:
         asked = "does not say which token ends a document" if eod is None else f"has no token {shown(repr(eod))}"
         raise ConfigError(f"tokenizer {shown(name)} {asked}. Pass --eod with a token of it, or its id.")
     return found
-
-
-@contextlib.contextmanager
-def _one_thread() -> Iterator[None]:
-    """Keep tokenizers to one thread: as many as there are workers run at once already."""
-    before = os.environ.get(_PARALLELISM)
-    os.environ[_PARALLELISM] = "false"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[_PARALLELISM]
-        else:
-            os.environ[_PARALLELISM] = before

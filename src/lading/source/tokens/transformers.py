@@ -8,12 +8,7 @@ from lading.source.tokens.tokenizers import FastTokenizer, adapted_fast
 
 
 def load_fast_tokenizer(name: str, *, eod: str | int | None = None) -> FastTokenizer:
-    """Return the fast tokenizer of a name or a folder.
-
-    Args:
-        name: What ``AutoTokenizer.from_pretrained`` takes.
-        eod: Token or id that ends a document; None: the tokenizer's own.
-    """
+    """Return the fast tokenizer that ``AutoTokenizer.from_pretrained`` finds; ``eod`` is its own unless given."""
     try:
         from transformers import AutoTokenizer
     except ImportError as error:

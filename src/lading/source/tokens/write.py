@@ -48,12 +48,7 @@ def dtype_for(tokenizer: Tokenizer) -> np.dtype[Any]:
 
 @contextmanager
 def disk_errors(out: Path, more: str = "") -> Iterator[None]:
-    """Say what a disk refused while a store was made.
-
-    Args:
-        out: The store.
-        more: What else there is to say.
-    """
+    """Say what a disk refused while a store was made, and what more there is to say."""
     try:
         yield
     except OSError as error:
@@ -64,13 +59,7 @@ def disk_errors(out: Path, more: str = "") -> Iterator[None]:
 
 
 def checked_ids(ids: Any, vocab_size: int, name: Callable[[], str]) -> NDArray[Any]:
-    """Return the ids of a document as an array, once they are known to be ids of the vocabulary.
-
-    Args:
-        ids: The ids.
-        vocab_size: Size of the vocabulary.
-        name: Gives what the document is called, for errors.
-    """
+    """Return the ids of a document as an array, once they are known to be ids of the vocabulary; errors name it."""
     try:
         array = np.asarray(ids)
     except (ValueError, OverflowError) as error:  # lists of unequal lengths, integers beyond 64 bits

@@ -15,8 +15,7 @@ from lading.errors import LedgerError
 from lading.identity import Bill
 from lading.ledger.ledger import Ledger
 from lading.loader.torch.loader import Loader
-from lading.train.lightning.loops import iterate_anew
-from lading.train.lightning.plain import lading_loader
+from lading.train.lightning.loops import any_train_loader, flat, iterate_anew
 from lading.train.loggers.lightning import LightningSink
 from lading.train.loggers.logged import LoggedLedger, logged
 
@@ -68,31 +67,25 @@ class LedgerCallback(Callback):
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Write down what was recorded before the run dies; a ledger that was opened here ends as interrupted."""
-        if self.ledger is None:
-            return
-        if self._run_dir is None:
-            self.ledger.flush()
-        else:
-            self.ledger.close(interrupted=True)
-            self.ledger = None
+        self._end(interrupted=True)
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Close the ledger if it was opened here."""
-        if self.ledger is None or stage != "fit":
-            return
-        if self._run_dir is None:
+        if stage == "fit":
+            self._end(interrupted=False)
+
+    def _end(self, *, interrupted: bool) -> None:
+        if self.ledger is not None and self._run_dir is None:
             self.ledger.flush()
-        else:
-            self.ledger.close()
+        elif self.ledger is not None:
+            self.ledger.close(interrupted=interrupted)
             self.ledger = None
 
 
 def _loader(trainer: Trainer) -> Loader:
-    combined = trainer.fit_loop._combined_loader
-    loaders = [] if combined is None else combined.flattened
-    found = lading_loader(loaders[0]) if len(loaders) == 1 else None
+    found = any_train_loader(trainer)
     if found is None:
-        kinds = ", ".join(type(loader).__name__ for loader in loaders) or "none"
+        kinds = ", ".join(type(loader).__name__ for loader in flat(trainer.fit_loop._combined_loader)) or "none"
         raise LedgerError(
             f"the ledger needs one Lading loader to train on, found {kinds}. Give the trainer a lading.Loader or a "
             "ChunkedDataLoader, or pass accounted=True to the data module."

@@ -20,7 +20,7 @@ from lading.train.lightning.plain import chunked_loader, lading_loader
 
 def any_train_loader(trainer: Trainer) -> Loader | None:
     """Return Lading's loader that is trained on, with chunks or without, if it is the only one."""
-    loaders = _flat(trainer.fit_loop._combined_loader)
+    loaders = flat(trainer.fit_loop._combined_loader)
     return lading_loader(loaders[0]) if len(loaders) == 1 else None
 
 
@@ -31,7 +31,7 @@ def train_loader(trainer: Trainer) -> Loader | None:
 
 def val_loaders(trainer: Trainer) -> list[Loader]:
     """Return the chunked loaders of validation, empty before Lightning asked for them."""
-    found = (chunked_loader(loader) for loader in _flat(_val_loop(trainer)._combined_loader))
+    found = (chunked_loader(loader) for loader in flat(_val_loop(trainer)._combined_loader))
     return [loader for loader in found if loader is not None]
 
 
@@ -63,7 +63,7 @@ def follow_training(trainer: Trainer, num_batches: int) -> None:
 def follow_validation(trainer: Trainer) -> None:
     """Make the coming validation as long as its chunk."""
     loop = _val_loop(trainer)
-    loaders = _flat(loop._combined_loader)
+    loaders = flat(loop._combined_loader)
     if loaders and len(loop._max_batches) == len(loaders):
         loop._max_batches = [
             len(loader) if chunked_loader(loader) is not None else limit
@@ -85,14 +85,12 @@ def iterate_anew(trainer: Trainer) -> None:
 
 def batches_done(trainer: Trainer) -> int:
     """Return the batches of its epoch that Lightning counts as trained on."""
-    found: int = _batches(trainer).processed
-    return found
+    return int(_batches(trainer).processed)
 
 
 def batch_in_flight(trainer: Trainer) -> bool:
     """Say whether a batch was taken and is not yet trained on: Lightning takes it again after a restart."""
-    found: bool = _batches(trainer).ready > _batches(trainer).processed
-    return found
+    return bool(_batches(trainer).ready > _batches(trainer).processed)
 
 
 def is_mid_epoch(trainer: Trainer) -> bool:
@@ -128,5 +126,6 @@ def _val_loop(trainer: Trainer) -> Any:
     return trainer.fit_loop.epoch_loop.val_loop
 
 
-def _flat(combined: CombinedLoader | None) -> list[Any]:
+def flat(combined: CombinedLoader | None) -> list[Any]:
+    """Return the loaders that Lightning holds together."""
     return [] if combined is None else list(combined.flattened)

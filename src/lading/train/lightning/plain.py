@@ -16,11 +16,7 @@ from lading.loader.torch.loader import Loader
 
 
 class PlainLoader:
-    """An iterable with a length and a state, and nothing that Lightning would take hold of.
-
-    Attributes:
-        loader: The loader inside.
-    """
+    """An iterable with a length and a state, and nothing that Lightning would take hold of."""
 
     def __init__(self, loader: Loader | ChunkedDataLoader) -> None:
         self.loader = loader

@@ -10,11 +10,7 @@ from lightning.pytorch.loggers import Logger
 
 
 class LightningSink:
-    """A sink that passes on to a logger of Lightning's.
-
-    Args:
-        logger: Any Lightning logger; ``LedgerCallback(run, log_every=50)`` takes those of its trainer.
-    """
+    """A sink that passes on to any logger of Lightning's; ``LedgerCallback(run, log_every=50)`` takes its trainer's."""
 
     def __init__(self, logger: Logger) -> None:
         self.logger = logger

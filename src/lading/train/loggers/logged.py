@@ -75,11 +75,7 @@ class LoggedLedger:
             self._close()
 
     def begin(
-        self,
-        step: int,
-        plan: Plan | None = None,
-        world: World | None = None,
-        loaded: Mapping[str, Any] | None = None,
+        self, step: int, plan: Plan | None = None, world: World | None = None, loaded: Mapping[str, Any] | None = None
     ) -> Plan | None:
         """Start an iteration; what was drawn before it counts towards the passes."""
         followed = self.ledger.begin(step, plan, world, loaded)
@@ -135,11 +131,7 @@ class LoggedLedger:
             self._record(last.step, value)
 
     def close(self, *, interrupted: bool = False) -> None:
-        """Close the ledger and the sinks. Closing twice is fine.
-
-        Args:
-            interrupted: Whether training was broken off.
-        """
+        """Close the ledger and the sinks, as interrupted where training was broken off. Closing twice is fine."""
         if self.ledger.is_closed:
             return
         self.ledger.close(interrupted=interrupted)

@@ -14,11 +14,7 @@ from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 
 class TensorBoard:
-    """A sink that writes event files into a folder.
-
-    Args:
-        folder: Where TensorBoard looks for them.
-    """
+    """A sink that writes event files into a folder, where TensorBoard looks for them."""
 
     def __init__(self, folder: str | Path) -> None:
         self._writer = EventFileWriter(str(folder))

@@ -19,14 +19,11 @@ from numpy.typing import NDArray
 
 from lading.errors import SourceError
 from lading.identity import Bill
-from lading.runtime.arrays import framework
+from lading.runtime.arrays import framework, host
 
 F64 = NDArray[np.float64]
 
-_FRAMEWORKS = {
-    "torch": "lading.train.metrics.torch",
-    "jax": "lading.train.metrics.jax",
-}
+_FRAMEWORKS = {"torch": "lading.train.metrics.torch", "jax": "lading.train.metrics.jax"}
 
 
 def per_dataset_mean(loss_per_sample: Any, bill: Bill, *, reduce: bool = True) -> dict[str, float]:
@@ -66,9 +63,9 @@ def per_dataset_token_mean(
         rows = np.where(owners.is_padding, -1, owners.dataset_idx)
         _check_rows(loss_per_token, len(rows), "loss_per_token", dimensions=2)
         owners = np.broadcast_to(rows[:, None], tuple(loss_per_token.shape))
-    datasets = _to_numpy(owners)
+    datasets = host(owners)
     if mask is not None:
-        datasets = np.where(_to_numpy(mask).astype(bool), datasets, -1)
+        datasets = np.where(host(mask).astype(bool), datasets, -1)
     if tuple(datasets.shape) != tuple(loss_per_token.shape):
         raise SourceError(
             f"loss_per_token has the shape {tuple(loss_per_token.shape)}, the owners {tuple(datasets.shape)}: expected "
@@ -88,7 +85,7 @@ def token_owners(document_idx: Any, documents_per_dataset: Sequence[int]) -> NDA
         >>> token_owners([[1, 1, 3, 0]], [2, 5]).tolist()
         [[0, 0, 1, -1]]
     """
-    documents = _to_numpy(document_idx).astype(np.int64)
+    documents = host(document_idx).astype(np.int64)
     bounds = np.cumsum(documents_per_dataset)
     if documents.size and not 0 <= documents.min() <= documents.max() <= bounds[-1]:
         raise SourceError(
@@ -99,14 +96,7 @@ def token_owners(document_idx: Any, documents_per_dataset: Sequence[int]) -> NDA
 
 
 def dataset_means(values: Any, datasets: NDArray[Any], names: Sequence[str], *, reduce: bool) -> dict[str, float]:
-    """Return the mean value of each dataset; rows of dataset -1 do not count.
-
-    Args:
-        values: One value a row: a torch tensor, a JAX or a NumPy array.
-        datasets: Dataset number of each row.
-        names: Names of the datasets, by number; the same on every rank.
-        reduce: Whether to add up over the ranks.
-    """
+    """Return the mean of the values (one a row) of each dataset; rows of dataset -1 do not count."""
     if len(names) == 0:
         raise SourceError("the datasets have no names: expected one each. Pass names=plan.names.")
     home = _FRAMEWORKS.get(framework(values))
@@ -133,7 +123,3 @@ def _check_rows(values: Any, rows: int, name: str, dimensions: int) -> None:
             f"{name} has the shape {shape}, the batch {rows} rows: expected {dimensions} dimensions, one value "
             f"{'a row' if dimensions == 1 else 'a token'}. Use reduction='none' in the loss."
         )
-
-
-def _to_numpy(values: Any) -> NDArray[Any]:
-    return values.numpy(force=True) if framework(values) == "torch" else np.asarray(values)

@@ -9,7 +9,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 from numpy.typing import NDArray
 
-F64 = NDArray[np.float64]
+from lading.train.metrics import F64, dataset_sums as sums_here
 
 
 def dataset_sums(
@@ -19,15 +19,7 @@ def dataset_sums(
 
     Summed on the host in float64: on the device JAX has 32 bits unless configured otherwise.
     """
-    local = host_rows(values).astype(np.float64)
-    real = datasets >= 0
-    owners = datasets[real].astype(np.int64)
-    table = np.stack(
-        [
-            np.bincount(owners, weights=local[real], minlength=num_datasets),
-            np.bincount(owners, minlength=num_datasets).astype(np.float64),
-        ]
-    )
+    table = np.stack(sums_here(host_rows(values).astype(np.float64), datasets, num_datasets))
     if reduce:
         table = add_over_processes(table)
     return table[0], table[1]

@@ -40,24 +40,28 @@ def account(trainer: Any, run: str | os.PathLike[str] | Ledger, *, sources: Any 
     return trainer
 
 
-class LadingTrainerMixin:
+_Trainer: Any = object  # the mixin stands before a Trainer, whose names it uses
+
+
+class LadingTrainerMixin(_Trainer):  # type: ignore[misc]
     """Put before ``Trainer`` in a class's bases, then call ``keep_books`` (``account`` does both).
 
     class AccountedTrainer(LadingTrainerMixin, Trainer): ...
     """
 
     _books: UpdateBooks | None = None
+    train_dataset: Any
+    data_collator: Any
 
     def keep_books(
         self, run: str | os.PathLike[str] | Ledger, sources: Any = None, options: Mapping[str, Any] | None = None
     ) -> None:
         """Follow a plan from the next ``train()`` on, and record it."""
-        trainer: Any = self
-        _check(trainer.args)
-        data = trainer.train_dataset if sources is None else sources
+        _check(self.args)
+        data = self.train_dataset if sources is None else sources
         if DOCUMENT in (getattr(data, "column_names", None) or ()):
-            data = PackedDocuments(data, trainer.args.output_dir)
-        args = trainer.args
+            data = PackedDocuments(data, self.args.output_dir)
+        args = self.args
         world = World(args.process_index, args.world_size)
         if isinstance(data, IterableDataset):
             check_stream(options or {}, getattr(args.accelerator_config, "dispatch_batches", None), args.world_size)
@@ -73,9 +77,9 @@ class LadingTrainerMixin:
                 **(options or {}),
             )
             self._books = Books(loader, run, args.gradient_accumulation_steps)
-        trainer.train_dataset = self._books.data
-        trainer.remove_callback(LadingCallback)
-        trainer.add_callback(LadingCallback(self))
+        self.train_dataset = self._books.data
+        self.remove_callback(LadingCallback)
+        self.add_callback(LadingCallback(self))
 
     @property
     def books(self) -> UpdateBooks:
@@ -86,9 +90,8 @@ class LadingTrainerMixin:
 
     def train(self, *args: Any, **options: Any) -> Any:
         """Train as ever; afterwards the books are closed, as interrupted if training was."""
-        parent: Any = super()
         try:
-            found = parent.train(*args, **options)
+            found = super().train(*args, **options)
         except BaseException:
             if self._books is not None:
                 self._books.close(interrupted=True)
@@ -98,33 +101,28 @@ class LadingTrainerMixin:
 
     def _prepare_dataset(self, *args: Any, **options: Any) -> Any:
         """TRL only: pack as it does, and keep whose tokens a row holds."""
-        parent: Any = super()
         with documents_kept():
-            return parent._prepare_dataset(*args, **options)
+            return super()._prepare_dataset(*args, **options)
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Any:
         assert isinstance(self.books, Books), "a stream has no sampler"
-        return PlanOrder(self.books, lambda: self.state.global_step)  # type: ignore[attr-defined]
+        return PlanOrder(self.books, lambda: self.state.global_step)
 
     def _get_dataloader(self, dataset: Any, *args: Any, is_training: bool = False, **options: Any) -> Any:
-        parent: Any = super()
         if not is_training or not isinstance(dataset, Numbered | NumberedStream):
-            return parent._get_dataloader(dataset, *args, is_training=is_training, **options)
-        trainer: Any = self
-        users = trainer.data_collator
+            return super()._get_dataloader(dataset, *args, is_training=is_training, **options)
+        users = self.data_collator
         try:
             # Outside the user's collator, and around the column removal that Trainer would put around it.
-            trainer.data_collator = NumberedCollator(trainer._get_collator_with_removed_columns(users))
-            return parent._get_dataloader(dataset, *args, is_training=True, **options)
+            self.data_collator = NumberedCollator(self._get_collator_with_removed_columns(users))
+            return super()._get_dataloader(dataset, *args, is_training=True, **options)
         finally:
-            trainer.data_collator = users
+            self.data_collator = users
 
     def get_batch_samples(self, *args: Any, **options: Any) -> Any:
         """Take the rows' numbers out of the batches before any ``forward`` sees them."""
-        parent: Any = super()
-        batches, items = parent.get_batch_samples(*args, **options)
-        trainer: Any = self
-        gradients = trainer.accelerator.gradient_state
+        batches, items = super().get_batch_samples(*args, **options)
+        gradients = self.accelerator.gradient_state
         for batch in batches:
             is_filled = batch is batches[-1] and gradients.end_of_dataloader and gradients.remainder > 0
             self.books.note(batch.pop(ROWS).cpu().numpy(), gradients.remainder if is_filled else None)
@@ -132,36 +130,30 @@ class LadingTrainerMixin:
 
     def prediction_step(self, model: Any, inputs: Any, *args: Any, **options: Any) -> Any:
         """Evaluate the rows that count; rows that Accelerate repeats to fill the last batch do not."""
-        parent, trainer = super(), self  # type: Any, Any
         rows = find_batch_size(inputs)  # type: ignore[no-untyped-call]
-        count = rows and rows_that_count(trainer.accelerator.gradient_state, trainer.args.process_index, rows)
+        count = rows and rows_that_count(self.accelerator.gradient_state, self.args.process_index, rows)
         if count == rows:
-            return parent.prediction_step(model, inputs, *args, **options)
-        loss, logits, labels = parent.prediction_step(model, cut(inputs, rows, count), *args, **options)
+            return super().prediction_step(model, inputs, *args, **options)
+        loss, logits, labels = super().prediction_step(model, cut(inputs, rows, count), *args, **options)
         return loss, filled(logits, rows, count), filled(labels, rows, count)
 
     def training_step(self, *args: Any, **options: Any) -> torch.Tensor:
         """Train on a batch and remember its loss."""
-        parent: Any = super()
-        loss: torch.Tensor = parent.training_step(*args, **options)
+        loss: torch.Tensor = super().training_step(*args, **options)
         self.books.lost(loss.detach())
         return loss
 
     def _get_grad_norm(self, *args: Any, **options: Any) -> Any:
-        parent: Any = super()
-        self.books.grad_norm = parent._get_grad_norm(*args, **options)
+        self.books.grad_norm = super()._get_grad_norm(*args, **options)
         return self.books.grad_norm
 
     def _save_checkpoint(self, *args: Any, **options: Any) -> None:
         self.books.ledger.flush()  # on every rank, before anything of the checkpoint exists
-        parent: Any = super()
-        parent._save_checkpoint(*args, **options)
+        super()._save_checkpoint(*args, **options)
 
     def _load_callback_state(self) -> None:
-        parent: Any = super()
-        parent._load_callback_state()
-        trainer: Any = self
-        for callback in trainer.callback_handler.callbacks:
+        super()._load_callback_state()
+        for callback in self.callback_handler.callbacks:
             if isinstance(callback, LadingCallback):
                 callback.trainer = self  # Trainer may have made it anew from its saved state
 
@@ -193,9 +185,8 @@ class LadingCallback(TrainerCallback, ExportableState):
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Commit an update."""
         assert self.trainer is not None
-        trainer: Any = self.trainer
-        skipped = bool(trainer.accelerator.optimizer_step_was_skipped)
-        trainer.books.commit(state.global_step - 1, was_skipped=skipped)
+        skipped = bool(self.trainer.accelerator.optimizer_step_was_skipped)
+        self.trainer.books.commit(state.global_step - 1, was_skipped=skipped)
 
 
 def _check(args: Any) -> None:

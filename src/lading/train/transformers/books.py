@@ -53,12 +53,22 @@ class UpdateBooks(ABC):
             self._ledger = Ledger(self._run, names=self._names)  # type: ignore[arg-type]
         return self._ledger
 
-    @abstractmethod
     def begin(self, update: int, state: Mapping[str, Any] | None) -> None:
         """Start at an update: at the beginning, or where a checkpoint was taken."""
+        if update and state is None:
+            raise ResumeError(
+                f"the checkpoint is at update {update} but holds no state of Lading: it was saved before account() was "
+                "called. Resume without account(), or start a new run."
+            )
+        self._fetched.clear()
+        self._losses.clear()
+        self._stand(update, state if update else None)
 
     @abstractmethod
-    def begin_epoch(self) -> None:
+    def _stand(self, update: int, state: Mapping[str, Any] | None) -> None:
+        """Stand at an update; the state is None at the beginning."""
+
+    def begin_epoch(self) -> None:  # noqa: B027 (a plan knows its epochs)
         """Note that the trainer begins an epoch."""
 
     @abstractmethod
@@ -99,13 +109,7 @@ class UpdateBooks(ABC):
 
 
 class Books(UpdateBooks):
-    """Plan, ledger and position of a trainer's run.
-
-    Args:
-        loader: The loader whose plan is followed.
-        run: The ledger, or the folder in which each training opens one.
-        accumulation: Batches of an update.
-    """
+    """Ledger and position of a trainer's run that follows the plan of a loader, ``accumulation`` batches an update."""
 
     def __init__(self, loader: Loader, run: Ledger | str | os.PathLike[str], accumulation: int) -> None:
         super().__init__(run)
@@ -129,14 +133,8 @@ class Books(UpdateBooks):
         epoch, inside = divmod(update, self.updates_of_epoch)
         return epoch * self.steps_of_epoch + inside * self.accumulation
 
-    def begin(self, update: int, state: Mapping[str, Any] | None) -> None:
-        """Start at an update: at the beginning, or where a checkpoint was taken."""
-        if update and state is None:
-            raise ResumeError(
-                f"the checkpoint is at update {update} but holds no state of Lading: it was saved before account() was "
-                "called. Resume without account(), or start a new run."
-            )
-        if update and state is not None:
+    def _stand(self, update: int, state: Mapping[str, Any] | None) -> None:
+        if state is not None:
             self.loader.load_state_dict(state)
             if any(isinstance(event, Rebatch) for event in self.loader.plan.events):
                 raise ResumeError(
@@ -149,13 +147,8 @@ class Books(UpdateBooks):
                     f"{self.accumulation}, the checkpoint was taken at step {self.loader.step}. Resume with the "
                     "accumulation and the batch size (per device x processes) of the run."
                 )
-        self._fetched.clear()
-        self._losses.clear()
         self.loader.tracker = self.ledger
         self._steps = self.loader.engine.begin()
-
-    def begin_epoch(self) -> None:
-        """Take no note of it: the plan knows its epochs."""
 
     def order(self, update: int) -> Iterator[int]:
         """Yield the rows of the epoch that an update belongs to, all processes together, in plan order."""

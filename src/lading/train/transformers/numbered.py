@@ -21,11 +21,7 @@ ROWS = "lading_rows"
 
 
 class Numbered(Dataset[tuple[int, Any]]):
-    """Several sources as one dataset whose samples come with their row number.
-
-    Args:
-        sources: The datasets, one after another.
-    """
+    """Several sources, one after another, as one dataset whose samples come with their row number."""
 
     def __init__(self, sources: Sequence[Any]) -> None:
         self.sources = tuple(sources)
@@ -65,11 +61,7 @@ class NumberedStream(IterableDataset[tuple[int, Any]]):
 
 
 class NumberedCollator:
-    """Collate samples as the user does, and put their row numbers beside the result as one int64 column.
-
-    Args:
-        collate: The user's collator.
-    """
+    """Collate samples as the user's collator does, and put their row numbers beside the result as an int64 column."""
 
     def __init__(self, collate: Callable[[list[Any]], Any]) -> None:
         self.collate = collate

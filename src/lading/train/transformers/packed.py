@@ -54,12 +54,7 @@ def _numbered(dataset: Any) -> Any:
 
 
 class PackedDocuments:
-    """A packed dataset that knows whose tokens its rows hold.
-
-    Args:
-        dataset: What TRL packed, with its two columns of numbers.
-        folder: Where the packing index is written.
-    """
+    """What TRL packed, with two columns of numbers that say whose tokens a row holds; its index goes to a folder."""
 
     def __init__(self, dataset: Any, folder: str | Path) -> None:
         self.dataset = dataset

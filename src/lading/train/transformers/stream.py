@@ -30,14 +30,7 @@ from lading.train.transformers.numbered import NumberedStream
 
 
 class StreamBooks(UpdateBooks):
-    """Ledger and position of a trainer's run over a stream.
-
-    Args:
-        stream: The dataset.
-        run: The ledger, or the folder in which each training opens one.
-        batch_size: Samples of a batch on each process.
-        world: This process among how many.
-    """
+    """Ledger and position of a trainer's run over a stream; ``batch_size`` is that of each process."""
 
     def __init__(self, stream: Any, run: Ledger | str | os.PathLike[str], batch_size: int, world: World) -> None:
         super().__init__(run, (NAME,))
@@ -47,17 +40,9 @@ class StreamBooks(UpdateBooks):
         self._at = TrackedState()
         self._loaded: dict[str, Any] | None = None
 
-    def begin(self, update: int, state: Mapping[str, Any] | None) -> None:
-        """Start at an update: at the beginning, or where a checkpoint was taken."""
-        if update and state is None:
-            raise ResumeError(
-                f"the checkpoint is at update {update} but holds no state of Lading: it was saved before account() was "
-                "called. Resume without account(), or start a new run."
-            )
-        self._fetched.clear()
-        self._losses.clear()
+    def _stand(self, update: int, state: Mapping[str, Any] | None) -> None:
         self._at, self._loaded = TrackedState(), None
-        if update and state is not None:
+        if state is not None:
             self._at = TrackedState.from_state(state, f"{self._source}, {self._rows} rows a step")
             self._loaded = loaded_mark(state)
         if self._at.epoch and self._pass_steps is None:

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import pytest
 
-from lading.runtime.loaded import is_a
+from lading.runtime.imports import is_a
 
 
 class Third(Fraction):
@@ -31,7 +31,9 @@ def test_instances_are_known_by_their_class_not_by_its_name(value, classes, expe
 
 def test_nothing_is_imported():
     """What is not loaded has no instances."""
-    code = "import sys; from lading.runtime.loaded import is_a; is_a(1, 'wave:Wave_read'); print('wave' in sys.modules)"
+    code = (
+        "import sys; from lading.runtime.imports import is_a; is_a(1, 'wave:Wave_read'); print('wave' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert done.stdout.strip() == "False"
