@@ -34,7 +34,7 @@ from lading.loader.bill import billed, prepare
 from lading.loader.face import Face, check_world
 from lading.loader.fetch import Delivered, Fetcher, FetchRequest
 from lading.loader.iteration import Carrier, Iteration
-from lading.loader.name import Namer, column_keys
+from lading.loader.name import RowNamer, column_keys
 from lading.loader.note import Notes
 from lading.loader.place import Placer
 from lading.loader.prefetch import Stream, check_threads, prefetched, worker_pool
@@ -170,7 +170,7 @@ class Engine:
         steps = itertools.count(coming.start) if runs_on else coming
         bills = billed(weakref.ref(self), steps, self.name_columns())
         fetched = self._fetched(bills)
-        named = map(Namer(self.face.arrays, own=self.fetcher.own_names), fetched)
+        named = map(RowNamer(self.face.arrays, own=self.fetcher.own_names), fetched)
         place = Placer(self.face, self.request.seed, lambda: self.notes.trackers.want_batches)
         placed = map(place, named) if self.face.places else named
         may_run_ahead = self.fetcher.random_free and (self.face.places_freely or not self.face.places)

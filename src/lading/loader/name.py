@@ -42,7 +42,7 @@ def column_keys(names: Mapping[str, str] | bool | None, sources: Iterable[Any], 
     return {name: chosen.get(name, name) for name in NAME_COLUMNS if name != IS_PADDING or may_pad}
 
 
-class Namer:
+class RowNamer:
     """Add the name columns to batches, whichever process fetched them.
 
     Args:

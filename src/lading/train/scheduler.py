@@ -11,48 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from lading.errors import MixtureError
 from lading.identity.world import process_group
+from lading.ledger.tracker.tracker import BatchTracker
+from lading.loader.base import EngineLoader
 from lading.loader.policy.protocol import Mix, WeightPolicy, reason_of
 from lading.loader.reweighting import mix_at
 from lading.order.mixture.weights import named_weights
-from lading.order.plan import Plan
-
-
-class Tracker(Protocol):
-    """What is read of a tracker."""
-
-    @property
-    def n_samples_per_dataset(self) -> Mapping[int, int]:
-        """Samples seen since the last reset, by dataset number."""
-        ...
-
-    @property
-    def n_resets(self) -> int:
-        """How often it was reset."""
-        ...
-
-
-class Reweightable(Protocol):
-    """What is asked of a loader."""
-
-    @property
-    def plan(self) -> Plan:
-        """The order of the run."""
-        ...
-
-    @property
-    def step(self) -> int:
-        """The next step."""
-        ...
-
-    def reweight(self, weights: Any, reason: str = "") -> Any:
-        """Change the weights."""
-        ...
 
 
 class MixtureScheduler:
@@ -66,7 +35,7 @@ class MixtureScheduler:
     Call ``step()`` once a training step, on every rank; save ``state_dict()`` beside the loader's.
     """
 
-    def __init__(self, loader: Reweightable, tracker: Tracker, policy: WeightPolicy) -> None:
+    def __init__(self, loader: EngineLoader, tracker: BatchTracker, policy: WeightPolicy) -> None:
         if not hasattr(loader, "reweight"):
             raise MixtureError(
                 f"MixtureScheduler changes the weights of a Lading loader, found a {type(loader).__name__}, whose "

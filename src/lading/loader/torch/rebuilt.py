@@ -21,7 +21,7 @@ from torch.utils.data._utils.collate import default_collate_fn_map
 from lading.errors import LoaderError
 from lading.loader.bad_samples import bad_sample_error
 from lading.loader.fetch import Delivery, Fetcher
-from lading.loader.name import Namer
+from lading.loader.name import RowNamer
 from lading.loader.pulls import Pull, Pulls
 from lading.loader.torch.collate import Collate
 from lading.loader.torch.ray import refuse_in_ray_worker
@@ -128,8 +128,8 @@ class SourceView(Dataset[Any]):
         return Fetched(indices.pull, delivery, self._collate)
 
     @property
-    def _namer(self) -> Namer:
-        return Namer(self._fetcher.arrays, own=self._fetcher.own_names)
+    def _namer(self) -> RowNamer:
+        return RowNamer(self._fetcher.arrays, own=self._fetcher.own_names)
 
     def _check(self, pull: Pull) -> None:
         """Refuse batches of another rank, and every second one of ours."""
