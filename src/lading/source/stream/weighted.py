@@ -185,7 +185,7 @@ class _Reader:
     def __init__(self, dataset: Any, length: int | None, done: int) -> None:
         self._dataset, self._by_index = dataset, length if has_index(dataset) else None
         self._items: Iterator[Any] = iter(())
-        self._place, self._done = -1, 0
+        self._place = -1
         self._behind = done if length is None else done % max(length, 1)
 
     def skip(self) -> None:
