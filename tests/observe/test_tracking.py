@@ -33,6 +33,7 @@ from lading.identity.content import content_hash
 from lading.ledger.ledger import Ledger
 from lading.ledger.tracker.tracker import BatchTracker
 from lading.loader.torch.loader import Loader
+from lading.observe.names import stream_index, stream_place
 from lading.observe.tracking import track
 from lading.report import open_run
 from lading.source.stream.torch import TaggedIterableDataset
@@ -129,6 +130,11 @@ SETUPS = {
 }
 
 
+def in_turn(bill, workers):
+    """Return the places of a bill's rows in a stream that workers share in turns; with 1 its indices."""
+    return [count * workers + shard for shard, count in map(stream_place, bill.idx.tolist())]
+
+
 def seed_everything(seed=0):
     """Put all global generators at one place."""
     torch.manual_seed(seed)
@@ -164,7 +170,8 @@ def test_batches_are_byte_for_byte_the_same_and_names_are_right(name):
     assert [h for h, _, _ in seen] == plain
     assert tracked_places == plain_places
     step = 2 if name == "subset" else 1  # a Subset's index is the one the sampler gave: dataset[index] is the sample
-    assert [bill.idx.tolist() for _, _, bill in seen] == [[i // step for i in shown] for _, shown, _ in seen]
+    workers = max(tracked.num_workers, 1) if isinstance(tracked.dataset, IterableDataset) else 1
+    assert [in_turn(bill, workers) for _, _, bill in seen] == [[i // step for i in shown] for _, shown, _ in seen]
     assert [bill.step for _, _, bill in seen] == list(range(len(seen)))
     assert {bill.epoch for _, _, bill in seen} == {0, 1}
     assert len({bill.batch_id for _, _, bill in seen}) == len(seen)
@@ -253,11 +260,11 @@ def test_abandoned_epochs_and_persistent_workers_keep_iterable_names_right():
 
     for _ in range(3):
         for count, (batch, bill) in enumerate(tracked.with_bills()):
-            assert bill.idx.tolist() == batch["index"].tolist()
+            assert in_turn(bill, 2) == batch["index"].tolist()
             if count == 1:
                 break
     assert tracked.epoch == 2
-    assert next(bill.idx.tolist() for _, bill in tracked.with_bills()) == [0, 2, 4, 6]
+    assert next(in_turn(bill, 2) for _, bill in tracked.with_bills()) == [0, 2, 4, 6]
 
 
 def test_two_iterators_do_not_mix_their_names():
@@ -324,7 +331,7 @@ def test_sharded_iterables_of_two_ranks_have_different_names(monkeypatch):
         tracked = track(DataLoader(Shards(12), 4, num_workers=2))
         seen += [i for _, bill in tracked.with_bills() for i in bill.idx.tolist()]
 
-    assert sorted(seen) == list(range(24))
+    assert sorted(seen) == [stream_index(shard, count) for shard in range(4) for count in range(6)]
 
 
 def test_failed_batch_does_not_shift_the_names():
@@ -358,6 +365,7 @@ RESUMABLE = {
 }
 
 
+@pytest.mark.filterwarnings("ignore::lading.errors.InexactResumeWarning")
 @pytest.mark.parametrize("stop", [3, 6, 8])
 def test_resume_with_persistent_workers_goes_on_over_epochs(stop):
     """Persistent workers drew their seed in the first epoch only; a resumed run draws it later, and nothing shifts."""
@@ -383,6 +391,7 @@ def test_resume_with_persistent_workers_goes_on_over_epochs(stop):
     assert begun + read(second, 18 - stop) == whole
 
 
+@pytest.mark.filterwarnings("ignore::lading.errors.InexactResumeWarning")
 @pytest.mark.parametrize("name", RESUMABLE)
 @pytest.mark.parametrize("stop", [1, 3, 6])
 def test_resume_goes_on_in_the_middle_of_an_epoch(name, stop):
@@ -420,9 +429,9 @@ def test_resume_leaves_the_global_generators_to_the_user():
 
     seed_everything(9)
     expected = random_places()
-    seed_everything(9)
     fresh = track(DataLoader(TensorDataset(torch.arange(20)), 4, shuffle=True))
     fresh.load_state_dict(state)
+    seed_everything(9)  # what is restored later wins
     rest = [b[0].tolist() for b in fresh]
 
     assert random_places() == expected
@@ -477,7 +486,7 @@ def test_state_of_other_data_is_refused():
 
     with pytest.raises(ResumeError, match="taken from Noisy of 8 samples, this loader reads Noisy of 9 samples"):
         track(DataLoader(Noisy(9), 4)).load_state_dict(state)
-    with pytest.raises(ResumeError, match="the state has version None: expected 1"):
+    with pytest.raises(ResumeError, match="the state has version None: expected 2"):
         track(DataLoader(Noisy(8), 4)).load_state_dict({})
 
     tracked = track(DataLoader(Noisy(8), 1, sampler=range(8)))
@@ -639,7 +648,7 @@ def test_dataset_without_a_length_is_tracked():
 
 
 def test_loader_that_makes_its_own_batches_is_found_out():
-    """A subclass that gives more, or fewer, batches than it pulls cannot be named."""
+    """A subclass that gives batches of its own cannot be named; one that leaves batches out can."""
 
     class Doubling(DataLoader):
         def __iter__(self):
@@ -651,10 +660,9 @@ def test_loader_that_makes_its_own_batches_is_found_out():
         def __iter__(self):
             yield from list(super().__iter__())[::2]
 
-    with pytest.raises(LoaderError, match="this Doubling gave a batch that its sampler was not asked for"):
+    with pytest.raises(LoaderError, match=r"this Doubling gave a batch \(dict\) that its collate_fn did not make"):
         list(track(Doubling(Noisy(), 12)))
-    with pytest.warns(UserWarning, match="this Halving pulled indices for 3 batches that it never gave"):
-        list(track(Halving(Noisy(), 4)))
+    assert [bill.idx[0] for _, bill in track(Halving(Noisy(), 4)).with_bills()] == [0, 8, 16]
 
 
 def test_lazy_subclass_is_tracked():

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from typing import Any
 
-from torch.utils.data import IterableDataset
+from torch.utils.data import IterableDataset, default_collate, default_convert
 
 from lading.observe.carried import CarriedBatches
+from lading.source.random_free import draws_nothing
 
 
 def is_iterable(dataloader: Any) -> bool:
@@ -69,3 +71,26 @@ def described(dataloader: Any) -> str:
         return f"batches of a {type(dataloader.dataset).__name__}"
     name, length = type(dataloader.dataset).__name__, data_length(dataloader)
     return name if length is None else f"{name} of {length} samples"
+
+
+def draws_in_workers(dataloader: Any) -> bool:
+    """Say whether workers may draw random numbers: there are some, and nothing is known of what they run."""
+    if not dataloader.num_workers:
+        return False
+    collate = dataloader.collate_fn
+    return not draws_nothing(dataloader.dataset) or not (
+        collate in (default_collate, default_convert) or draws_nothing(collate)
+    )
+
+
+def rows_as_it_seems(item: Any) -> int:
+    """Return the rows of an item that looks like a batch: several arrays, not all flat, of one length; else 0.
+
+    >>> import numpy as np
+    >>> rows_as_it_seems({"x": np.zeros((4, 3)), "y": np.zeros(4)}), rows_as_it_seems((np.zeros((3, 8, 8)), 7))
+    (4, 0)
+    """
+    parts = item.values() if isinstance(item, Mapping) else item if isinstance(item, list | tuple) else ()
+    shapes = [tuple(part.shape) for part in parts if getattr(part, "shape", None)]
+    lengths = {shape[0] for shape in shapes}
+    return lengths.pop() if len(shapes) > 1 and len(lengths) == 1 and max(map(len, shapes)) > 1 else 0
