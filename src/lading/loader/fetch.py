@@ -21,6 +21,7 @@ import numpy as np
 from lading.errors import LadingError, SourceError
 from lading.identity import Bill, Deviation
 from lading.identity.hashing import key64
+from lading.identity.sample import DATASET_IDX, IDX
 from lading.loader.bad_samples import Failure
 from lading.loader.gather import Arrays, gather_columns, gather_samples, sample_keys
 from lading.loader.rows import RowGather
@@ -199,7 +200,26 @@ class Fetcher:
             return self._rows.batch(bill)
         if self.in_columns:
             return gather_columns(self.readers, bill, keys, self.arrays)
-        return gather_samples(self.readers, bill, keys)
+        samples = gather_samples(self.readers, bill, keys)
+        return samples if self._names_of_some is None else self._alike(samples, bill)
+
+    @functools.cached_property
+    def _names_of_some(self) -> Mapping[str, str] | None:
+        """The keys of names, where samples of some sources carry theirs and those of others do not."""
+        named = [source for source in self.sources.values() if provides_names(source)]
+        if len(named) in (0, len(self.sources)):
+            return None
+        own = getattr(named[0], "names", None)
+        return {name: own.get(name, name) if isinstance(own, Mapping) else name for name in (IDX, DATASET_IDX)}
+
+    def _alike(self, samples: list[Any], bill: Bill) -> list[Any]:
+        """Return samples of equal keys: those without names get the bill's."""
+        assert self._names_of_some is not None
+        columns = {key: getattr(bill, name).tolist() for name, key in self._names_of_some.items()}
+        return [
+            {**{key: column[row] for key, column in columns.items()}, **sample} if isinstance(sample, dict) else sample
+            for row, sample in enumerate(samples)
+        ]
 
     def _collated(self, samples: list[Any], bill: Bill) -> Any:
         try:

@@ -129,7 +129,7 @@ class Recording:
             text = (
                 f"the {type(self.dataloader.dataset).__name__} gives whole batches, as it seems ({rows} rows in every "
                 "array), and the DataLoader has batch_size=None: the books count each batch as one sample, named by "
-                "its index or its place. Let the DataLoader make the batches, or give rows numbers: track(..., ids=...)."
+                "its index or its place. Let the DataLoader make the batches, or number the rows: track(..., ids=...)."
             )
             self.notes.append(text)
             warnings.warn(text, stacklevel=5)
@@ -208,7 +208,7 @@ class RecordedPass:
         return desk.take_first(self._number)
 
 
-def _keeps_order(kind: type) -> bool:
+def _keeps_order(kind: Any) -> bool:
     """Say whether a class of loaders yields batches in the order they were asked for: torch's and torchdata's do."""
     stateful: Any = sys.modules.get("torchdata.stateful_dataloader")
     known = (DataLoader, *([] if stateful is None else [stateful.StatefulDataLoader]))
