@@ -85,14 +85,15 @@ def test_a_reweighting_is_recorded_and_undone(tmp_path: Path):
 
 def test_content_is_recorded_by_the_loader_itself(tmp_path: Path):
     """The ledger asks for the batch; one changed byte is found."""
-    train(tmp_path / "a", 10, record="content")
-    DATA["code"][7]["x"] += 1
+    _, plan = train(tmp_path / "a", 10, record="content")
+    index = next(sample.index for sample in plan.bill(6).samples if sample.dataset == 0)
+    DATA["code"][index]["x"] += 1
     train(tmp_path / "b", 10, record="content")
-    DATA["code"][7]["x"] -= 1
+    DATA["code"][index]["x"] -= 1
 
     found = open_run(tmp_path / "a").compare(tmp_path / "b")
 
-    (place,) = list(open_run(tmp_path / "a").where("code", 7))
+    (place,) = list(open_run(tmp_path / "a").where("code", index))
     assert (found.kind, found.first_difference) == ("content", place["step"])
     assert [row["slot"] for row in found.samples] == [place["slot"]]
 
