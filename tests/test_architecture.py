@@ -357,6 +357,7 @@ print(sorted({{m.split(".")[0] for m in sys.modules}} & frameworks))
 """
 
 
+@pytest.mark.needs("torch")
 @pytest.mark.parametrize(("first", "loaded"), [("pass", "[]"), ("import torch.utils.data", "['torch']")])
 def test_import_lading_loads_no_framework(first, loaded):
     """Proved in a fresh process; with a framework imported first the same check sees it."""

@@ -10,6 +10,7 @@ from lading.errors import WorldError
 from lading.identity import Bill, Deviation, SampleId, World, digest, fingerprint, total_digest
 from lading.identity.digest import as_signed, as_unsigned, sample_hashes
 from lading.identity.hashing import as_u64, fold, fold_int, key64, keys64, mix64, mix64_int
+from lading.runtime import compiled
 
 
 def bill(size=5, **changes):
@@ -80,7 +81,24 @@ def test_digest_kernel_and_reference_agree(rows):
     assert digest(positions, datasets, indices) == int(sample_hashes(positions, datasets, indices).sum(dtype=np.uint64))
 
 
-@given(st.integers(0, 2**64 - 1))
+@pytest.mark.parametrize("is_compiled", [True, False])
+def test_a_digest_leaves_padding_out(monkeypatch, is_compiled):
+    """Both ways of working it out; the plain one was compared without padding only."""
+    monkeypatch.setattr(compiled, "enabled", lambda: is_compiled)
+    padded = bill(is_padding=np.array([False, False, False, True, True]))
+
+    assert padded.digest == digest(padded.position + padded.slots[:3], padded.dataset_idx[:3], padded.idx[:3])
+    assert padded.digest != bill().digest
+
+
+def test_padding_repeats_the_head_in_order():
+    """Rows that only fill up are the first of the batch, one after another."""
+    last = bill(5).share(World(1, 2), full_size=14)
+
+    assert last.idx[last.is_padding].tolist() == [20, 30, 40, 0, 10, 20, 30]
+
+
+@given(st.integers(0, 2**64 - 1) | st.sampled_from([2**63 - 1, 2**63, 2**64 - 1]))
 def test_signed_digests_come_back(value):
     """Parquet and SQL get signed integers; nothing is lost."""
     assert as_unsigned(as_signed(value)) == value and -(2**63) <= as_signed(value) < 2**63
