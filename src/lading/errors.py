@@ -18,6 +18,10 @@
     ├── ConfigError        (ValueError)     a configuration file or command line that is wrong
     └── MissingExtraError  (ImportError)    an optional dependency that is not installed
 
+    UserWarning
+    ├── InexactResumeWarning                a resume that brings back the order, but not every random number
+    └── UnshardedStreamWarning              workers that seem to read one and the same stream
+
 Each error also is the builtin a caller would expect. The text names the thing,
 says what was expected and what was found, and ends with a way out.
 """
@@ -110,3 +114,11 @@ class MissingExtraError(LadingError, ImportError):
 def missing_extra(package: str, extra: str, purpose: str) -> MissingExtraError:
     """Return the one-line error for an optional dependency that is not installed."""
     return MissingExtraError(f"{purpose} needs {package}, which is not installed: pip install 'lading[{extra}]'")
+
+
+class InexactResumeWarning(UserWarning):
+    """A resume that brings back samples and order, but not every random number."""
+
+
+class UnshardedStreamWarning(UserWarning):
+    """Two workers of a stream began with equal batches: each seems to read all of it."""

@@ -15,8 +15,9 @@ from hypothesis import given, strategies as st
 from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler
 
 from lading.runtime.random_state import (
-    as_captured,
+    PutBack,
     capture,
+    differing,
     isolated_rng,
     packed,
     restore,
@@ -229,17 +230,15 @@ def test_generators_inside_samplers_and_datasets_are_put_back():
     assert [batch.tolist() for batch in looked] == expected
 
 
-def test_a_pass_drawn_again_leaves_the_training_loop_its_numbers():
-    """Private generators continue from the snapshot, global ones are put back."""
-    sampler = RandomSampler(range(8), generator=torch.Generator().manual_seed(1))
-    loader = DataLoader(range(8), sampler=sampler, batch_size=4)
-    snapshot = capture(loader)
-    first = list(sampler)
+def test_generators_are_put_back_once():
+    """The first call puts them back; what is drawn after it stays drawn."""
     seeded(11)
+    put_back = PutBack(capture())
     expected = drawn(DRAWS)
-    seeded(11)
 
-    with as_captured(snapshot, loader):
-        again = list(sampler)
+    put_back()
+    again = drawn(DRAWS)
+    after = capture()
+    put_back()
 
-    assert again == first and drawn(DRAWS) == expected
+    assert again == expected and differing(capture(), after) == set()

@@ -5,6 +5,7 @@ reweight · rebatch · block · rescore · choose
 jump                          the loader passed steps over
 validated                     what was measured after a chunk, and on which steps of which plan
 pending                       a state was taken while delivered batches waited for their update
+note                          a sentence about this attempt, which ``verify`` repeats
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from lading.order.event import Event, event_from_dict
 from lading.runtime.fields import Fields, Origin
 
 PLAN_KINDS = ("reweight", "rebatch", "block", "rescore", "choose")
-JUMP, PENDING, VALIDATED = "jump", "pending", "validated"
+JUMP, PENDING, VALIDATED, NOTE = "jump", "pending", "validated", "note"
 
 
 @dataclass(frozen=True)
@@ -83,9 +84,12 @@ def _check(event: EventRow, fields: Fields) -> None:
         ranges(fields, "steps")
     elif event.kind == VALIDATED:
         _check_validated(fields)
+    elif event.kind == NOTE:
+        fields.only("text")
+        fields.text("text")
     else:
         fields.origin.refuse(
-            "kind", f"one of {', '.join((*PLAN_KINDS, JUMP, PENDING, VALIDATED))}", repr(event.kind)[:80]
+            "kind", f"one of {', '.join((*PLAN_KINDS, JUMP, PENDING, VALIDATED, NOTE))}", repr(event.kind)[:80]
         )
 
 

@@ -29,7 +29,7 @@ from lading.identity import Bill, World
 from lading.identity.content import content_hashes
 from lading.ledger.begun import CLOSED, INTERRUPTED
 from lading.ledger.description import RECORDS, read_description
-from lading.ledger.events import JUMP, PENDING, VALIDATED
+from lading.ledger.events import JUMP, NOTE, PENDING, VALIDATED
 from lading.ledger.launch import Launch, as_ranges
 from lading.ledger.log import read_log
 from lading.ledger.opening import Opening, blocks_to_honour, checked_mark, open_attempt_of
@@ -231,6 +231,11 @@ class Ledger:
         """Record a validation before a step: what was measured, and on which steps of which plan."""
         if not self._is_off():
             self._note_event(step, VALIDATED, fields)
+
+    def note(self, step: int, text: str) -> None:
+        """Record a sentence about this attempt from a step on; ``verify`` repeats it."""
+        if not self._is_off():
+            self._note_event(step, NOTE, {"text": text})
 
     def flush(self) -> None:
         """Wait until everything recorded so far is on disk. A closed ledger is on disk already."""

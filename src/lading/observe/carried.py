@@ -54,6 +54,7 @@ class CarriedNames:
 
     is_iterable = False
     starts_workers = True
+    drawn_from = ""
 
     def __init__(self, batches: Iterable[Any], ids: str | tuple[str, str], names: Iterable[str] | None = None) -> None:
         if not isinstance(batches, Iterable) or hasattr(batches, "with_bills"):
@@ -67,12 +68,13 @@ class CarriedNames:
         self.id_column = ids if isinstance(ids, str) else ids[1]
         self.dataset_names = tuple(names) if names is not None else (NAME,)
 
-    def start(self, skip: int = 0, rewind: Any = None) -> CarriedPass:
+    def start(self, skip: int = 0, rewind: Any = None, caught_up: Any = None) -> CarriedPass:
         """Begin a pass.
 
         Args:
             skip: Batches to leave out at its start; they are read.
             rewind: Called before the iterable is asked to begin.
+            caught_up: Not called: nothing is read ahead here.
         """
         if rewind is not None:
             rewind()
@@ -113,7 +115,7 @@ class CarriedPass:
         batch = next(self._batches)
         return batch, self._recording.names_of(batch), 0
 
-    def skipped(self) -> RowNames | None:
+    def catch_up(self) -> RowNames | None:
         """Read the batches to leave out and return the names in them; None where there are none."""
         found: list[RowNames] = []
         for done in range(self._to_skip):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from torch.utils.data import IterableDataset
+from torch.utils.data import IterableDataset, default_collate, default_convert
 
 from lading.observe.carried import CarriedBatches
+from lading.source.random_free import draws_nothing
 
 
 def is_iterable(dataloader: Any) -> bool:
@@ -69,3 +70,13 @@ def described(dataloader: Any) -> str:
         return f"batches of a {type(dataloader.dataset).__name__}"
     name, length = type(dataloader.dataset).__name__, data_length(dataloader)
     return name if length is None else f"{name} of {length} samples"
+
+
+def draws_in_workers(dataloader: Any) -> bool:
+    """Say whether workers may draw random numbers: there are some, and nothing is known of what they run."""
+    if not dataloader.num_workers:
+        return False
+    collate = dataloader.collate_fn
+    return not draws_nothing(dataloader.dataset) or not (
+        collate in (default_collate, default_convert) or draws_nothing(collate)
+    )

@@ -24,6 +24,7 @@ from torch.utils.data import Subset
 from lading.errors import SourceError
 from lading.identity import World
 from lading.identity.sample import DATASET_IDX, IDX, IS_PADDING
+from lading.observe.slips import StreamPlace
 from lading.order.dataset import PlannedDataset, numbered
 from lading.order.parts import Parts
 from lading.source.parts import parts_called, provides_names
@@ -61,7 +62,7 @@ def pulled_indices(pulled: Any, length: int) -> NDArray[np.int64]:
             f"the sampler gave {pulled!r} ({type(pulled).__name__}): expected integers, so that samples can be "
             "named. Wrap the dataset in lading.TaggedDataset and let the sampler give its indices."
         ) from error
-    return _counted_from_start(values.reshape(-1).astype(np.int64), length)  # a copy: samplers reuse their lists
+    return _counted_from_start(values.reshape(-1).astype(np.int64), length)
 
 
 def _counted_from_start(indices: NDArray[np.int64], length: int) -> NDArray[np.int64]:
@@ -119,15 +120,6 @@ def stream_dataset_names(dataset: Any) -> tuple[str, ...]:
     if isinstance(parts, list | tuple) and parts:
         return tuple(f"{NAME}[{number}]" for number in range(len(parts)))
     return ("",) * int(getattr(dataset, "dataset_idx", 0)) + (NAME,)
-
-
-class StreamPlace(NamedTuple):
-    """Where in its worker's stream a batch was: counted where the batch was made."""
-
-    worker: int
-    num_workers: int
-    start: int
-    size: int
 
 
 def _own_names(dataset: Any, batch: Any) -> RowNames | None:

@@ -1,14 +1,12 @@
 """Watch a foreign DataLoader without touching what it does.
 
-    sampler ──▶ pulls ──▶ DataLoader ──▶ batch        map style: what is pulled is noted, in order
-                  └── noted ──────────────▶ names
-
-    collate ──▶ Counted(batch, worker, count) ──▶ batch      iterable: counted where the batch is made
+    sampler ──▶ pulled: indices + slip ──▶ DataLoader ──▶ batch ──▶ its slip: names      map style
+    stream  ──▶ counted where the batch is made: slip ──▶ batch ──▶ its slip: names      iterable
 
 The sampler is never iterated by us: that would draw random numbers at another
 time and change the batches. The dataset is never wrapped: people shard by
 ``get_worker_info().dataset``. We work on a shallow copy of the loader, so the
-user's own stays as it is.
+user's own stays as it is. How a slip travels with its rows: ``lading.observe.slips``.
 
 Nothing is pulled earlier, later or more often than without us, so the random
 numbers a sampler draws are the same.
@@ -16,124 +14,20 @@ numbers a sampler draws are the same.
 
 from __future__ import annotations
 
-import warnings
-from collections import deque
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch.utils.data import DataLoader, get_worker_info
-from torch.utils.data._utils.pin_memory import pin_memory
+from torch.utils.data import DataLoader
 
-from lading.errors import LoaderError, ResumeError
+from lading.errors import LoaderError
 from lading.identity import World
 from lading.observe.dataloader import data_length, is_iterable, opened_copy
-from lading.observe.names import (
-    Namer,
-    RowNames,
-    StreamPlace,
-    pulled_indices,
-    stream_dataset_names,
-    stream_names,
-)
-
-
-class SamplerPulls:
-    """One pass over a sampler that notes what it gives, as the DataLoader pulls it."""
-
-    def __init__(self, order: Any, length: int, skip: int) -> None:
-        self._given = iter(order)
-        self._length = length
-        self._to_skip = skip
-        self._ahead: deque[Any] = deque()
-        self.skipped: list[NDArray[np.int64]] = []
-        self.noted: deque[NDArray[np.int64]] = deque()
-
-    def __iter__(self) -> SamplerPulls:
-        return self
-
-    def __next__(self) -> Any:
-        if self._ahead:
-            return self._ahead.popleft()
-        while self._to_skip:
-            self._to_skip -= 1
-            self.skipped.append(pulled_indices(next(self._given), self._length))
-        pulled = next(self._given)
-        if isinstance(pulled, Iterator):
-            pulled = list(pulled)  # it could be read only once, and the dataset needs it
-        self.noted.append(pulled_indices(pulled, self._length))
-        return pulled
-
-    def prime(self) -> None:
-        """Pull the first batch's indices now, while the random numbers stand where they did."""
-        if not self.noted:
-            try:
-                self._ahead.append(next(self))
-            except StopIteration:
-                if self._to_skip:
-                    raise ResumeError(_too_short(len(self.skipped))) from None
-
-
-class RecordedOrder:
-    """Stands in a DataLoader's copy where its batch sampler (or sampler) stood."""
-
-    def __init__(self, order: Any, length: int) -> None:
-        self.order = order
-        self.length = length
-        self.skip = 0
-        self.rewind: Callable[[], None] | None = None
-        self.latest: SamplerPulls | None = None
-
-    def __iter__(self) -> SamplerPulls:
-        if self.rewind is not None:
-            self.rewind()
-        # Not a generator: a sampler that draws in __iter__ must draw now, as it would without us.
-        self.latest = SamplerPulls(self.order, self.length, self.skip)
-        return self.latest
-
-    def __len__(self) -> int:
-        return len(self.order)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name == "order":
-            raise AttributeError(name)
-        return getattr(self.order, name)
-
-
-def _too_short(found: int) -> str:
-    return (
-        f"the sampler ended after {found} batches, before the place the state was taken at. "
-        "The dataset or the sampler has changed: start the epoch anew, or restore them."
-    )
-
-
-class Counted:
-    """A batch and where in its worker's stream it was."""
-
-    def __init__(self, batch: Any, place: StreamPlace) -> None:
-        self.batch, self.place = batch, place
-
-    def pin_memory(self, device: Any = None) -> Counted:
-        """Pin the batch as torch would have pinned it without us."""
-        return Counted(pin_memory(self.batch, device), self.place)  # type: ignore[no-untyped-call]
-
-
-class CountedCollate:
-    """The user's collate function, counting the samples that go through it in this process."""
-
-    def __init__(self, collate_fn: Callable[[Any], Any], *, makes_batches: bool) -> None:
-        self.collate_fn = collate_fn
-        self.makes_batches = makes_batches
-        self.count = 0
-
-    def __call__(self, data: Any) -> Counted:
-        size = len(data) if self.makes_batches else 1
-        start = self.count
-        self.count += size
-        info = get_worker_info()
-        worker, num_workers = (0, 1) if info is None else (info.id, info.num_workers)
-        return Counted(self.collate_fn(data), StreamPlace(worker, num_workers, start, size))
+from lading.observe.names import Namer, RowNames, stream_dataset_names, stream_names
+from lading.observe.pulls import recorded_order
+from lading.observe.slips import Desk, SentBatch, Slip, SlippedCollate, StreamPlace, pins
 
 
 class Recording:
@@ -143,6 +37,7 @@ class Recording:
         dataloader: Any torch DataLoader; it stays as it is.
         world: Who reads; only iterables need it.
         resolve: Turns indices of a map-style dataset into names; None: the names its samples carry, or would carry.
+        by_order: Take a batch that the loader made itself for the one that was asked for first, instead of refusing it.
     """
 
     def __init__(
@@ -150,6 +45,8 @@ class Recording:
         dataloader: DataLoader[Any],
         world: World | None = None,
         resolve: Callable[[NDArray[np.int64]], RowNames] | None = None,
+        *,
+        by_order: bool = False,
     ) -> None:
         _refuse(dataloader)
         self.dataloader = dataloader
@@ -161,33 +58,50 @@ class Recording:
         self._resolve = resolve or namer
         self.loader, parts = opened_copy(dataloader)
         self._parts = parts
-        self._order: RecordedOrder | None = None
-        if self.is_iterable:
-            makes_batches = dataloader.batch_sampler is not None
-            parts["collate_fn"] = CountedCollate(dataloader.collate_fn, makes_batches=makes_batches)
-        else:
-            place = "sampler" if dataloader.batch_sampler is None else "batch_sampler"
-            self._order = RecordedOrder(getattr(dataloader, place), data_length(dataloader) or 0)
-            parts[place] = self._order
+        self.desk = Desk(pins=pins(dataloader), keeps_all=by_order or parts is not self.loader.__dict__)
+        makes_batches = dataloader.batch_sampler is not None
+        place = "batch_sampler" if makes_batches else "sampler"
+        self.order = recorded_order(
+            getattr(dataloader, place),
+            self.desk,
+            length=None if self.is_iterable else data_length(dataloader) or 0,
+            ahead=dataloader.num_workers * (dataloader.prefetch_factor or 0),
+        )
+        parts[place] = self.order
+        parts["collate_fn"] = SlippedCollate(
+            dataloader.collate_fn,
+            self.desk,
+            counts=self.is_iterable,
+            makes_batches=makes_batches,
+            is_sent=dataloader.num_workers > 0,
+        )
 
     @property
     def starts_workers(self) -> bool:
         """Whether the next pass makes its workers (or runs without), which takes a random number as their seed."""
         return self._parts["_iterator"] is None
 
-    def start(self, skip: int = 0, rewind: Callable[[], None] | None = None) -> RecordedPass:
+    @property
+    def drawn_from(self) -> str:
+        """The global generators that the order was drawn from, where there are several ranks."""
+        return ", ".join(sorted(self.order.drawn_from))
+
+    def start(
+        self,
+        skip: int = 0,
+        rewind: Callable[[], None] | None = None,
+        caught_up: Callable[[], None] | None = None,
+    ) -> RecordedPass:
         """Begin a pass, as ``iter(dataloader)`` would.
 
         Args:
             skip: Batches to leave out at the start, without loading them.
             rewind: Called whenever the sampler is asked to begin, to put random numbers back.
+            caught_up: Called when the loader has pulled what it had pulled when so many batches had been yielded.
         """
-        if self._order is None:
-            return RecordedPass(self, iter(self.loader), None)
-        self._order.skip, self._order.rewind, self._order.latest = skip, rewind, None
-        begun = RecordedPass(self, iter(self.loader), self._order)
-        self._order.rewind = None
-        return begun
+        self.order.watches = self.world.world_size > 1
+        self.order.prepare(skip, rewind, caught_up)
+        return RecordedPass(self, iter(self.loader))
 
     def names(self, indices: NDArray[np.int64]) -> RowNames:
         """Return the names behind indices of a map-style dataset."""
@@ -196,84 +110,77 @@ class Recording:
 
 
 class RecordedPass:
-    """One pass: batches, each with the names of its rows and, for iterables, the worker it came from."""
+    """One pass: batches, each with the names of its rows and the worker it came from."""
 
-    def __init__(self, recording: Recording, batches: Iterator[Any], order: RecordedOrder | None) -> None:
+    def __init__(self, recording: Recording, batches: Iterator[Any]) -> None:
         self._recording = recording
         self._batches = batches
-        self._order = order
-        self._pulls = order.latest if order is not None else None
-        self._first_counts: dict[int, int] = {}
+        self._first: tuple[Any, RowNames, int] | None = None
         self._workers = max(recording.dataloader.num_workers, 1)
-        self._handed_out = 0
+        self._number: int | None = None
 
     def __iter__(self) -> RecordedPass:
         return self
 
     def __next__(self) -> tuple[Any, RowNames, int]:
+        if self._first is not None:
+            first, self._first = self._first, None
+            return first
         try:
             batch = next(self._batches)
         except StopIteration:
-            self._check_end()
+            self._recording.desk.tidy()
             raise
-        except Exception:
-            self._note(lost=True)
-            raise
-        if isinstance(batch, Counted):
-            place = self._within_epoch(batch.place)
-            recording = self._recording
-            names = stream_names(recording.dataloader.dataset, batch.batch, place, recording.world)
-            return batch.batch, names, place.worker
-        worker = self._handed_out % self._workers  # torch gives batches to workers in turn
-        return batch, self._recording.names(self._note()), worker
+        recording = self._recording
+        batch, slip = (batch.batch, batch.slip) if isinstance(batch, SentBatch) else (batch, self._slip_of(batch))
+        if isinstance(slip.rows, StreamPlace):
+            names = stream_names(recording.dataloader.dataset, batch, slip.rows, recording.world)
+            return batch, names, slip.rows.worker
+        # torch gives batches to workers in turn
+        return batch, recording.names(slip.indices), slip.place % self._workers
 
-    @property
-    def pulls(self) -> SamplerPulls | None:
-        """What was pulled so far; None for iterables and before a lazy loader began."""
-        if self._pulls is None and self._order is not None:
-            self._pulls = self._order.latest
-        return self._pulls
+    def catch_up(self) -> RowNames | None:
+        """Fetch the first batch, and return the names of what was left out before it; None where nothing was."""
+        try:
+            self._first = next(self)
+        except StopIteration:
+            self._first = None  # the next call says so again
+        skipped = self._recording.order.take_skipped()
+        return self._recording.names(np.concatenate(skipped)) if skipped else None
 
-    def skipped(self) -> RowNames | None:
-        """Draw the first batch's indices now, and return the names of what was left out; None where nothing was."""
-        pulls = self.pulls
-        if pulls is None:
-            return None
-        pulls.prime()
-        names = self._recording.names(np.concatenate(pulls.skipped)) if pulls.skipped else None
-        pulls.skipped.clear()
-        return names
-
-    def _note(self, *, lost: bool = False) -> NDArray[np.int64]:
-        self._handed_out += 1
-        pulls = self.pulls
-        if pulls is not None and pulls.noted:
-            return pulls.noted.popleft()
-        if lost:
-            return np.empty(0, np.int64)
-        kind = type(self._recording.dataloader).__name__
-        raise LoaderError(
-            f"this {kind} gave a batch that its sampler was not asked for, so its samples have no names: expected "
-            "one batch for each pull. Track the DataLoader inside it, or use lading.Loader."
-        )
-
-    def _within_epoch(self, place: StreamPlace) -> StreamPlace:
-        # Persistent workers count on over epochs, and past batches that were not taken: the first batch of an epoch
-        # says where the worker's count was.
-        first = self._first_counts.setdefault(place.worker, place.start)
-        return place._replace(start=place.start - first)
-
-    def _check_end(self) -> None:
-        left = len(self.pulls.noted) if self.pulls is not None else 0
-        # A loader that stops early has pulled ahead; one that leaves batches out on its way has pulled more than that.
-        ahead = self._workers * (self._recording.dataloader.prefetch_factor or 1)
-        if left > ahead:
-            kind = type(self._recording.dataloader).__name__
-            warnings.warn(
-                f"this {kind} pulled indices for {left} batches that it never gave: expected one batch for each pull. "
-                "The names of its batches may belong to others; track the DataLoader inside it.",
-                stacklevel=4,
+    def _slip_of(self, batch: Any) -> Slip:
+        desk, kind = self._recording.desk, type(self._recording.dataloader)
+        slip, is_only = desk.take(batch)
+        if slip is None and desk.keeps_all:
+            slip = self._next_slip()
+        if slip is None:
+            raise LoaderError(
+                f"this {kind.__name__} gave a batch ({type(batch).__name__}) that its collate_fn did not make, so its "
+                "samples have no names: it was merged, moved or made anew. Do that in collate_fn or in the training "
+                "loop, track the DataLoader inside it, or give rows numbers: track(..., ids=...)."
             )
+        if not is_only and not _keeps_order(kind):
+            raise LoaderError(
+                f"this {kind.__name__} gave one object for several batches, and its __iter__ may change their order: "
+                "nothing says which samples this one holds. Let collate_fn return a new object for each batch."
+            )
+        return slip
+
+    def _next_slip(self) -> Slip | None:
+        """Return the slip of the batch that comes now in a loader that makes objects of its own, in order."""
+        desk, order = self._recording.desk, self._recording.order
+        if self._number is None:
+            self._number = order.passes  # begun by now, lazy ones, too
+            for _ in range(int(getattr(self._recording.dataloader, "skip_batches", 0))):
+                desk.take_first(self._number)
+        return desk.take_first(self._number)
+
+
+def _keeps_order(kind: type) -> bool:
+    """Say whether a class of loaders yields batches in the order they were asked for: torch's and torchdata's do."""
+    stateful: Any = sys.modules.get("torchdata.stateful_dataloader")
+    known = (DataLoader, *([] if stateful is None else [stateful.StatefulDataLoader]))
+    return any(kind.__iter__ is other.__iter__ for other in known)
 
 
 def _refuse(dataloader: Any) -> None:

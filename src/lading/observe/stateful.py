@@ -169,6 +169,7 @@ def _tracked_state(saved: StatefulState, tracked: TrackedLoader, epoch: int) -> 
     indices = np.concatenate([pulled_indices(b, len(dataloader.dataset)) for b in batches] or [np.zeros(0, np.int64)])
     names = tracked._recording.names(indices) if isinstance(tracked._recording, Recording) else None
     assert names is not None, "a sampler means a torch DataLoader"
+    drawn = {} if state is None else {places[id(sampler.generator)]: state}
     standing = TrackedState(
         epoch=epoch + is_over,
         step=epoch * len(dataloader) + len(batches),
@@ -177,7 +178,9 @@ def _tracked_state(saved: StatefulState, tracked: TrackedLoader, epoch: int) -> 
         digest=0 if is_over else names_digest(0, names.datasets, names.indices),
         samples=0 if is_over else len(indices),
         starts_workers=False,  # the order is drawn from this state, whatever the workers' seed takes
-        random_state={} if state is None else {places[id(sampler.generator)]: state},
+        began={} if is_over or not batches else drawn,
+        now=drawn if is_over or not batches else {},
+        rank=tracked.world.rank,
     )
     return {**standing.to_state(tracked._source), **marked(None)}
 

@@ -1,8 +1,12 @@
 """Where a tracked loader stands: enough to draw the order of its epoch again and to prove it is the same.
 
-    epoch 3, 120 batches in  ──▶  draw again from the random numbers of the epoch's start
-                                  leave out 120 batches, without loading them
-                                  compare the digest of what was left out
+    load_state_dict           ──▶  random generators as they were when the state was taken
+    first batch: epoch 3,
+    120 batches in            ──▶  draw again from the random numbers of the epoch's start
+                                   leave out 120 batches, without loading them
+                                   compare the digest of what was left out
+                                   global generators back to where they were found
+    first batch of an epoch   ──▶  as if nothing had happened
 
 A foreign sampler promises nothing, so nothing is believed: where the digest
 differs, the sampler cannot be resumed, and the error says so.
@@ -22,7 +26,7 @@ from lading.errors import ResumeError
 from lading.identity import digest, total_digest
 from lading.runtime.random_state import Snapshot, packed, unpacked
 
-STATE_VERSION = 1
+STATE_VERSION = 2
 
 # Names wait for their digest, so that its fixed cost is shared by many batches.
 _DIGESTED_AT_ONCE = 256
@@ -41,7 +45,11 @@ class TrackedState:
         samples: Samples yielded in the current pass, on this rank.
         sampler_epoch: What the sampler was given as its epoch, or None.
         starts_workers: Whether the pass drew a seed for its workers; persistent ones had theirs before.
-        random_state: Where the random numbers stood when the pass began, as ``capture`` gives it.
+        began: Where the random numbers were when the pass began, as ``capture`` gives it; of a pass that has none yet
+            nothing is kept.
+        now: Where they were when the state was taken.
+        rank: The rank whose random numbers and samples these are.
+        drawn_from: The global generators that the order was drawn from, where there are several ranks.
     """
 
     epoch: int = 0
@@ -52,7 +60,10 @@ class TrackedState:
     samples: int = 0
     sampler_epoch: int | None = None
     starts_workers: bool = True
-    random_state: Snapshot = field(default_factory=dict)
+    began: Snapshot = field(default_factory=dict)
+    now: Snapshot = field(default_factory=dict)
+    rank: int = 0
+    drawn_from: str = ""
     _fresh: list[tuple[NDArray[Any], NDArray[Any]]] = field(default_factory=list)
 
     def count(self, rows_of_all_ranks: int) -> None:
@@ -72,7 +83,7 @@ class TrackedState:
         self.epoch += 1
         self.batch = self.digest = self.samples = 0
         self._fresh.clear()
-        self.random_state = {}
+        self.began = {}
 
     def _digest_fresh(self) -> None:
         if self._fresh:
@@ -95,7 +106,10 @@ class TrackedState:
             "samples": self.samples,
             "sampler_epoch": -1 if self.sampler_epoch is None else self.sampler_epoch,
             "starts_workers": int(self.starts_workers),
-            "random_state": json.dumps(packed(self.random_state)),
+            "rank": self.rank,
+            "drawn_from": self.drawn_from,
+            "random_began": json.dumps(packed(self.began)),
+            "random_now": json.dumps(packed(self.now)),
         }
 
     @classmethod
@@ -119,7 +133,10 @@ class TrackedState:
             samples=int(state["samples"]),
             sampler_epoch=None if state["sampler_epoch"] < 0 else int(state["sampler_epoch"]),
             starts_workers=bool(state["starts_workers"]),
-            random_state=unpacked(json.loads(state["random_state"])),
+            began=unpacked(json.loads(state["random_began"])),
+            now=unpacked(json.loads(state["random_now"])),
+            rank=int(state["rank"]),
+            drawn_from=str(state["drawn_from"]),
         )
 
 

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import functools
 import os
+import warnings
 import weakref
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -35,7 +36,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lading.errors import LoaderError, ResumeError
+from lading.errors import ConfigError, InexactResumeWarning, LoaderError, ResumeError
 from lading.identity import Bill, World, fingerprint
 from lading.ledger.ledger import Ledger
 from lading.loader.iteration import Batches
@@ -43,11 +44,11 @@ from lading.loader.state import loaded_mark, marked
 from lading.loader.torch.ray import Lockstep, is_ray_worker
 from lading.loader.trackers import BeginsIterations, Trackers
 from lading.observe.carried import CarriedNames, CarriedPass
-from lading.observe.dataloader import described, order_of, pass_length, told_epoch
+from lading.observe.dataloader import described, draws_in_workers, order_of, pass_length, told_epoch
 from lading.observe.names import RowNames
 from lading.observe.recording import RecordedPass, Recording
 from lading.observe.track_state import TrackedState, names_digest
-from lading.runtime.random_state import Snapshot, as_captured, capture, restore, same
+from lading.runtime.random_state import GLOBAL, PutBack, Snapshot, capture, restore, same
 
 
 class ObservedBills:
@@ -110,8 +111,12 @@ class TrackedLoader(Lockstep):
         *,
         names: Sequence[str] | None = None,
         ids: str | tuple[str, str] | None = None,
+        random: str = "restore",
     ) -> None:
+        if random not in ("restore", "keep"):
+            raise ConfigError(f"random is {random!r}: expected 'restore' or 'keep'.")
         self.dataloader = dataloader
+        self._restores = random == "restore"
         self._recording: Recording | CarriedNames
         self._recording = Recording(self.dataloader) if ids is None else CarriedNames(dataloader, ids, names)
         self._asked: Any = self._recording.dataloader  # what is asked about order, length and random numbers
@@ -132,6 +137,7 @@ class TrackedLoader(Lockstep):
         self._newest: object = None
         self._pass_length: int | None = None
         self._idle: _Idle | None = None
+        self._notes: list[str] = []
         self._world: World | None = None
 
     @property
@@ -209,18 +215,24 @@ class TrackedLoader(Lockstep):
         """
         self._settle_last()
         Trackers(self._trackers()).flush()
-        if self._standing.batch == 0 and not self._is_resumed:
-            self._note_start()
+        if not self._is_resumed:
+            if self._standing.batch == 0:
+                self._note_start()
+            self._standing.rank, self._standing.drawn_from = self.world.rank, self._recording.drawn_from
+        self._standing.now = capture(self._asked)
         mark = Trackers(self._trackers()).mark(self.step)
         return {**self._standing.to_state(self._source), **marked(mark or self._loaded)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume where a state was taken: the next pass draws its order again and leaves out what was yielded.
 
-        What was drawn again is compared with what was yielded when that pass begins.
+        What was drawn again is compared with what was yielded when that pass begins. Random generators are set to
+        where they were when the state was taken (the global ones only by ``track(random="restore")``, the default);
+        whatever sets them later wins.
 
         Raises:
-            ResumeError: The state is of other data, or in the middle of an iterable, which has no order to go back to.
+            ResumeError: The state is of other data, of a rank that drew its own order, or in the middle of an iterable,
+                which has no order to go back to.
         """
         standing = TrackedState.from_state(state, self._source)
         if self._recording.is_iterable and standing.batch:
@@ -229,6 +241,14 @@ class TrackedLoader(Lockstep):
                 "it cannot be entered in the middle without reading it from the start. Resume at the end of an "
                 "epoch, use lading.TaggedIterableDataset(...).starting_at(batch), or a map-style dataset."
             )
+        is_own = standing.rank == self.world.rank
+        if not is_own and standing.drawn_from:
+            raise ResumeError(
+                f"this is the state of rank {standing.rank}, loaded on rank {self.world.rank}, and its order was drawn "
+                f"from {standing.drawn_from}'s global generator, which each rank has for itself: samples would repeat "
+                "or be missed. Save and load a state on every rank, or give the loader a DistributedSampler."
+            )
+        restore({n: s for n, s in standing.now.items() if n not in GLOBAL or (is_own and self._restores)}, self._asked)
         self._standing, self._is_resumed, self._loaded = standing, True, loaded_mark(state)
         self._newest = self.last_bill = None  # what was yielded since then is rolled back
 
@@ -243,7 +263,7 @@ class TrackedLoader(Lockstep):
             self._idle = self._idle._replace(owner=weakref.ref(started))
         return self._in_place(started)
 
-    def _begin(self) -> RecordedPass | CarriedPass:
+    def _begin(self, *, is_resumed: bool = False) -> RecordedPass | CarriedPass:
         """Begin a pass just as ``iter(dataloader)`` would: random numbers are drawn now."""
         if self._standing.batch:
             self._standing.next_pass()  # the pass before was broken off
@@ -251,33 +271,48 @@ class TrackedLoader(Lockstep):
         if idle is not None and idle.owner() is None and same(capture(self._asked), idle.after):
             # Lightning calls iter() once only to see whether it can: as if it had not.
             restore(idle.before, self._asked)
+        # The seed of persistent workers was drawn in an earlier pass; here it is drawn now, and must not count.
+        has_seed = is_resumed and not self._standing.starts_workers
         self._note_start()
-        batches = self._recording.start()
-        self._idle = _Idle(_nobody, self._standing.random_state, capture(self._asked))
+        self._standing.began = began = capture(self._asked)
+        batches = self._recording.start(rewind=self._rewind(began) if has_seed else None)
+        self._standing.starts_workers &= not has_seed
+        self._idle = _Idle(_nobody, began, capture(self._asked))
         return batches
 
     def _note_start(self) -> None:
-        """Note everything the order of a pass that begins now depends on."""
-        self._standing.random_state = capture(self._asked)
+        """Note what a pass that begins now depends on, beside random numbers."""
         self._standing.sampler_epoch = told_epoch(self._asked)
         self._standing.starts_workers = self._recording.starts_workers
 
+    def _rewind(self, states: Snapshot) -> Callable[[], None]:
+        return functools.partial(restore, states, self._asked)
+
     def _wake(self) -> RecordedPass | CarriedPass:
-        return self._resume() if self._is_resumed else self._begin()
+        is_inside = self._is_resumed and self._standing.batch
+        batches = self._resume() if is_inside else self._begin(is_resumed=self._is_resumed)
+        self._is_resumed = False  # only now: a resume that was refused is refused again
+        return batches
 
     def _resume(self) -> RecordedPass | CarriedPass:
-        standing, self._is_resumed = self._standing, False
-        sampler = order_of(self._asked)
+        """Enter a pass in its middle: draw its order as when it began, and leave the global generators as they are."""
+        standing, sampler = self._standing, order_of(self._asked)
         # Between epochs the training loop says which one comes; in the middle of one there is no choice.
-        if standing.batch and standing.sampler_epoch is not None and hasattr(sampler, "set_epoch"):
+        if standing.sampler_epoch is not None and hasattr(sampler, "set_epoch"):
             sampler.set_epoch(standing.sampler_epoch)
-        # The seed of persistent workers was drawn in an earlier pass; here it is drawn now, and must not count.
-        rewind = None if standing.starts_workers else functools.partial(restore, standing.random_state, self._asked)
-        with as_captured(standing.random_state, self._asked):
-            batches = self._recording.start(skip=standing.batch, rewind=rewind)
-            skipped = batches.skipped()
+        put_back = PutBack(capture())
+        restore(standing.began, self._asked)
+        try:
+            rewind = None if standing.starts_workers else self._rewind(standing.began)
+            batches = self._recording.start(standing.batch, rewind, put_back)
+            skipped = batches.catch_up()
+        finally:
+            put_back()
         if skipped is not None and names_digest(0, skipped.datasets, skipped.indices) != standing.digest:
-            raise ResumeError(_another_order(sampler, standing.batch))
+            raise ResumeError(_another_order(sampler, standing, self.world))
+        if draws_in_workers(self._asked):
+            self._notes.append(_INEXACT)
+            warnings.warn(_INEXACT, InexactResumeWarning, stacklevel=4)
         return batches
 
     def _yielded(self, names: RowNames, mark: object, batch: Any) -> Bill:
@@ -294,7 +329,13 @@ class TrackedLoader(Lockstep):
                 ledger.begin(bill.step, None, self.world, self._loaded)
             self._loaded = None
         Trackers(self._trackers()).update(bill, batch)
+        while self._notes:
+            self._record_note(bill.step, self._notes.pop(0))
         return bill
+
+    def _record_note(self, step: int, text: str) -> None:
+        for ledger in (tracker for tracker in self._trackers() if isinstance(tracker, Ledger)):
+            ledger.note(step, text)
 
     def _settle_last(self) -> None:
         ledger = self.ledger if self._settles else None
@@ -308,6 +349,14 @@ class TrackedLoader(Lockstep):
     def _trackers(self) -> Sequence[Any]:
         several = self.tracker if isinstance(self.tracker, list | tuple) else (self.tracker,)
         return [tracker for tracker in (*several, self.ledger) if tracker is not None]
+
+
+_INEXACT = (
+    "the workers of this DataLoader draw the random numbers of this epoch from its beginning again, because it was "
+    "resumed in the middle: samples and their order are the same, what is drawn for them in workers is not. Resume at "
+    "the end of an epoch, read without workers, or use lading.Loader, whose random numbers belong to batches; a "
+    "dataset that draws nothing says so with random_free = True."
+)
 
 
 class _Idle(NamedTuple):
@@ -353,10 +402,15 @@ class TrackedPass:
         return (batch, bill) if self._with_bills else batch
 
 
-def _another_order(sampler: Any, batches: int) -> str:
+def _another_order(sampler: Any, standing: TrackedState, world: World) -> str:
+    if standing.rank != world.rank:
+        return (
+            f"this is the state of rank {standing.rank}, loaded on rank {world.rank}, which had other samples: nothing "
+            "says that they come again. Save and load a state on every rank, or resume at the end of an epoch."
+        )
     return (
-        f"the {type(sampler).__name__} gave other samples when its first {batches} batches were drawn again: samples "
-        "would repeat or be missed. It takes random numbers that no state can bring back; give it a seeded "
+        f"the {type(sampler).__name__} gave other samples when its first {standing.batch} batches were drawn again: "
+        "samples would repeat or be missed. It takes random numbers that no state can bring back; give it a seeded "
         "torch.Generator, or set_epoch, or use lading.Loader, whose order is a pure function."
     )
 
@@ -368,6 +422,7 @@ def track(
     *,
     names: Sequence[str] | None = None,
     ids: str | tuple[str, str] | None = None,
+    random: str = "restore",
 ) -> TrackedLoader:
     """Return a loader that yields byte for byte the batches of a torch DataLoader, or of any iterable, with bills.
 
@@ -384,9 +439,12 @@ def track(
         ids: Column of the batches that holds a number of its own for each row, which then is its name; or two columns:
             the number of the row's dataset, and its number in it. The order is the iterable's own: it is recorded, not
             predicted, and a resume inside a pass reads the head of it again and compares.
+        random: ``restore``: ``load_state_dict`` sets Python's, NumPy's and torch's global generators to where they were
+            when the state was taken. ``keep``: it leaves them to you. The order of a pass entered in its middle is
+            drawn again in both cases.
 
     Returns:
         A loader; not a DataLoader by isinstance, so frameworks leave its sampler alone. With several ranks give the
         DataLoader a distributed sampler yourself.
     """
-    return TrackedLoader(dataloader, run, tracker, names=names, ids=ids)
+    return TrackedLoader(dataloader, run, tracker, names=names, ids=ids, random=random)

@@ -44,6 +44,7 @@ class Twister(NamedTuple):
 
 # The state of each generator by name: global ones, and "private0", ... of a loader and its samplers.
 Snapshot = dict[str, Any]
+GLOBAL = ("python", "numpy", "torch")
 
 
 def capture(loader: Any = None) -> Snapshot:
@@ -72,6 +73,11 @@ def restore(states: Snapshot, loader: Any = None) -> None:
 def same(one: Snapshot, other: Snapshot) -> bool:
     """Say whether two snapshots are equal."""
     return packed(one) == packed(other)
+
+
+def differing(one: Snapshot, other: Snapshot) -> set[str]:
+    """Return the names of the generators that are elsewhere in one snapshot than in another."""
+    return {name for name, state in packed(one).items() if packed(other).get(name) != state}
 
 
 class isolated_rng:  # used like a function
@@ -126,21 +132,16 @@ def untouched(loader: Any = None) -> Iterator[Callable[[], None]]:
         rewind()
 
 
-@contextlib.contextmanager
-def as_captured(states: Snapshot, loader: Any) -> Iterator[None]:
-    """Draw inside the block as at the time of ``capture``.
+class PutBack:
+    """Puts generators back to a snapshot when it is called first, and only then."""
 
-    Afterwards the private generators continue from there. The global ones are put back, because they belong to the
-    training loop; unless they were just there, as they are when the user restored them with the checkpoint.
-    """
-    before = capture()
-    is_there = same(before, {name: state for name, state in states.items() if name in before})
-    restore(states, loader)
-    try:
-        yield
-    finally:
-        if not is_there:
-            restore(before)
+    def __init__(self, states: Snapshot) -> None:
+        self._states: Snapshot | None = states
+
+    def __call__(self) -> None:
+        if self._states is not None:
+            states, self._states = self._states, None
+            restore(states)
 
 
 def generators_of(loader: Any) -> list[Any]:

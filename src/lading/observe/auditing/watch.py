@@ -156,7 +156,7 @@ def watch_order(loader: Any, loop: Loop) -> list[Pass]:
 
 
 def _watch_order(loader: Any, watching: Any, loop: Loop) -> list[Pass]:
-    recording, passes = Recording(watching, resolve=_as_they_are), []
+    recording, passes = Recording(watching, resolve=_as_they_are, by_order=True), []
     for _ in loop.begin_each(loader):
         batches = islice(recording.start(), loop.most)
         passes.append(Pass([Seen(names.indices, worker) for _, names, worker in batches]))

@@ -13,7 +13,7 @@ from lading.errors import CorruptLedgerError
 from lading.identity import World
 from lading.identity.digest import as_unsigned, sample_hashes
 from lading.identity.hashing import fold
-from lading.ledger.events import JUMP
+from lading.ledger.events import JUMP, NOTE
 from lading.ledger.lineage import Span
 from lading.report.evidence import Evidence, RankEvidence, read_part
 from lading.report.history import History, taken
@@ -63,6 +63,8 @@ def _check_ancestry(evidence: Evidence, verdict: Verdict) -> None:
             verdict.note(f"steps before {parent.step} are in run {parent.run}, attempt {parent.attempt}", step=step)
         elif launch.kind == "root" and step > 0:
             verdict.note(f"the record begins at step {step}", step=step)
+        for row in (row for row in evidence.event_rows(span.attempt) if row.kind == NOTE):
+            verdict.note(f"attempt {span.attempt}: {row.fields['text']}", step=row.step)
 
 
 def _check_missing(evidence: Evidence, span: Span, rows: Any, complete: NDArray[np.bool_], verdict: Verdict) -> None:
