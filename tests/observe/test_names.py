@@ -35,7 +35,7 @@ class Sharded(IterableDataset):
 
 @pytest.mark.parametrize("options", [{}, {"persistent_workers": True}])
 def test_a_stream_that_every_worker_reads_is_not_called_80_different_rows(tmp_path, options):
-    """What the model received says what the names mean: row k of a worker, whoever else read it; and it is warned of."""
+    """The model received row k of a worker where the books say so, whoever else read it; and it is warned of."""
     tracked = track(DataLoader(Unsharded(), 4, num_workers=2, **options), run=tmp_path / "run", tracker=BatchTracker())
 
     with pytest.warns(UnshardedStreamWarning, match=r"workers 0 and 1 .* equal batches.*Unsharded.*lading audit"):

@@ -12,6 +12,7 @@ from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset
 
 from lading.errors import LoaderError
 from lading.observe.tracking import track
+from lading.report import open_run
 
 pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # torchdata 0.11 and torch 2.13
 
@@ -242,6 +243,33 @@ def test_a_list_changed_after_it_was_given_is_read_as_it_was(workers, sampler, d
     rows = compared(track(DataLoader(data(), batch_sampler=sampler(), **workers)))
 
     assert rows == [list(range(i, i + 4)) for i in range(0, SIZE, 4)] * 2
+
+
+class Whole(Items):
+    """A dataset that makes its batches itself."""
+
+    def __getitem__(self, index):
+        return {"index": torch.arange(4) + 4 * index, "x": torch.zeros(4, 3)}
+
+
+class WholeStream(IterableDataset):
+    """The same as a stream."""
+
+    def __iter__(self):
+        return (Whole()[index] for index in range(3))
+
+
+@pytest.mark.parametrize("data", [Whole, WholeStream])
+def test_batches_that_the_dataset_makes_are_counted_as_one_sample_with_a_word(data, tmp_path):
+    """With ``batch_size=None`` a bill names one item; that it holds several rows is said, here and by ``verify``."""
+    tracked = track(DataLoader(data(), batch_size=None), run=tmp_path / "run")
+
+    with pytest.warns(UserWarning, match=rf"the {data.__name__} gives whole batches, as it seems .4 rows .*ids="):
+        bills = [bill for _, (_, bill) in zip(range(2), tracked.with_bills(), strict=False)]
+    tracked.close()
+
+    assert [len(bill) for bill in bills] == [1, 1]
+    assert any("gives whole batches" in finding.message for finding in open_run(tmp_path / "run").verify().findings)
 
 
 def test_batches_left_out_are_not_kept():

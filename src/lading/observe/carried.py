@@ -64,6 +64,7 @@ class CarriedNames:
             )
         self.dataloader = CarriedBatches(batches)
         self.world = World()
+        self.notes: list[str] = []
         self.dataset_column: str | None = None if isinstance(ids, str) else ids[0]
         self.id_column = ids if isinstance(ids, str) else ids[1]
         self.dataset_names = tuple(names) if names is not None else (NAME,)

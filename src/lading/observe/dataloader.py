@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from typing import Any
 
 from torch.utils.data import IterableDataset, default_collate, default_convert
@@ -80,3 +81,16 @@ def draws_in_workers(dataloader: Any) -> bool:
     return not draws_nothing(dataloader.dataset) or not (
         collate in (default_collate, default_convert) or draws_nothing(collate)
     )
+
+
+def rows_as_it_seems(item: Any) -> int:
+    """Return the rows of an item that looks like a batch: several arrays, not all flat, of one length; else 0.
+
+    >>> import numpy as np
+    >>> rows_as_it_seems({"x": np.zeros((4, 3)), "y": np.zeros(4)}), rows_as_it_seems((np.zeros((3, 8, 8)), 7))
+    (4, 0)
+    """
+    parts = item.values() if isinstance(item, Mapping) else item if isinstance(item, list | tuple) else ()
+    shapes = [tuple(part.shape) for part in parts if getattr(part, "shape", None)]
+    lengths = {shape[0] for shape in shapes}
+    return lengths.pop() if len(shapes) > 1 and len(lengths) == 1 and max(map(len, shapes)) > 1 else 0

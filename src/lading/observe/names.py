@@ -1,11 +1,11 @@
 """Turn what a foreign loader pulled into names: which dataset, which index.
 
     map style     what the sampler gave           [5, 2, 9]
-    iterable      worker and running count        worker 1 of 2, samples 6..8  ──▶  13, 15, 17
+    iterable      worker and running count        worker 1, samples 6..8  ──▶  2^40 + 6, 2^40 + 7, 2^40 + 8
 
-An iterable's samples have no index of their own. The k-th sample of shard s of
-n (ranks and workers together) is called k * n + s: unique, and the place in the
-stream where shards take turns, as they usually do.
+An iterable's samples have no index of their own. What is known of one is who
+read it and how many that worker had read before, and its name says just that:
+whether workers share a stream in turns, in blocks or not at all, nobody knows.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ from lading.source.parts import parts_called, provides_names
 from lading.source.stream.torch import TaggedIterableDataset
 
 NAME = "data"  # what a Lading loader calls a single dataset
+
+_COUNT_BITS = 40  # of a stream's row
 
 
 class RowNames(NamedTuple):
@@ -104,14 +106,30 @@ def _zeros(rows: int) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
     return zeros
 
 
-def stream_names(dataset: Any, batch: Any, place: StreamPlace, world: World) -> RowNames:
-    """Return names in an iterable dataset: the batch's own where it carries some, else counted."""
-    own = _own_names(dataset, batch)
-    if own is not None:
-        return own
-    shard, num_shards = world.rank * place.num_workers + place.worker, world.world_size * place.num_workers
-    indices = np.arange(place.start, place.start + place.size, dtype=np.int64) * num_shards + shard
-    return RowNames(np.zeros(place.size, np.int32), indices, np.zeros(place.size, bool))
+def stream_names(place: StreamPlace, world: World) -> RowNames:
+    """Return names in an iterable dataset, of rows that carry none: who read them, and the count."""
+    first = stream_index(world.rank * place.num_workers + place.worker, place.start)
+    zeros, no_padding = _zeros(place.size)
+    return RowNames(zeros, np.arange(first, first + place.size, dtype=np.int64), no_padding)
+
+
+def stream_index(shard: int, count: int) -> int:
+    """Return the index of a stream's row in the books.
+
+    Args:
+        shard: Who read it: the worker, counted over all ranks.
+        count: Rows that it had read before, in this pass.
+    """
+    return (shard << _COUNT_BITS) + count
+
+
+def stream_place(index: int) -> tuple[int, int]:
+    """Return who read a row of a stream, and how many it had read before.
+
+    >>> stream_place(stream_index(3, 17))
+    (3, 17)
+    """
+    return index >> _COUNT_BITS, index & ((1 << _COUNT_BITS) - 1)
 
 
 def stream_dataset_names(dataset: Any) -> tuple[str, ...]:
@@ -122,7 +140,8 @@ def stream_dataset_names(dataset: Any) -> tuple[str, ...]:
     return ("",) * int(getattr(dataset, "dataset_idx", 0)) + (NAME,)
 
 
-def _own_names(dataset: Any, batch: Any) -> RowNames | None:
+def own_names(dataset: Any, batch: Any) -> RowNames | None:
+    """Return the names that the rows of a stream carry themselves; None where they carry none."""
     if isinstance(dataset, TaggedIterableDataset) and dataset.batch_size is not None:
         data, ids, _ = batch
         if not isinstance(data, Mapping) and all(isinstance(i, int) for i in ids):

@@ -15,6 +15,7 @@ numbers a sampler draws are the same.
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -24,8 +25,9 @@ from torch.utils.data import DataLoader
 
 from lading.errors import LoaderError
 from lading.identity import World
-from lading.observe.dataloader import data_length, is_iterable, opened_copy
-from lading.observe.names import Namer, RowNames, stream_dataset_names, stream_names
+from lading.observe.dataloader import data_length, is_iterable, opened_copy, rows_as_it_seems
+from lading.observe.heads import Heads
+from lading.observe.names import Namer, RowNames, own_names, stream_dataset_names, stream_names
 from lading.observe.pulls import recorded_order
 from lading.observe.slips import Desk, SentBatch, Slip, SlippedCollate, StreamPlace, pins
 
@@ -38,6 +40,9 @@ class Recording:
         world: Who reads; only iterables need it.
         resolve: Turns indices of a map-style dataset into names; None: the names its samples carry, or would carry.
         by_order: Take a batch that the loader made itself for the one that was asked for first, instead of refusing it.
+
+    Attributes:
+        notes: Sentences about what was seen, for the record; who writes them there takes them out.
     """
 
     def __init__(
@@ -58,6 +63,9 @@ class Recording:
         self._resolve = resolve or namer
         self.loader, parts = opened_copy(dataloader)
         self._parts = parts
+        self._heads = Heads(dataloader.dataset)
+        self.notes: list[str] = []
+        self._has_looked = False
         self.desk = Desk(pins=pins(dataloader), keeps_all=by_order or parts is not self.loader.__dict__)
         makes_batches = dataloader.batch_sampler is not None
         place = "batch_sampler" if makes_batches else "sampler"
@@ -103,6 +111,29 @@ class Recording:
         self.order.prepare(skip, rewind, caught_up)
         return RecordedPass(self, iter(self.loader))
 
+    def names_in_stream(self, batch: Any, place: StreamPlace) -> RowNames:
+        """Return the names of a batch of a stream: its own, where it carries some, else what is known of its rows."""
+        own = own_names(self.dataloader.dataset, batch)
+        if own is not None:
+            return own
+        if place.start == 0 and place.num_workers > 1 and (text := self._heads.look(place.worker, batch)) is not None:
+            self.notes.append(text)
+        return stream_names(place, self.world)
+
+    def look_for_rows(self, batch: Any, names: RowNames) -> None:
+        """Warn, once, of a dataset that makes its batches itself: a bill counts each of them as one sample."""
+        if self.dataloader.batch_sampler is not None or len(names.indices) != 1 or self._has_looked:
+            return
+        self._has_looked, rows = True, rows_as_it_seems(batch)
+        if rows > 1:
+            text = (
+                f"the {type(self.dataloader.dataset).__name__} gives whole batches, as it seems ({rows} rows in every "
+                "array), and the DataLoader has batch_size=None: the books count each batch as one sample, named by its "
+                "index or its place. Let the DataLoader make the batches, or give rows numbers: track(..., ids=...)."
+            )
+            self.notes.append(text)
+            warnings.warn(text, stacklevel=5)
+
     def names(self, indices: NDArray[np.int64]) -> RowNames:
         """Return the names behind indices of a map-style dataset."""
         assert self._resolve is not None, "an iterable has no indices"
@@ -134,10 +165,11 @@ class RecordedPass:
         recording = self._recording
         batch, slip = (batch.batch, batch.slip) if isinstance(batch, SentBatch) else (batch, self._slip_of(batch))
         if isinstance(slip.rows, StreamPlace):
-            names = stream_names(recording.dataloader.dataset, batch, slip.rows, recording.world)
-            return batch, names, slip.rows.worker
-        # torch gives batches to workers in turn
-        return batch, recording.names(slip.indices), slip.place % self._workers
+            names, worker = recording.names_in_stream(batch, slip.rows), slip.rows.worker
+        else:  # torch gives batches to workers in turn
+            names, worker = recording.names(slip.indices), slip.place % self._workers
+        recording.look_for_rows(batch, names)
+        return batch, names, worker
 
     def catch_up(self) -> RowNames | None:
         """Fetch the first batch, and return the names of what was left out before it; None where nothing was."""

@@ -1,6 +1,6 @@
 """A slip of paper travels with the rows of a batch, and says which they are.
 
-    this process   sampler ──▶ indices + slip ─┐                                ┌─▶ batch    desk: this object, that slip
+    this process   sampler ──▶ indices + slip ─┐                                ┌─▶ batch   desk: this object, that slip
     a worker                                   └─▶ rows ──▶ collate ──▶ + slip ─┘
 
 Indices and batches cross between processes by pickling. There the slip is put
@@ -88,7 +88,7 @@ class Desk:
         if kept is None:
             return None, True
         # Several batches may be one object, None for instance; workers may have been faster than each other.
-        slip = min(kept[1:])
+        slip: Slip = min(kept[1:])
         self._drop(batch, slip)
         return slip, len(kept) == 1
 
@@ -97,9 +97,9 @@ class Desk:
         waiting = [(slip, kept[0]) for kept in self._waiting.values() for slip in kept[1:] if slip.number == number]
         if not waiting:
             return None
-        slip, batch = min(waiting, key=lambda found: found[0])
-        self._drop(batch, slip)
-        return slip
+        first, batch = min(waiting, key=lambda found: found[0])
+        self._drop(batch, first)
+        return Slip(*first)
 
     def _drop(self, batch: Any, slip: Slip) -> None:
         kept = self._waiting[id(batch)]

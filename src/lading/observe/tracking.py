@@ -137,7 +137,6 @@ class TrackedLoader(Lockstep):
         self._newest: object = None
         self._pass_length: int | None = None
         self._idle: _Idle | None = None
-        self._notes: list[str] = []
         self._world: World | None = None
 
     @property
@@ -311,7 +310,7 @@ class TrackedLoader(Lockstep):
         if skipped is not None and names_digest(0, skipped.datasets, skipped.indices) != standing.digest:
             raise ResumeError(_another_order(sampler, standing, self.world))
         if draws_in_workers(self._asked):
-            self._notes.append(_INEXACT)
+            self._recording.notes.append(_INEXACT)
             warnings.warn(_INEXACT, InexactResumeWarning, stacklevel=4)
         return batches
 
@@ -329,8 +328,8 @@ class TrackedLoader(Lockstep):
                 ledger.begin(bill.step, None, self.world, self._loaded)
             self._loaded = None
         Trackers(self._trackers()).update(bill, batch)
-        while self._notes:
-            self._record_note(bill.step, self._notes.pop(0))
+        while self._recording.notes:
+            self._record_note(bill.step, self._recording.notes.pop(0))
         return bill
 
     def _record_note(self, step: int, text: str) -> None:
@@ -430,7 +429,8 @@ def track(
         dataloader: Any torch DataLoader: map style or iterable, any sampler, collate function and workers. The index
             in a bill is the one the sampler gave, so ``dataloader.dataset[index]`` is the sample; for a dataset with
             parts (``ConcatDataset``, ``WeightedConcatDataset``, ``TaggedDataset``) it is the index in the part whose
-            number ``dataset_idx`` is, as the samples say; an iterable's samples are counted. With ``ids``: any iterable
+            number ``dataset_idx`` is, as the samples say; an iterable's samples are named by who read
+            them and the count (``lading.observe.names.stream_place``). With ``ids``: any iterable
             of dict batches, Ray's ``iter_torch_batches`` for instance, iterated anew in each pass.
         run: Folder of a run: where the names of the samples are recorded. A batch counts as used when the next one is
             asked for, unless ``commit`` or ``skip`` said so before. Or a ``Ledger``, to which you commit yourself.

@@ -12,7 +12,8 @@ import pytest
 from tests.launching import torchrun
 
 from lading import Resume, open_run
-from lading.errors import LadingError
+from lading.errors import LadingError, UnshardedStreamWarning
+from lading.observe.names import stream_index, stream_place
 from lading.order.plan import Plan
 
 pytest.importorskip("transformers", reason="transformers is not installed")
@@ -166,20 +167,41 @@ def streamed_indices(opened) -> list[list[int]]:
     return [sorted(index for _, index in names(opened, step)) for step in opened.history["step"]]
 
 
+def shared_in_turn(indices: list[int], workers: int) -> list[int]:
+    """Return the places in the stream of rows named by worker and count, where workers take turns."""
+    return sorted(worker + count * max(workers, 1) for worker, count in map(stream_place, indices))
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_stream_has_names_and_a_ledger(tmp_path, workers):
-    """The number in the stream is the name; the second pass counts from 0 again; updates, losses, no plan."""
+    """Worker and count are the name; the second pass counts from 0 again; updates, losses, no plan."""
     trainer = script.streamed(tmp_path, 4, dataloader_num_workers=workers)
 
     opened = holds(tmp_path / "streamed-run")
     seen = [sorted(index for _, index in batch) for batch in trainer.model.seen]
-    assert streamed_indices(opened) == seen
+    assert [shared_in_turn(batch, workers) for batch in streamed_indices(opened)] == seen
     batches = 14 if workers else 13  # each worker ends with a batch of its own
     assert sorted(index for batch in seen[:batches] for index in batch) == list(range(50))
     assert opened.history["epoch"] == [0] * batches + [1] * (len(seen) - batches)
     assert opened.history["update"][:4] == [0, 0, 1, 1]
     assert None not in opened.history["loss"]
-    assert opened.where("data", 7)["step"][0] == next(k for k, batch in enumerate(seen) if 7 in batch)
+    worker, count = (7 % workers, 7 // workers) if workers else (0, 7)
+    where = opened.where("data", stream_index(worker, count))
+    assert where["step"][0] == next(k for k, batch in enumerate(seen) if 7 in batch)
+
+
+def test_a_stream_that_every_worker_reads_is_warned_of_and_named_as_it_came(tmp_path):
+    """The model received every sample twice; the books name the readings, and ``verify`` repeats the warning."""
+    with pytest.warns(UnshardedStreamWarning, match=r"workers 0 and 1 .*Unsharded.*lading audit"):
+        trainer = script.streamed(tmp_path, 4, data=script.Unsharded(48), max_steps=6, dataloader_num_workers=2)
+
+    opened = holds(tmp_path / "streamed-run")
+    seen = [sorted(index for _, index in batch) for batch in trainer.model.seen]
+    booked = streamed_indices(opened)
+    assert [sorted(stream_place(index)[1] for index in batch) for batch in booked] == seen
+    assert {stream_place(index)[0] for batch in booked for index in batch} == {0, 1}
+    assert len({index for batch in seen for index in batch}) < len({index for batch in booked for index in batch})
+    assert any("equal batches" in finding.message for finding in opened.verify().findings)
 
 
 def test_a_stream_resumes_where_trainer_can(tmp_path):

@@ -125,7 +125,9 @@ class LadingTrainerMixin(_Trainer):  # type: ignore[misc]
         gradients = self.accelerator.gradient_state
         for batch in batches:
             is_filled = batch is batches[-1] and gradients.end_of_dataloader and gradients.remainder > 0
-            self.books.note(batch.pop(ROWS).cpu().numpy(), gradients.remainder if is_filled else None)
+            bill = self.books.note(batch.pop(ROWS).cpu().numpy(), gradients.remainder if is_filled else None)
+            if isinstance(self.books, StreamBooks):
+                self.books.look(bill, batch)
         return batches, items
 
     def prediction_step(self, model: Any, inputs: Any, *args: Any, **options: Any) -> Any:

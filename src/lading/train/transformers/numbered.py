@@ -16,6 +16,7 @@ import torch
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 from lading.errors import SourceError
+from lading.observe.names import stream_index
 
 ROWS = "lading_rows"
 
@@ -40,16 +41,14 @@ class Numbered(Dataset[tuple[int, Any]]):
 
 
 class NumberedStream(IterableDataset[tuple[int, Any]]):
-    """A stream whose samples are counted; a worker w of n counts w, w + n, w + 2n, ..."""
+    """A stream whose samples are numbered by what is known of them: the worker, and its count."""
 
     def __init__(self, stream: Any) -> None:
         self.stream = stream
 
     def __iter__(self) -> Iterator[tuple[int, Any]]:
         worker = get_worker_info()
-        first, every = (0, 1) if worker is None else (worker.id, worker.num_workers)
-        for count, sample in enumerate(self.stream):
-            yield first + count * every, sample
+        return ((stream_index(0 if worker is None else worker.id, k), sample) for k, sample in enumerate(self.stream))
 
     def __len__(self) -> int:
         return len(self.stream)  # TypeError where it has none, as Trainer expects it

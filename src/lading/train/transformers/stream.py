@@ -4,8 +4,9 @@
     resume    Trainer reads the stream again from its start and leaves out what it had
 
 Numbers are unique in a pass over the stream: without workers they are 0, 1, 2, ...;
-worker w of n counts w, w + n, ... Rows that Accelerate repeats to fill the last
-step of a pass are padding.
+each worker counts for itself (``lading.observe.names.stream_index``), because
+nobody knows how workers share a stream, or whether they do. Rows that
+Accelerate repeats to fill the last step of a pass are padding.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from lading.identity import Bill, World
 from lading.ledger.ledger import Ledger
 from lading.loader.state import loaded_mark, marked
 from lading.loader.trackers import Trackers
-from lading.observe.names import NAME, RowNames
+from lading.observe.heads import Heads
+from lading.observe.names import NAME, RowNames, stream_place
 from lading.observe.track_state import TrackedState
 from lading.observe.tracking import ObservedBills
 from lading.train.transformers.books import UpdateBooks
@@ -39,6 +41,7 @@ class StreamBooks(UpdateBooks):
         self._bills = ObservedBills(self._source, batch_size, (NAME,))
         self._at = TrackedState()
         self._loaded: dict[str, Any] | None = None
+        self._heads = Heads(stream)
 
     def _stand(self, update: int, state: Mapping[str, Any] | None) -> None:
         self._at, self._loaded = TrackedState(), None
@@ -79,6 +82,12 @@ class StreamBooks(UpdateBooks):
         Trackers([self.ledger]).update(bill, None)
         self._fetched.append(bill)
         return bill
+
+    def look(self, bill: Bill, batch: Any) -> None:
+        """Compare the first batches of the workers of this process."""
+        worker, count = stream_place(int(bill.idx[0])) if len(bill) else (0, -1)
+        if count == 0 and (text := self._heads.look(worker, batch)) is not None:
+            self.ledger.note(bill.step, text)
 
     @property
     def _rows(self) -> int:

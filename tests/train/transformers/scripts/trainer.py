@@ -44,6 +44,13 @@ class Stream(IterableDataset):
         return (self.texts[index] for index in range(first, len(self.texts), every))
 
 
+class Unsharded(Stream):
+    """One that every worker reads from beginning to end."""
+
+    def __iter__(self):
+        return (self.texts[index] for index in range(len(self.texts)))
+
+
 class SizedStream(Stream):
     """One that says how many it has."""
 
