@@ -208,7 +208,7 @@ class RecordedPass:
         return desk.take_first(self._number)
 
 
-def _keeps_order(kind: type) -> bool:
+def _keeps_order(kind: Any) -> bool:
     """Say whether a class of loaders yields batches in the order they were asked for: torch's and torchdata's do."""
     stateful: Any = sys.modules.get("torchdata.stateful_dataloader")
     known = (DataLoader, *([] if stateful is None else [stateful.StatefulDataLoader]))
