@@ -129,7 +129,7 @@ class Recording:
             text = (
                 f"the {type(self.dataloader.dataset).__name__} gives whole batches, as it seems ({rows} rows in every "
                 "array), and the DataLoader has batch_size=None: the books count each batch as one sample, named by "
-                "its index or its place. Let the DataLoader make the batches, or number the rows: track(..., ids=...)."
+                "its index or place. Let the DataLoader make the batches, or give rows numbers: track(..., ids=...)."
             )
             self.notes.append(text)
             warnings.warn(text, stacklevel=5)
