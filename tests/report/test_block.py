@@ -110,7 +110,7 @@ def test_a_whole_dataset_cannot_be_blocked(tmp_path: Path):
     """One must be left to take the places."""
     record(tmp_path, range(3))
 
-    with pytest.raises(ValueError, match="all 301 samples of dataset .prose. are blocked"):
+    with pytest.raises(ValueError, match=r"all 301 samples of dataset .prose. are blocked"):
         open_run(tmp_path).block("prose:0-300")
     assert open_run(tmp_path).evidence.log.blocks == []
 
