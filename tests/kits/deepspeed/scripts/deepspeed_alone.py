@@ -127,7 +127,7 @@ def adaptive(folder: Path) -> dict:
     plan = trainer.loader.plan
     return {
         "reasons": [e.reason for e in plan.events],
-        "stages": len(plan.curriculum.stages),
+        "stages": len(plan.adaptation.spec.stages),
         "steps": trainer.loader.step,
     }
 

@@ -16,6 +16,7 @@ _STEP = re.compile(r"(?:step\s+)?(\d{1,15}|last)")
 _SAMPLE = re.compile(r"(?P<dataset>.+?)\s*:\s*(?P<index>\d{1,18})")
 _DOCUMENT = re.compile(r"doc(?:ument)?\s+(?P<document>\d{1,18})(?:\s+(?:of|in)\s+(?P<dataset>.+))?")
 _MOST_HITS = 100
+_LEAST_DIGITS = 6
 
 
 def hits_in(run: Run, name: str, query: str) -> list[dict[str, Any]]:
@@ -58,7 +59,8 @@ def runs_named(glances: Mapping[str, Mapping[str, Any]], query: str) -> list[dic
         query: What was typed.
     """
     text = query.strip().lower()
-    named = [n for n, row in glances.items() if text and (text in n.lower() or text in (row["digest"] or ""))]
+    digits = text if len(text) >= _LEAST_DIGITS else "no digest"  # a step's number is in many digests by chance
+    named = [n for n, row in glances.items() if text and (text in n.lower() or digits in (row["digest"] or ""))]
     return [_hit(name, "", "run", name) for name in named[:_MOST_HITS]]
 
 
