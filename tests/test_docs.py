@@ -21,7 +21,8 @@ pytestmark = pytest.mark.needs("torch")
 ALONE = {"first-change", "lightning", "loggers", "deepspeed", "accelerate", "adaptive", "jax"}
 TESTS = {
     f"{path.relative_to(ROOT)}::{node.name}"
-    for path in (ROOT / "tests").rglob("test_*.py")
+    for pattern in ("test_*.py", "*_cases.py")
+    for path in (ROOT / "tests").rglob(pattern)
     for node in ast.walk(ast.parse(path.read_text()))
     if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
 }
