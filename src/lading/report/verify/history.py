@@ -15,12 +15,16 @@ from lading.identity.digest import as_unsigned, sample_hashes
 from lading.identity.hashing import fold
 from lading.ledger.events import JUMP, NOTE
 from lading.ledger.lineage import Span
+from lading.ledger.schema import DELIVERED
 from lading.report.evidence import Evidence, RankEvidence, read_part
 from lading.report.history import History, taken
 from lading.report.planned import expected_digests
 from lading.report.verify.files import rank_rows
 from lading.report.verify.verdict import Progress, Verdict
 from lading.report.where import expected_bill, plan_changes
+from lading.runtime.arrow import words_of
+
+_NAMED = ["step", "position", "samples", "digest", "content", "fate"]
 
 
 def check_history(evidence: Evidence, verdict: Verdict, progress: Progress) -> None:
@@ -173,10 +177,12 @@ def check_names(evidence: Evidence, verdict: Verdict, progress: Progress) -> Non
 def _check_rank_names(rank: RankEvidence, verdict: Verdict) -> None:
     """Check the names of one rank, file by file: they need never be in memory together."""
     try:
-        batches = rank_rows(rank, list(rank.files), "batches").select(["step", "position", "digest", "content"])
+        batches = rank_rows(rank, list(rank.files), "batches").select(_NAMED)
         steps, last = np.unique(batches["step"].to_numpy()[::-1], return_index=True)
         found = batches.take(pa.array(len(batches) - 1 - last))
+        unnamed = (found["samples"].to_numpy() > 0) & ~words_of(found["fate"], DELIVERED)
         for samples in _named_tables(rank):
+            unnamed &= ~np.isin(steps, samples["step"].to_numpy())
             wrong = _first_difference(found, steps, samples, "digest")
             if wrong is None and not found["content"].null_count:
                 wrong = _first_difference(found, steps, samples, "content")
@@ -189,8 +195,16 @@ def _check_rank_names(rank: RankEvidence, verdict: Verdict) -> None:
                     step=wrong,
                 )
                 return
+        if unnamed.any():
+            _say_unnamed(rank, steps[unnamed], verdict)
     except CorruptLedgerError as error:
         verdict.fault(str(error), file=rank.folder.path)
+
+
+def _say_unnamed(rank: RankEvidence, steps: NDArray[np.int64], verdict: Verdict) -> None:
+    more = f" and of {len(steps) - 1} more" if len(steps) > 1 else ""
+    text = f"rank {rank.folder.rank} of attempt {rank.folder.attempt} kept no names of step {steps[0]}{more}"
+    verdict.fault(f"{rank.folder.path}: {text}", file=rank.folder.path, step=int(steps[0]))
 
 
 def _named_tables(rank: RankEvidence) -> Iterator[pa.Table]:
