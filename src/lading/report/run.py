@@ -285,9 +285,14 @@ class Run:
         """Return the number of a dataset given by name or number."""
         return dataset_number(self.evidence, dataset)
 
-    def verify(self, progress: Progress = silent) -> Verdict:
-        """Recompute the plan and compare it with the evidence."""
-        return verify(self.evidence, progress)
+    def verify(self, progress: Progress = silent, *, allow_empty: bool = False) -> Verdict:
+        """Recompute the plan and compare it with the evidence.
+
+        Args:
+            progress: Is called with how far it is, and what is looked at.
+            allow_empty: Whether a run that committed nothing holds, too.
+        """
+        return verify(self.evidence, progress, allow_empty=allow_empty)
 
 
 def open_run(path: str | os.PathLike[str], attempt: int | None = None) -> Run:

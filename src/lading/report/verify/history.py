@@ -20,6 +20,7 @@ from lading.report.evidence import Evidence, RankEvidence, read_part
 from lading.report.history import History, taken
 from lading.report.planned import expected_digests
 from lading.report.verify.files import rank_rows
+from lading.report.verify.settled import check_anything, check_ranks, fates_at, lacking
 from lading.report.verify.verdict import Progress, Verdict
 from lading.report.where import expected_bill, plan_changes
 from lading.runtime.arrow import words_of
@@ -27,23 +28,26 @@ from lading.runtime.arrow import words_of
 _NAMED = ["step", "position", "samples", "digest", "content", "fate"]
 
 
-def check_history(evidence: Evidence, verdict: Verdict, progress: Progress) -> None:
+def check_history(evidence: Evidence, verdict: Verdict, progress: Progress, *, allow_empty: bool = False) -> None:
     """Compare every step of history with the plan, and look for missing ones."""
     _check_ancestry(evidence, verdict)
     steps = History(evidence).steps
     columns = taken({**steps, "settled": (steps["open"] == 0) | steps["waits"]}, steps["owned"])
     exceptions = evidence.exceptions()
+    counts: dict[int, tuple[int, int]] = {}
     for done, span in enumerate(evidence.spans):
         progress(0.5 + 0.4 * done / len(evidence.spans), f"history of attempt {span.attempt}")
         chosen = columns["attempt"] == span.attempt
         rows = {name: values[chosen] for name, values in columns.items()}
         complete = rows["settled"] & (rows["ranks"] == evidence.attempts[span.attempt].launch.world_size)
+        counts[span.attempt] = len(complete), int(np.count_nonzero(complete & (rows["open"] == 0)))
         _check_missing(evidence, span, rows, complete, verdict)
         verdict.steps += int(np.count_nonzero(complete))
         total = int(rows["digest"][complete].sum(dtype=np.uint64)) if complete.any() else 0
         verdict.digest = (verdict.digest + total) % (1 << 64)
         mine = [e for e in exceptions if e["attempt"] == span.attempt]
         _check_digests(evidence, span, {name: values[complete] for name, values in rows.items()}, mine, verdict)
+    check_anything(evidence, counts, verdict, allow_empty=allow_empty)
 
 
 def _check_ancestry(evidence: Evidence, verdict: Verdict) -> None:
@@ -75,10 +79,13 @@ def _check_missing(evidence: Evidence, span: Span, rows: Any, complete: NDArray[
     decided = rows["step"][complete]
     stop = span.stop if span.stop is not None else (int(decided.max()) + 1 if len(decided) else span.start)
     world_size = evidence.attempts[span.attempt].launch.world_size
-    unused = rows["step"][(rows["ranks"] == world_size) & ~rows["settled"] & (rows["step"] < stop)]
-    for step in unused[:20].tolist():
+    whole = rows["ranks"] == world_size
+    uneven = (rows["ranks"] > rows["open"]) & ~complete
+    check_ranks(evidence, span, rows["step"][uneven & (whole | (rows["step"] >= stop))], verdict)
+    unused = whole & ~rows["settled"] & (rows["step"] < stop)
+    for step in rows["step"][unused & ~uneven][:20].tolist():
         verdict.note(f"step {step} was delivered and never used", step=step)
-    gaps = _gaps(np.concatenate([decided, unused]), span.start, stop)
+    gaps = _gaps(rows["step"][complete | unused], span.start, stop)
     for jump in (row for row in evidence.event_rows(span.attempt) if row.kind == JUMP):
         passed = [gap for gap in gaps if jump.fields["from"] <= gap[0] and gap[1] <= jump.step]
         for first, last in passed:
@@ -87,8 +94,7 @@ def _check_missing(evidence: Evidence, span: Span, rows: Any, complete: NDArray[
     if not gaps or _is_explained(evidence, span.attempt, gaps[0][0]):
         return
     step, count = gaps[0][0], sum(last - first for first, last in gaps)
-    partial = rows["ranks"][rows["step"] == step]
-    who = f"only {int(partial[0])} of {world_size} ranks recorded it" if len(partial) else "no rank recorded it"
+    who = lacking(fates_at(evidence, span.attempt, step))
     verdict.fault(
         f"{evidence.run.attempt(span.attempt)}: {count} step{'s are' if count > 1 else ' is'} missing from attempt "
         f"{span.attempt}, the first is {step}: {who}",
