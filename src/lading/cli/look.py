@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated, Any
 
 import pyarrow as pa
@@ -21,6 +20,7 @@ from lading.report.export import TABLES, write_rows
 from lading.report.folder import glance_at, named_runs
 from lading.runtime import compiled
 from lading.runtime.arrow import without_pandas
+from lading.runtime.paths import local_path
 
 _LS_COLUMNS = {"run": "run", "state": "state", "steps": "steps", "loss": "loss", "wrote": "wrote (UTC)"}
 
@@ -86,7 +86,7 @@ def export(
     Example: lading export runs/7 --to steps.parquet
     """
     opened = open_run(run, attempt, visits=OpenedRun.planned_size)
-    rows = write_rows(_batches(opened, table, by), Path(to))
+    rows = write_rows(_batches(opened, table, by), local_path(to))
     found = {"file": to, "table": table, "rows": rows}
     answer(found, lambda: Text(f"{to}: {render.counted(rows, 'row')} of {table}"), as_json=as_json)
 

@@ -41,6 +41,7 @@ from lading.ledger.writer import Writer, sync_every
 from lading.order.event import Event, event_from_dict, event_to_dict
 from lading.order.plan import Plan
 from lading.runtime.fields import LONGEST_TEXT
+from lading.runtime.paths import local_path
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -100,7 +101,7 @@ class Ledger:
     ) -> None:
         _check_choices(record, on_error)
         self._record = record
-        self.run_dir, self.plan, self.on_error = Path(run_dir), plan, on_error
+        self.run_dir, self.plan, self.on_error = local_path(run_dir), plan, on_error
         self._sync = sync_every(flush_every)
         self._world = World.current(rank, world_size) if rank is not None or world_size is not None else None
         self._allow = {"allow_changed_plan": allow_changed_plan, "allow_unknown_parent": allow_unknown_parent}
