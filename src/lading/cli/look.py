@@ -50,7 +50,7 @@ def spikes(
     attempt: Attempt = None,
     as_json: Json = False,
 ) -> None:
-    """The steps whose loss stands far above those before them, the worst first. Exit code 1: there are none.
+    """The steps whose loss stands far above those before them, the worst first.
 
     Example: lading spikes runs/7 --threshold 10
     """
@@ -58,17 +58,17 @@ def spikes(
     columns = {"step": "step", "update": "update", "loss": "loss", "usual": "usual", "score": "deviations"}
     rest = f", the {limit} worst" if len(found) > limit else ""
     title = f"{render.counted(len(found), 'spike')}{rest}"
-    answer(found[:limit], lambda: render.table(found[:limit], columns, title), as_json=as_json, holds=bool(found))
+    answer(found[:limit], lambda: render.table(found[:limit], columns, title), as_json=as_json)
 
 
 def bad(run: Run, attempt: Attempt = None, as_json: Json = False) -> None:
-    """The samples that could not be used, where, and what came instead. Exit code 1: there are none.
+    """The samples that could not be used, where, and what came instead.
 
     Example: lading bad runs/7 --json
     """
     found = open_run(run, attempt).bad().dicts()
     title = render.counted(len(found), "bad sample")
-    answer(found, lambda: render.bad(found, title), as_json=as_json, holds=bool(found))
+    answer(found, lambda: render.bad(found, title), as_json=as_json)
 
 
 def export(
