@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from lading.cli import main
@@ -21,3 +24,12 @@ def call(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, 
     code = lading(*words)
     out, err = capsys.readouterr()
     return code, out, err
+
+
+def ask(*words: object) -> tuple[int, str]:
+    """Run the command in a process of its own; return its exit code and output: what is asked from the far end."""
+    done = subprocess.run(
+        [sys.executable, "-m", "lading", *map(str, words)], check=False, capture_output=True, text=True, timeout=300
+    )
+    assert "Traceback" not in done.stderr, done.stderr
+    return done.returncode, done.stdout

@@ -113,7 +113,7 @@ def look(path: Path, said: Any, where: str) -> None:
         return
     run = open_run(path)
     flushed = STEPS if said == "done" else 0 if said is None else said["step"]
-    verdict = run.verify()
+    verdict = run.verify(allow_empty=True)
     assert verdict.holds, (where, verdict.faults)
     assert run.history["step"] == list(range(len(run.history)))
     assert len(run.history) >= flushed, where

@@ -31,5 +31,5 @@ def test_two_datasets_of_one_name_are_refused(tmp_path):
     path = tmp_path / "run" / "run.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "datasets": ["code", "code"]}))
 
-    with pytest.raises(CorruptLedgerError, match="two datasets are called 'code'"):
+    with pytest.raises(CorruptLedgerError, match="two that are called 'code'"):
         read_description(RunFolder(tmp_path / "run"))

@@ -2,7 +2,7 @@
 
     lading show RUN        lading step RUN 48213        lading where RUN code 93412        lading verify RUN
 
-Exit codes: 0 it holds, 1 it does not, 2 wrong use. Every verb has ``--json``.
+Exit codes: 0 it holds or nothing is wrong, 1 it does not hold, 2 wrong use. Every verb has ``--json``.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = list(sys.argv[1:] if arguments is None else arguments)
     if _verb(given) not in _COMPUTING:  # a question multiplies no matrices: NumPy need not start a thread per core
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from lading.errors import LadingError  # here, so that importing this package costs nothing
+    from lading.errors import CorruptLedgerError, LadingError  # here, so that importing this package costs nothing
 
     try:
         _app(given)(given, prog_name="lading")
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         from lading.runtime.shown import shown
 
         print(f"lading: {shown(' '.join(str(error).split()))}", file=sys.stderr)
-        sys.exit(2)
+        sys.exit(1 if isinstance(error, CorruptLedgerError) else 2)  # a damaged run is no wrong use
     except BrokenPipeError:
         sys.stderr.close()  # whoever read our output has had enough
         sys.exit(0)

@@ -145,13 +145,21 @@ def mix(
     )
 
 
-def verify(run: Run, attempt: Attempt = None, as_json: Json = False) -> None:
+def verify(
+    run: Run,
+    allow_empty: Annotated[
+        bool, typer.Option("--allow-empty", help="A run that committed nothing holds, too.")
+    ] = False,
+    attempt: Attempt = None,
+    as_json: Json = False,
+) -> None:
     """Whether the record is what the plan says, byte for byte. Exit code 1: it is not.
 
     Example: lading verify runs/7
     """
     with progress_bar(quiet=as_json) as progress:
-        verdict = open_run(run, attempt, visits=OpenedRun.planned_size).verify(progress)
+        opened = open_run(run, attempt, visits=OpenedRun.planned_size)
+        verdict = opened.verify(progress, allow_empty=allow_empty)
     answer(verdict.to_dict(), lambda: render.verdict(verdict), as_json=as_json, holds=verdict.holds)
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated, Any
 
 import pyarrow as pa
@@ -21,6 +20,7 @@ from lading.report.export import TABLES, write_rows
 from lading.report.folder import glance_at, named_runs
 from lading.runtime import compiled
 from lading.runtime.arrow import without_pandas
+from lading.runtime.paths import local_path
 
 _LS_COLUMNS = {"run": "run", "state": "state", "steps": "steps", "loss": "loss", "wrote": "wrote (UTC)"}
 
@@ -50,7 +50,7 @@ def spikes(
     attempt: Attempt = None,
     as_json: Json = False,
 ) -> None:
-    """The steps whose loss stands far above those before them, the worst first. Exit code 1: there are none.
+    """The steps whose loss stands far above those before them, the worst first.
 
     Example: lading spikes runs/7 --threshold 10
     """
@@ -58,17 +58,17 @@ def spikes(
     columns = {"step": "step", "update": "update", "loss": "loss", "usual": "usual", "score": "deviations"}
     rest = f", the {limit} worst" if len(found) > limit else ""
     title = f"{render.counted(len(found), 'spike')}{rest}"
-    answer(found[:limit], lambda: render.table(found[:limit], columns, title), as_json=as_json, holds=bool(found))
+    answer(found[:limit], lambda: render.table(found[:limit], columns, title), as_json=as_json)
 
 
 def bad(run: Run, attempt: Attempt = None, as_json: Json = False) -> None:
-    """The samples that could not be used, where, and what came instead. Exit code 1: there are none.
+    """The samples that could not be used, where, and what came instead.
 
     Example: lading bad runs/7 --json
     """
     found = open_run(run, attempt).bad().dicts()
     title = render.counted(len(found), "bad sample")
-    answer(found, lambda: render.bad(found, title), as_json=as_json, holds=bool(found))
+    answer(found, lambda: render.bad(found, title), as_json=as_json)
 
 
 def export(
@@ -86,7 +86,7 @@ def export(
     Example: lading export runs/7 --to steps.parquet
     """
     opened = open_run(run, attempt, visits=OpenedRun.planned_size)
-    rows = write_rows(_batches(opened, table, by), Path(to))
+    rows = write_rows(_batches(opened, table, by), local_path(to))
     found = {"file": to, "table": table, "rows": rows}
     answer(found, lambda: Text(f"{to}: {render.counted(rows, 'row')} of {table}"), as_json=as_json)
 

@@ -33,6 +33,7 @@ from lading.order.simulation import Forecast, forecast
 from lading.report import text as render
 from lading.runtime.fields import Fields, Origin
 from lading.runtime.numbers import is_number, is_whole
+from lading.runtime.paths import local_path
 from lading.runtime.shown import found as brief, listed
 from lading.runtime.yaml_text import parse_yaml
 
@@ -150,7 +151,7 @@ def _datasets(path: str, found: Any) -> tuple[PlannedDataset, ...]:
 
 def _file_text(path: str) -> str:
     try:
-        return Origin(path, ConfigError, "Pass the path of a YAML or JSON file.").read().decode()
+        return Origin(local_path(path), ConfigError, "Pass the path of a YAML or JSON file.").read().decode()
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is no text ({error}). Expected a YAML or JSON file.") from error
 

@@ -25,6 +25,7 @@ from typing import Any
 
 from lading.errors import CorruptLedgerError
 from lading.ledger.launch import MOST_ATTEMPTS, MOST_RANKS
+from lading.ledger.limits import now_seconds, readable
 from lading.ledger.log import sha256_of_bytes
 from lading.ledger.run_folder import RankFolder, RunFolder
 from lading.runtime.fields import LONGEST_TEXT, Fields, Origin
@@ -91,7 +92,7 @@ class Begun:
 def new_begun(run_id: str, attempt: int, rank: int, launch: str) -> Begun:
     """Return what this process says when it is about to open a rank."""
     host, process = socket.gethostname(), process_identity(os.getpid())
-    return Begun(run_id, attempt, rank, launch, OPENING, 0, NO_MANIFEST, host, process, round(time.time(), 3))
+    return Begun(run_id, attempt, rank, launch, OPENING, 0, NO_MANIFEST, host, process, now_seconds())
 
 
 def write_begun(folder: RankFolder, begun: Begun) -> None:
@@ -140,7 +141,7 @@ def leave_claim(run: RunFolder, begun: Begun) -> Path:
 def leave_refusal(run: RunFolder, attempt: int, rank: int, text: str) -> None:
     """Let the ranks of an attempt know why one of them may not join it; the first refusal stays."""
     with contextlib.suppress(OSError):  # the rank itself fails with the sentence, whatever the disk does
-        create_aside(run.begun(attempt) / REFUSED, json_bytes({"rank": rank, "text": text[:LONGEST_TEXT]}))
+        create_aside(run.begun(attempt) / REFUSED, json_bytes({"rank": rank, "text": readable(text, LONGEST_TEXT)}))
 
 
 def read_refusal(folder: Path) -> str | None:

@@ -32,6 +32,7 @@ from lading.ledger.tail import read_tail
 from lading.runtime.blocks.progress import Progress, silent
 from lading.runtime.files import clean_up, journal_line, sync_folder, write_aside
 from lading.runtime.locks import alone
+from lading.runtime.paths import local_path
 
 MERGED_ROWS = {"batches": 1 << 20, "samples": 1 << 22, "events": 1 << 20}
 
@@ -70,7 +71,7 @@ def compact(path: str | os.PathLike[str], progress: Progress = silent) -> Compac
         path: Folder of the run.
         progress: Called with the share that is done and a sentence.
     """
-    run = RunFolder(Path(path))
+    run = RunFolder(local_path(path))
     description = read_description(run)
     if read_log(run, description.sha256).problems:
         raise CorruptLedgerError(f"{run.log} is damaged. Run `lading verify` to see what is wrong, and restore it.")

@@ -7,11 +7,11 @@ SHA-256 of ``run.json``, a launch that of its plan.
 from __future__ import annotations
 
 import secrets
-import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lading.errors import CorruptLedgerError, LedgerError, ResumeError
+from lading.errors import ConfigError, CorruptLedgerError, LedgerError, ResumeError
+from lading.ledger.limits import now_seconds
 from lading.ledger.log import Log, sha256_of_bytes
 from lading.ledger.run_folder import LEDGER_VERSION, RunFolder
 from lading.order import plan_json
@@ -62,7 +62,7 @@ class Description:
 
 def new_description(lading: str, record: str, datasets: tuple[str, ...], lengths: tuple[int, ...] = ()) -> Description:
     """Return the description of a run that begins now."""
-    return Description(secrets.token_hex(16), lading, round(time.time(), 3), record, datasets, lengths)
+    return Description(secrets.token_hex(16), lading, now_seconds(), record, datasets, lengths)
 
 
 def read_description(run: RunFolder) -> Description:
@@ -75,8 +75,7 @@ def read_description(run: RunFolder) -> Description:
     _check_inside(run)
     origin = Origin(path, CorruptLedgerError, "Restore it from a copy; the Parquet parts beside it stay readable.")
     content = origin.read()
-    fields = origin.record(content)
-    version = fields.integer("ledger_version", low=0)
+    version = origin.record(content).integer("ledger_version", low=0)
     if version != LEDGER_VERSION:
         older = "It was written before the first release; keep the Lading that wrote it to read it"
         newer = "Update Lading to read it"
@@ -84,9 +83,16 @@ def read_description(run: RunFolder) -> Description:
             f"{path}: the ledger has version {version}, this Lading reads version {LEDGER_VERSION}. "
             f"{older if version < LEDGER_VERSION else newer}, or give a new run a folder of its own."
         )
+    return _description_from(content, origin)
+
+
+def _description_from(content: bytes, origin: Origin) -> Description:
+    fields = origin.record(content)
     fields.only("ledger_version", "run", "lading", "created", "record", "datasets", "lengths")
     datasets = tuple(fields.texts("datasets", most=_MOST_DATASETS))
-    _check_names(run, datasets)
+    named = [name for name in datasets if name]
+    if len(set(named)) < len(named):
+        origin.refuse("datasets", "a name for each", f"two that are called {max(named, key=named.count)!r}")
     return Description(
         run=fields.hexadecimal("run", digits=32),
         lading=fields.text("lading"),
@@ -99,13 +105,15 @@ def read_description(run: RunFolder) -> Description:
 
 
 def describe(run: RunFolder, fresh: Description) -> Description:
-    """Create ``run.json``, or read the one that is there."""
+    """Create ``run.json``, or read the one that is there; names that could not be read again are never written."""
     run.path.mkdir(parents=True, exist_ok=True)
+    if run.description.exists():
+        return read_description(run)
     content = fresh.to_bytes()
-    if run.description.exists() or not create_aside(run.description, content):
+    _description_from(content, Origin("names and lengths of the datasets", ConfigError, "Give them others."))
+    if not create_aside(run.description, content):
         return read_description(run)
     _check_inside(run)
-    _check_names(run, fresh.datasets)
     return replace(fresh, sha256=sha256_of_bytes(content))
 
 
@@ -115,16 +123,6 @@ def _check_inside(run: RunFolder) -> None:
         raise LedgerError(
             f"{shown(str(link))} is a symbolic link that leads out of the run: expected files of the run itself. "
             "Replace it by what it should hold; the folder of the run may be a link."
-        )
-
-
-def _check_names(run: RunFolder, datasets: tuple[str, ...]) -> None:
-    named = [name for name in datasets if name]
-    if len(set(named)) < len(named):
-        twice = max(named, key=named.count)
-        raise CorruptLedgerError(
-            f"{run.description}: two datasets are called {shown(twice)!r}: expected a name for each. Restore it from a "
-            "copy; the Parquet parts beside it stay readable."
         )
 
 

@@ -10,14 +10,15 @@ note                          a sentence about this attempt, which ``verify`` re
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lading.errors import CorruptLedgerError, LadingError
+from lading.errors import CorruptLedgerError, LadingError, LedgerError
 from lading.ledger.launch import Range, ranges
 from lading.ledger.parts import PartFile, has_live_rows, read_manifest, sha256_of
 from lading.ledger.run_folder import RankFolder
@@ -73,6 +74,14 @@ def event_rows(folder: RankFolder, tables: Iterable[pa.Table]) -> list[EventRow]
             raise CorruptLedgerError(f"{origin.file}: {error}") from error
         found.append(event)
     return found
+
+
+def event_text(step: int, kind: str, fields: Mapping[str, Any]) -> str:
+    """Return what an event says as its row holds it; refuse what no reader would take."""
+    text = json.dumps(fields, separators=(",", ":"))
+    read = Origin(f"{kind} at step {step}", LedgerError, "It is not recorded.").record(text)
+    _check(EventRow(step, kind, dict(read._values), 0), read)
+    return text
 
 
 def _check(event: EventRow, fields: Fields) -> None:

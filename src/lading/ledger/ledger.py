@@ -14,36 +14,53 @@ taken: so an attempt knows its parent.
 
 from __future__ import annotations
 
+import functools
 import os
-import re
 import sys
-import time
+import threading
 import warnings
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from lading.errors import ConfigError, LedgerError
 from lading.identity import Bill, World
 from lading.identity.content import content_hashes
 from lading.ledger.begun import CLOSED, INTERRUPTED
 from lading.ledger.description import RECORDS, read_description
-from lading.ledger.events import JUMP, NOTE, PENDING, VALIDATED
+from lading.ledger.events import JUMP, NOTE, PENDING, VALIDATED, event_text
 from lading.ledger.launch import Launch, as_ranges
+from lading.ledger.limits import now_milliseconds, readable
 from lading.ledger.log import read_log
 from lading.ledger.opening import Opening, blocks_to_honour, checked_mark, open_attempt_of
 from lading.ledger.rows import MOST_OPEN, Fate, Rows, checked_number, checked_update, warm_up
 from lading.ledger.run_folder import RunFolder
 from lading.ledger.schema import APPLIED, SKIPPED
-from lading.ledger.writer import Writer
+from lading.ledger.writer import Writer, sync_every
 from lading.order.event import Event, event_from_dict, event_to_dict
 from lading.order.plan import Plan
-from lading.runtime.numbers import is_whole
+from lading.runtime.fields import LONGEST_TEXT
+from lading.runtime.paths import local_path
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _entry(method: F) -> F:
+    """Let one thread in at a time, and no fork of the process that writes."""
+
+    @functools.wraps(method)
+    def entered(ledger: Ledger, /, *args: Any, **options: Any) -> Any:
+        if ledger._writer is not None and not ledger._closed:
+            ledger._writer.check_process()  # before the lock: a fork may have inherited a taken one
+        with ledger._lock:
+            return method(ledger, *args, **options)
+
+    return cast(F, entered)
 
 
 class Ledger:
-    """Record what one rank consumes.
+    """Record what one rank consumes. Any thread may record; states are taken by the one that iterates.
 
     Args:
         run_dir: Folder of the run; the same for all ranks and all attempts.
@@ -84,8 +101,8 @@ class Ledger:
     ) -> None:
         _check_choices(record, on_error)
         self._record = record
-        self.run_dir, self.plan, self.on_error = Path(run_dir), plan, on_error
-        self._sync = _sync_every(flush_every)
+        self.run_dir, self.plan, self.on_error = local_path(run_dir), plan, on_error
+        self._sync = sync_every(flush_every)
         self._world = World.current(rank, world_size) if rank is not None or world_size is not None else None
         self._allow = {"allow_changed_plan": allow_changed_plan, "allow_unknown_parent": allow_unknown_parent}
         self._fork, self._names, self._part_rows = fork, tuple(names), part_rows
@@ -100,6 +117,7 @@ class Ledger:
         self._open: dict[int, None] = {}
         self._marked: set[int] = set()
         self._broken = self._closed = False
+        self._lock, self._iterates = threading.RLock(), 0
         self._guarded(self.run_dir.mkdir, parents=True, exist_ok=True)
 
     @property
@@ -122,6 +140,7 @@ class Ledger:
         """What is kept: ``digest``, ``names`` or ``content``."""
         return self._record or ("digest" if self.plan is not None else "names")
 
+    @_entry
     def begin(
         self,
         step: int,
@@ -141,6 +160,7 @@ class Ledger:
             loaded: What ``mark`` returned when the checkpoint was taken that was loaded, and its ``step`` (a loader's
                 state has them all). None: no state was loaded.
         """
+        self._iterates = threading.get_ident()
         is_new_plan = plan is not None and plan != self.plan
         self.plan = plan or self.plan
         loaded = checked_mark(loaded)
@@ -152,6 +172,7 @@ class Ledger:
         self._guarded(self._open_attempt, step, self._world or world or World.current(), loaded, honour_blocks=True)
         return self.plan
 
+    @_entry
     def mark(self, step: int | None = None) -> dict[str, Any] | None:
         """Return ``run``, ``attempt`` and ``launch`` for a checkpoint, after a flush; None before the first bill.
 
@@ -161,12 +182,14 @@ class Ledger:
         if self._writer is None or self._launch is None or self._broken:
             return None
         if not self._closed:  # a closed one has everything on disk
+            self._check_thread()
             step = self._last + 1 if step is None else step
             if step <= self._settled or step < self._launch.start_step:  # the loader was moved back without a state
                 self._guarded(self._open_attempt, step, self._world or World.current(), None)
             self._note_pending(step)
         return {"run": self._run_id, "attempt": self._launch.attempt, "launch": self._launch.sha256}
 
+    @_entry
     def deliver(self, bill: Bill, batch: Any = None) -> None:
         """Record that a batch left the loader.
 
@@ -183,6 +206,7 @@ class Ledger:
     def _take(self, bill: Bill, batch: Any = None) -> None:
         if self._is_off():
             return
+        self._iterates = threading.get_ident()
         step = bill.step
         if self._writer is None or self._launch is None or step <= self._settled or step < self._launch.start_step:
             self._begin_with(bill)
@@ -197,8 +221,9 @@ class Ledger:
             del self._open[next(iter(self._open))]
         self._last = step
         content = content_hashes(batch, len(bill)) if self.wants_batch and batch is not None else None
-        self._writer.put(Rows.deliver, bill, _now(), content, samples=len(bill))
+        self._writer.put(Rows.deliver, bill, now_milliseconds(), content, samples=len(bill))
 
+    @_entry
     def commit(self, bills: Bill | Iterable[Bill], update: int | None = None, loss: Any = None, **metrics: Any) -> None:
         """Record that an optimizer update used one batch, or several accumulated ones.
 
@@ -212,6 +237,7 @@ class Ledger:
             metrics[name] = checked_number(name, value)
         self._settle(bills, APPLIED, update=checked_update(update), loss=checked_number("loss", loss), metrics=metrics)
 
+    @_entry
     def skip(self, bills: Bill | Iterable[Bill], reason: str) -> None:
         """Record that a batch was not used, and why (an overflow, for instance)."""
         self._settle(bills, SKIPPED, reason=str(reason))
@@ -220,6 +246,7 @@ class Ledger:
         """Say whether a delivered batch still waits to be committed or skipped."""
         return bill.step in self._open
 
+    @_entry
     def event(self, event: Event) -> None:
         """Record a change of the plan (a reweighting, a rebatching) made in this attempt."""
         if self.plan is not None:
@@ -227,22 +254,26 @@ class Ledger:
         if not self._is_off():
             self._note_event(event.step, event.kind, event_to_dict(event, whole=True))
 
+    @_entry
     def validated(self, step: int, fields: Mapping[str, Any]) -> None:
         """Record a validation before a step: what was measured, and on which steps of which plan."""
         if not self._is_off():
             self._note_event(step, VALIDATED, fields)
 
+    @_entry
     def note(self, step: int, text: str) -> None:
         """Record a sentence about this attempt from a step on; ``verify`` repeats it."""
         if not self._is_off():
-            self._note_event(step, NOTE, {"text": text})
+            self._note_event(step, NOTE, {"text": readable(text, LONGEST_TEXT)})
 
+    @_entry
     def flush(self) -> None:
         """Wait until everything recorded so far is on disk. A closed ledger is on disk already."""
         if self._writer is not None and not self._closed and not self._is_off():
             self._writer.flush()
             self._complain(insist=self.on_error == "raise")
 
+    @_entry
     def close(self, *, interrupted: bool = False) -> None:
         """Write everything and close the last part. Closing twice is fine.
 
@@ -258,7 +289,14 @@ class Ledger:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
-        self.close(interrupted=kind is not None)
+        if kind is None or self._writer is None or not self._writer.is_foreign:  # a fork that fails has its own error
+            self.close(interrupted=kind is not None)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _lock=threading.RLock())
 
     def __repr__(self) -> str:
         return f"Ledger({str(self.run_dir)!r}, attempt={self.attempt}, record={self.record!r})"
@@ -285,7 +323,7 @@ class Ledger:
         for step in steps:
             del self._open[step]
         self._settled = max(self._settled, *steps) if steps else self._settled
-        writer.put(Rows.settle, Fate(steps, fate, _now(), **fields))
+        writer.put(Rows.settle, Fate(steps, fate, now_milliseconds(), **fields))
         if writer.has_news:
             self._complain()
 
@@ -314,7 +352,7 @@ class Ledger:
                     f"{sum(len(b.indices) for b in pending)} samples were blocked by hand and this loader does not "
                     "know: they are used as before. Pass the ledger as the loader's tracker, or follow "
                     "ledger.begin(step).",
-                    stacklevel=4,
+                    stacklevel=5,
                 )
         loaded, self._loaded = self._loaded, None
         self._guarded(self._open_attempt, bill.step, self._world or bill.world, loaded)
@@ -369,8 +407,9 @@ class Ledger:
             self._complain(insist=True)
 
     def _note_event(self, step: int, kind: str, fields: Mapping[str, Any]) -> None:
+        text = event_text(step, kind, fields)
         if self._writer is not None and (self._world or World.current()).rank == 0:
-            self._writer.put(Rows.event, step, kind, dict(fields), _now())
+            self._writer.put(Rows.event, step, kind, text, now_milliseconds())
 
     def _note_pending(self, step: int) -> None:
         """Record which batches wait for their update while a state is taken: a resume will never use them."""
@@ -379,6 +418,17 @@ class Ledger:
             self._marked.add(step)
             self._note_event(step, PENDING, {"steps": as_ranges(pending)})
             self.flush()
+
+    def _check_thread(self) -> None:
+        """Refuse to mark a state while another thread iterates: the step it was taken at may be settled by now."""
+        if self._iterates != threading.get_ident():
+            other = next((thread for thread in threading.enumerate() if thread.ident == self._iterates), None)
+            if other is not None:
+                raise LedgerError(
+                    f"a state is taken in thread {threading.current_thread().name!r} while thread {other.name!r} "
+                    "iterates: it would belong to no step. Call state_dict() in the thread that trains, and pass on "
+                    "what it returns."
+                )
 
     def _is_off(self) -> bool:
         if self._closed:
@@ -396,7 +446,7 @@ class Ledger:
             if self.on_error == "raise":
                 raise why from error
             self._broken = True
-            warnings.warn(f"{why} Nothing is recorded in this attempt.", stacklevel=4)
+            warnings.warn(f"{why} Nothing is recorded in this attempt.", stacklevel=5)
 
     def _complain(self, *, insist: bool = False) -> None:
         error = self._writer.take_error(insist=insist) if self._writer else None
@@ -404,7 +454,7 @@ class Ledger:
             return
         if self.on_error == "raise" or (self._writer is not None and self._writer.is_refused):
             raise error
-        warnings.warn(str(error), stacklevel=3)
+        warnings.warn(str(error), stacklevel=4)
 
 
 def _check_choices(record: str | None, on_error: str) -> None:
@@ -412,15 +462,6 @@ def _check_choices(record: str | None, on_error: str) -> None:
         raise ConfigError(f"record is {record!r}: expected one of {', '.join(map(repr, RECORDS))}.")
     if on_error not in ("raise", "warn"):
         raise ConfigError(f"on_error is {on_error!r}: expected 'raise' or 'warn'.")
-
-
-def _sync_every(flush_every: int | str) -> tuple[int | None, float | None]:
-    if is_whole(flush_every, 1):
-        return flush_every, None
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*s", flush_every) if isinstance(flush_every, str) else None
-    if match is None:
-        raise ConfigError(f"flush_every is {flush_every!r}: expected a number of steps (100) or of seconds ('5s').")
-    return None, float(match.group(1))
 
 
 def _checked_bills(bills: Any) -> list[Bill]:
@@ -439,10 +480,6 @@ def _unwritable(run_dir: Path, error: OSError) -> LedgerError:
         f"the ledger in {run_dir} cannot be written: {error.strerror or error}. Make room, or give run_dir= a folder "
         "that can be written; pass on_error='warn' to train without a record."
     )
-
-
-def _now() -> int:
-    return int(time.time() * 1000)
 
 
 def _close_forgotten(writer: Writer) -> None:

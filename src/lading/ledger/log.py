@@ -10,15 +10,15 @@ may be behind; a head that is ahead of the log, or a gap, means that a record is
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lading.errors import CorruptLedgerError
+from lading.errors import CorruptLedgerError, LedgerError
 from lading.identity import SampleId
 from lading.ledger.launch import MOST_STEPS, Launch, launch_from
+from lading.ledger.limits import LONGEST_REASON, now_seconds
 from lading.ledger.run_folder import RunFolder
 from lading.runtime.fields import Fields, Origin
 from lading.runtime.files import create_aside, json_bytes, sync_folder, write_aside
@@ -147,7 +147,7 @@ def _read_record(path: Path, content: bytes, number: int, sha256: str, log: Log)
 def _block_from(fields: Fields) -> BlockRequest:
     items = fields.items("samples")
     pairs = [items.integers(i, low=0, high=MOST_STEPS, least=2, most=2) for i in items]
-    reason = fields.text("reason", longest=1 << 16)
+    reason = fields.text("reason", longest=LONGEST_REASON)
     return BlockRequest(tuple(SampleId(*pair) for pair in pairs), reason, fields.number("time", low=0, high=1e12))
 
 
@@ -184,10 +184,19 @@ def append(run: RunFolder, log: Log, kind: str, fields: dict[str, Any]) -> str |
         fields: What the record says.
     """
     content = record_bytes(log, kind, fields)
+    _check_readable(run.record(log.next_number), content, log.next_number, kind)
     if not create_aside(run.record(log.next_number), content):
         return None
     raise_head(run)
     return sha256_of_bytes(content)
+
+
+def _check_readable(path: Path, content: bytes, number: int, kind: str) -> None:
+    """Refuse a record that no reader would take: in the log it would break the run for ever."""
+    try:
+        _read_record(path, content, number, "", Log())
+    except CorruptLedgerError as error:
+        raise LedgerError(f"this {kind} cannot be recorded, and nothing is: {error}") from error
 
 
 def record_bytes(log: Log, kind: str, fields: dict[str, Any]) -> bytes:
@@ -216,6 +225,6 @@ def raise_head(run: RunFolder) -> None:
 def repeat_until_first(run: RunFolder, read: Callable[[], Log], kind: str, fields: dict[str, Any]) -> str:
     """Append a record, whoever else does so at the same time."""
     while True:
-        sha256 = append(run, read(), kind, {"time": round(time.time(), 3), **fields})
+        sha256 = append(run, read(), kind, {"time": now_seconds(), **fields})
         if sha256 is not None:
             return sha256

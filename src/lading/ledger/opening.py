@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import os
 import socket
-import time
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from lading.ledger.attempts import Opened, Request, launch_token, open_attempt
 from lading.ledger.description import Description, check_plan, describe, keep_plan, new_description
 from lading.ledger.events import pending_at
 from lading.ledger.launch import Launch, Range
+from lading.ledger.limits import now_seconds
 from lading.ledger.lineage import Ancestry, AncestryRules
 from lading.ledger.log import BlockRequest, Log, begin_log
 from lading.ledger.parts import recorded_until
@@ -124,7 +124,7 @@ def _launch(opening: Opening, description: Description, plan_sha256: str | None,
         host=socket.gethostname(),
         process=process_identity(os.getpid()),
         lading=description.lading,
-        time=round(time.time(), 3),
+        time=now_seconds(),
     )
 
 
@@ -159,7 +159,7 @@ def _warn_left_behind(opening: Opening, launch: Launch) -> None:
         f"at step {launch.start_step} without a loaded state: a second root. Nothing is undone; what was recorded "
         "before is left behind and no part of this history (`--attempt` shows it). To resume instead, pass the saved "
         "state to loader.load_state_dict before iterating; to begin anew, give the run a new folder.",
-        stacklevel=6,
+        stacklevel=7,
     )
 
 

@@ -15,13 +15,13 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from time import time
 
 import pyarrow as pa
 
 from lading.errors import CorruptLedgerError
 from lading.ledger.begun import CLOSED, INTERRUPTED, RUNNING, SEALED, Begun, write_begun
 from lading.ledger.launch import MOST_STEPS
+from lading.ledger.limits import now_seconds
 from lading.ledger.log import sha256_of_bytes
 from lading.ledger.run_folder import RankFolder
 from lading.ledger.schema import DELIVERED, TABLES, latest_rows, typed, write_table
@@ -321,7 +321,7 @@ class RankStore:
     def _note(self, state: str) -> None:
         lines = _whole_lines(self._folder.manifest)
         manifest = sha256_of_bytes(b"".join(lines))
-        begun = replace(self._begun, state=state, lines=len(lines), manifest=manifest, time=round(time(), 3))
+        begun = replace(self._begun, state=state, lines=len(lines), manifest=manifest, time=now_seconds())
         write_begun(self._folder, begun)
         self._begun = begun
 

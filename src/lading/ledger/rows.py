@@ -4,15 +4,15 @@ deliver ──▶ open row ──commit──▶ settled row, applied ──▶ 
                      ──skip────▶ settled row, skipped
                      ──flush───▶ written as delivered; written again once it is settled (the later row counts)
 
-A batch is named once, when its fate is known or the rank ends.
+A batch is named once, when its fate is known or the rank ends. Rows are looked at as a reader will: one that no
+reader would take is left out and named, and the others are written.
 """
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +23,10 @@ from lading.errors import LedgerError
 from lading.identity import Bill, digest, total_digest
 from lading.identity.digest import as_signed
 from lading.identity.hashing import fold
-from lading.ledger.schema import BATCHES, DELIVERED, EVENTS, SAMPLES
+from lading.ledger.deviations import deviations_text
+from lading.ledger.limits import readable
+from lading.ledger.schema import DELIVERED, SAMPLES, SCHEMAS, typed
+from lading.runtime.fields import LONGEST_TEXT
 from lading.runtime.numbers import whole
 
 _NO_METRICS: Mapping[str, Any] = {}
@@ -96,18 +99,20 @@ class Rows:
         if step in self._shown:
             self._shown.remove(step)
         else:
-            self._rows.append(_row(row, DELIVERED, row.time, None, None, None, None))
+            self._add(row, Fate((step,), DELIVERED, row.time))
         self._name(row)
 
     def settle(self, fate: Fate) -> None:
         """Take what became of delivered steps."""
         loss = self._number("loss", fate.loss)
-        numbers = [(name, self._number(name, value)) for name, value in fate.metrics.items()]
-        metrics = [(name, number) for name, number in numbers if number is not None] or None
+        numbers = {readable(name, LONGEST_TEXT): self._number(name, value) for name, value in fate.metrics.items()}
+        metrics = {name: number for name, number in numbers.items() if number is not None}
+        reason = None if fate.reason is None else readable(fate.reason)
+        settled = fate._replace(loss=loss, metrics=metrics, reason=reason)
         for step in fate.steps:
             row = self._open.pop(step)
             self._shown.discard(step)
-            self._rows.append(_row(row, fate.fate, fate.time, fate.update, loss, metrics, fate.reason))
+            self._add(row, settled)
             self._name(row)
 
     def show_open(self) -> None:
@@ -115,11 +120,11 @@ class Rows:
         for step, row in self._open.items():
             if step not in self._shown:
                 self._shown.add(step)
-                self._rows.append(_row(row, DELIVERED, row.time, None, None, None, None))
+                self._add(row, Fate((step,), DELIVERED, row.time))
 
-    def event(self, step: int, kind: str, fields: Mapping[str, Any], time: int) -> None:
+    def event(self, step: int, kind: str, text: str, time: int) -> None:
         """Take something that happened to the order: a change of the plan, a jump, a checkpoint inside an update."""
-        self._events.append((step, kind, json.dumps(fields, separators=(",", ":")), time))
+        self._events.append((step, kind, text, time))
 
     def name_open(self) -> None:
         """Name the batches that will never be used."""
@@ -128,19 +133,42 @@ class Rows:
 
     def take(self) -> dict[str, pa.Table]:
         """Return the rows collected so far by table, and forget them."""
-        tables = {}
-        if self._samples:
-            tables["samples"] = _samples_table(self._samples)
-        if self._rows:
-            columns = zip(*self._rows, strict=True)
-            arrays = [pa.array(column, type=f.type) for column, f in zip(columns, BATCHES, strict=True)]
-            tables["batches"] = pa.Table.from_arrays(arrays, schema=BATCHES)
-        if self._events:
-            columns = zip(*self._events, strict=True)
-            arrays = [pa.array(column, type=f.type) for column, f in zip(columns, EVENTS, strict=True)]
-            tables["events"] = pa.Table.from_arrays(arrays, schema=EVENTS)
+        samples, rows, events = self._samples, self._rows, self._events
         self._samples, self._rows, self._events = [], [], []
-        return tables
+        tables = {
+            "samples": self._table("samples", samples, _samples_table, lambda row: row.bill.step),
+            "batches": self._table("batches", rows, lambda some: _table_of("batches", some), lambda row: row[0]),
+            "events": self._table("events", events, lambda some: _table_of("events", some), lambda row: row[0]),
+        }
+        return {name: table for name, table in tables.items() if len(table)}  # a batch of padding has no names
+
+    def _table(
+        self, name: str, rows: Sequence[Any], make: Callable[[Any], pa.Table], step_of: Callable[[Any], int]
+    ) -> pa.Table:
+        """Return the rows that a reader would take; the others are looked for, left out and named."""
+        if not rows:
+            return SCHEMAS[name].empty_table()
+        try:
+            return typed(make(rows), name)
+        except Exception as error:  # whatever is wrong with a row, the next ones are recorded
+            if len(rows) == 1:
+                self.leave_out(f"step {step_of(rows[0])} in {name!r}", error)
+                return SCHEMAS[name].empty_table()
+        half = len(rows) // 2
+        return pa.concat_tables([self._table(name, some, make, step_of) for some in (rows[:half], rows[half:])])
+
+    def leave_out(self, what: str, error: Exception) -> None:
+        """Name something that is not recorded, and why."""
+        self.problems.append(
+            f"{what} is left out of the ledger: {type(error).__name__}: {readable(error, LONGEST_TEXT)}. What follows "
+            "is recorded, and `lading verify` names the gap."
+        )
+
+    def _add(self, row: _Open, fate: Fate) -> None:
+        try:
+            self._rows.append(_row(row, fate))
+        except Exception as error:  # the bill is not what a bill should be
+            self.leave_out(f"step {row.bill.step} in 'batches'", error)
 
     def _number(self, name: str, value: Any) -> float | None:
         if value is None or type(value) is float:
@@ -148,7 +176,10 @@ class Rows:
         try:
             return float(value.item() if hasattr(value, "item") else value)
         except Exception as error:  # a tensor on a lost device raises what it likes; the row is kept without it
-            self.problems.append(f"{name} cannot be read as a number ({error}) and is left out of the ledger")
+            self.problems.append(
+                f"{name} cannot be read as a number ({error}) and is left out of the ledger. "
+                "Commit numbers, or tensors of one number."
+            )
             return None
 
     def _name(self, row: _Open) -> None:
@@ -193,20 +224,29 @@ def warm_up() -> None:
     digest(*[np.zeros(1, dtype=np.int64)] * 3)
 
 
-def _row(
-    row: _Open,
-    fate: str,
-    time: int,
-    update: int | None,
-    loss: float | None,
-    metrics: list[tuple[str, float]] | None,
-    reason: str | None,
-) -> tuple[Any, ...]:
+def _row(row: _Open, fate: Fate) -> tuple[Any, ...]:
     bill = row.bill
     content = None if row.content is None else as_signed(total_digest(_placed(bill, row.content).tolist()))
-    exceptions = json.dumps([asdict(d) for d in bill.deviations]) if bill.deviations else None
-    place = (bill.step, update, bill.epoch, bill.chunk, bill.position, bill.num_samples)
-    return (*place, as_signed(bill.digest), content, fate, loss, time, metrics, reason, exceptions)
+    exceptions = deviations_text(bill.deviations) if bill.deviations else None
+    place = (bill.step, fate.update, bill.epoch, bill.chunk, bill.position, bill.num_samples)
+    metrics = list(fate.metrics.items()) or None
+    return (
+        *place,
+        as_signed(bill.digest),
+        content,
+        fate.fate,
+        fate.loss,
+        fate.time,
+        metrics,
+        fate.reason,
+        exceptions,
+    )
+
+
+def _table_of(name: str, rows: Sequence[tuple[Any, ...]]) -> pa.Table:
+    columns = zip(*rows, strict=True)
+    schema = SCHEMAS[name]
+    return pa.Table.from_arrays([pa.array(c, type=f.type) for c, f in zip(columns, schema, strict=True)], schema=schema)
 
 
 def _placed(bill: Bill, content: NDArray[np.uint64]) -> NDArray[np.uint64]:

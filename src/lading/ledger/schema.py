@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lading.ledger.limits import TIMES
 from lading.runtime.arrow import numbers
 
 APPLIED, DELIVERED, SKIPPED = "applied", "delivered", "skipped"
@@ -71,7 +72,6 @@ _RISING = {
 _FEW_VALUES = {"batches": ["fate", "reason"], "samples": ["dataset"], "events": ["kind"]}
 # What rows may hold: whoever made the files may have written anything into them.
 _STEPS, _INT32, _INT64 = (1 << 62) - 1, (1 << 31) - 1, (1 << 63) - 1
-_TIMES = 0, 253_402_300_799_999  # milliseconds, to the end of year 9999
 _RANGES = {
     "batches": {
         "step": (0, _STEPS),
@@ -81,10 +81,10 @@ _RANGES = {
         "position": (0, _STEPS),
         "samples": (0, _INT32),
         "digest": (-_INT64 - 1, _INT64),
-        "time": _TIMES,
+        "time": TIMES,
     },
     "samples": {"step": (0, _STEPS), "slot": (0, _INT32), "dataset": (0, _INT32), "index": (0, _INT64)},
-    "events": {"step": (0, _STEPS), "time": _TIMES},
+    "events": {"step": (0, _STEPS), "time": TIMES},
 }
 _MAY_MISS = ("update", "chunk")
 _WORDS: dict[str, dict[str, tuple[str, ...] | None]] = {

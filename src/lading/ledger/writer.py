@@ -10,6 +10,7 @@ a disk that was full for a while leaves no gap. What is on disk is never touched
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 from collections import deque
@@ -18,11 +19,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from lading.errors import LedgerError
+from lading.errors import ConfigError, CorruptLedgerError, LedgerError
 from lading.ledger.begun import CLOSED, Begun, read_refusal
 from lading.ledger.parts import RankStore
 from lading.ledger.rows import Rows
 from lading.ledger.run_folder import RankFolder
+from lading.runtime.numbers import is_whole
 from lading.runtime.threads import Busy
 
 _TURN_SECONDS = 0.2
@@ -115,13 +117,21 @@ class Writer:
     def _is_full(self) -> bool:
         return len(self._queue) > _QUEUE_ITEMS or self._put_samples - self._taken_samples > _QUEUE_SAMPLES
 
+    @property
+    def is_foreign(self) -> bool:
+        """Whether this process is a fork of the one that writes: here nobody does."""
+        return os.getpid() != self._pid
+
+    def check_process(self) -> None:
+        """Refuse a fork, whose queue nobody empties."""
+        if self.is_foreign:
+            raise LedgerError(
+                f"this ledger was opened in process {self._pid}, and this is process {os.getpid()}, a fork of it: what "
+                "it records would go nowhere. Make the ledger, or take its first batch, in the process that trains."
+            )
+
     def flush(self) -> None:
         """Wait until everything passed on is on disk, or could not be written (see ``take_error``)."""
-        if os.getpid() != self._pid:
-            raise LedgerError(
-                "this ledger was opened in another process: a forked worker cannot write to it. "
-                "Use the ledger in the process that trains."
-            )
         with self._turn_done:
             self._asked += 1
             mine = self._asked
@@ -131,7 +141,7 @@ class Writer:
 
     def close(self, end: str = CLOSED) -> None:
         """Write everything, close the last part, say how it ended (``closed`` or ``interrupted``), end the thread."""
-        if os.getpid() != self._pid or self._closing:
+        if self.is_foreign or self._closing:
             return
         self._closing, self._end = True, end
         self.flush()
@@ -167,7 +177,10 @@ class Writer:
         now = time.monotonic()
         if self._has_peers and now - self._looked_at > _LOOK_SECONDS:
             self._looked_at = now
-            self._refusal = self._refusal or read_refusal(self._folder.begun.parent)
+            try:
+                self._refusal = self._refusal or read_refusal(self._folder.begun.parent)
+            except CorruptLedgerError as error:  # whatever it says, a rank was refused
+                self._refusal = str(error)
 
     def _turn(self, *, flush: bool, closing: bool) -> None:
         self._look_for_refusal()
@@ -191,12 +204,17 @@ class Writer:
             self._store.close_full_part()
 
     def _take_rows(self) -> None:
-        if self._rows.problems:
-            self._fault = LedgerError(f"{self._rows.problems[0]}. Commit numbers, or tensors of one number.")
-            self._rows.problems.clear()
         tables = self._rows.take()
         if tables:
             self._unsaved.append(tables)
+        self._report(self._rows.problems)
+
+    def _report(self, problems: list[str]) -> None:
+        """Let training hear of what is not recorded; the first sentence, where there are several."""
+        if problems:
+            more = f" ({len(problems) - 1} more like this.)" if len(problems) > 1 else ""
+            self._fault = LedgerError(problems[0] + more)
+            problems.clear()
 
     def _take_some(self) -> bool:
         """Work on a portion of the queue; say whether there is more."""
@@ -206,7 +224,10 @@ class Writer:
             portion += samples
             self._taken_samples += samples
             self._since_sync += 1
-            method(self._rows, *arguments)
+            try:
+                method(self._rows, *arguments)
+            except Exception as error:  # what cannot be recorded must not take the rest with it
+                self._rows.leave_out("a batch, fate or event", error)
         self._room.set()
         return bool(self._queue)
 
@@ -231,9 +252,26 @@ class Writer:
 
     def _save(self) -> None:
         while self._unsaved:
-            self._store.add(self._unsaved[0])
+            try:
+                self._store.add(self._unsaved[0])
+            except (OSError, MemoryError):  # tried again
+                raise
+            except Exception as error:  # it never will
+                lost = sum(map(len, self._unsaved[0].values()))
+                self.lost_rows += lost
+                self._rows.leave_out(f"a record of {lost} rows", error)
             self._unsaved.popleft()
         self._disk_fault, self._told = None, False  # whatever was wrong with the disk, nothing was lost
+
+
+def sync_every(flush_every: int | str) -> tuple[int | None, float | None]:
+    """Return after how many steps, or seconds, a ledger syncs, as ``flush_every`` says it."""
+    if is_whole(flush_every, 1):
+        return flush_every, None
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*s", flush_every) if isinstance(flush_every, str) else None
+    if match is None:
+        raise ConfigError(f"flush_every is {flush_every!r}: expected a number of steps (100) or of seconds ('5s').")
+    return None, float(match.group(1))
 
 
 def _bytes_of(tables: dict[str, pa.Table]) -> int:

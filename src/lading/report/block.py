@@ -11,6 +11,7 @@ import re
 
 from lading.errors import ConfigError, LedgerError
 from lading.identity import SampleId
+from lading.ledger.limits import readable
 from lading.ledger.log import read_log, repeat_until_first
 from lading.ledger.opening import blocked_by_hand
 from lading.order.substitute import part_substitute
@@ -41,7 +42,7 @@ def block(run: AskedRun, specs: list[str], reason: str = "") -> list[SampleId]:
 
 def _record(run: AskedRun, samples: list[SampleId], reason: str) -> None:
     folder, sha256 = run.evidence.run, run.evidence.description.sha256
-    fields = {"samples": [list(sample) for sample in samples], "reason": reason}
+    fields = {"samples": [list(sample) for sample in samples], "reason": readable(reason)}
     try:
         repeat_until_first(folder, lambda: read_log(folder, sha256), "block", fields)
     except LedgerError:

@@ -30,7 +30,7 @@ class Comparison:
         digests: Sum of the digests of each, as hex.
         first_difference: First step that differs, or that only one of them has.
         differing_steps: Number of common steps that differ.
-        kind: ``names``, ``content`` or ``length``; None where they are equal.
+        kind: ``names``, ``content`` or ``length``; ``nothing`` where neither has a step; None where they are equal.
         plan_differences: How the plans differ.
         samples: What the first differing step holds in the one and not in the other.
     """
@@ -63,7 +63,8 @@ def compare(left: AskedRun, right: AskedRun) -> Comparison:
         first: int | None = int(common[np.argmax(differs)]) % (1 << _USE_BITS)
     else:
         lone = np.setxor1d(mine["step"], other["step"])
-        first, kind = (int(lone[0]) % (1 << _USE_BITS), "length") if len(lone) else (None, None)
+        first = int(lone[0]) % (1 << _USE_BITS) if len(lone) else None
+        kind = "length" if len(lone) else None if len(common) else "nothing"
     plans = (left.plan, right.plan)
     return Comparison(
         equal=kind is None,

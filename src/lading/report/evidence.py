@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from lading.errors import CorruptLedgerError, LadingError
 from lading.ledger.begun import Begun
 from lading.ledger.description import Description, bounded, read_plan
+from lading.ledger.deviations import deviations_from
 from lading.ledger.events import EventRow, event_rows
 from lading.ledger.launch import Launch
 from lading.ledger.lineage import Span, lineage, pending_of, root_of
@@ -29,7 +30,7 @@ from lading.ledger.schema import SCHEMAS, latest_rows, typed
 from lading.ledger.tail import Tail
 from lading.order.event import Event, event_from_dict
 from lading.order.plan import Plan
-from lading.runtime.fields import Fields, Items, Origin
+from lading.runtime.fields import Origin
 from lading.runtime.shown import listed
 
 _FEW = 64
@@ -324,21 +325,7 @@ def _has_sha256(path: Path, file: PartFile) -> bool:
 
 def _deviations(folder: RankFolder, row: dict[str, Any]) -> list[dict[str, Any]]:
     origin = Origin(f"{folder.path}: exceptions of step {row['step']}", CorruptLedgerError, "Run `lading verify`.")
-    items = Items(origin.json(row["exceptions"]), origin, "")
-    found = []
-    for number in items:
-        fields = items.record(number)
-        found.append(
-            {
-                "slot": fields.integer("slot", low=0),
-                "kind": fields.text("kind"),
-                "dataset": fields.integer("dataset", low=0),
-                "index": fields.integer("index", low=0),
-                "substitute": fields.maybe(Fields.integer, "substitute", low=0),
-                "reason": fields.text("reason", longest=1 << 20),
-            }
-        )
-    return found
+    return deviations_from(row["exceptions"], origin)
 
 
 def _events(run: RunFolder, launch: Launch) -> list[Event]:

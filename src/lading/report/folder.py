@@ -15,6 +15,7 @@ from lading.report.evidence import Evidence
 from lading.report.history import History, largest, time_of
 from lading.report.snapshot import read_evidence
 from lading.report.summary import describe_attempt, last_loss, run_state
+from lading.runtime.paths import local_path
 
 _DEEPEST = 4
 
@@ -26,7 +27,7 @@ def runs_in(folder: str | os.PathLike[str], deepest: int = _DEEPEST) -> list[Pat
         folder: Where to look. Links are not followed, and nothing inside a run is looked at.
         deepest: How many folders deep a run may lie.
     """
-    root = Path(folder)
+    root = local_path(folder)
     if not root.is_dir():
         raise ConfigError(f"{root} is no folder: expected a run, or a folder with runs in it. Check the path.")
     return sorted(_found(root, deepest))
@@ -55,7 +56,7 @@ def named_runs(targets: Iterable[str | os.PathLike[str]]) -> dict[str, Path]:
     """
     found: dict[str, Path] = {}
     for target in targets:
-        root = Path(target)
+        root = local_path(target)
         runs = runs_in(root)
         if not runs:
             raise ConfigError(f"{root} holds no run: expected run.json in it or below. Check the path.")

@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -35,6 +34,7 @@ from lading.report.verify.checking import verify
 from lading.report.verify.verdict import Progress, Verdict, silent
 from lading.report.views import NoSamples, Views
 from lading.report.where import dataset_number, newest_plan, next_step, run_events, where
+from lading.runtime.paths import local_path
 from lading.runtime.shown import shown_html
 
 _STEPS_AT_ONCE = 4096
@@ -50,7 +50,7 @@ class Run:
     """
 
     def __init__(self, path: str | os.PathLike[str], attempt: int | None = None) -> None:
-        self.path = Path(path)
+        self.path = local_path(path)
         self.evidence: Evidence = read_evidence(self.path, attempt)
         self.steps = History(self.evidence)
         self._views = Views(self.evidence)
@@ -285,9 +285,14 @@ class Run:
         """Return the number of a dataset given by name or number."""
         return dataset_number(self.evidence, dataset)
 
-    def verify(self, progress: Progress = silent) -> Verdict:
-        """Recompute the plan and compare it with the evidence."""
-        return verify(self.evidence, progress)
+    def verify(self, progress: Progress = silent, *, allow_empty: bool = False) -> Verdict:
+        """Recompute the plan and compare it with the evidence.
+
+        Args:
+            progress: Is called with how far it is, and what is looked at.
+            allow_empty: Whether a run that committed nothing holds, too.
+        """
+        return verify(self.evidence, progress, allow_empty=allow_empty)
 
 
 def open_run(path: str | os.PathLike[str], attempt: int | None = None) -> Run:

@@ -245,14 +245,15 @@ def verdict(found: Verdict) -> RenderableType:
         place = f" (first wrong step {finding.step})" if finding.level == "fault" and finding.step is not None else ""
         lines.append(line(f"{finding.level}: {finding.message}{place}", style))
     word = "holds" if found.holds else "does not hold"
+    history = f"{counted(found.steps, 'step')} of history, digest {found.digest:016x}"
     if found.unused:
         listed = ", ".join(map(str, found.unused[:8])) + (" ..." if len(found.unused) > 8 else "")
         text = f"{len(found.unused)} of its steps were used by no update, pending at the checkpoint: {listed}"
         lines.insert(0, Text(text, style="bold yellow"))
     lines.append(
         Text(
-            f"{word}: {counted(found.steps, 'step')} of history, digest {found.digest:016x}",
-            style="bold green" if found.holds else "bold red",
+            f"not yet: {found.not_yet}, and the run goes on" if found.not_yet and found.holds else f"{word}: {history}",
+            style="bold red" if not found.holds else "bold yellow" if found.not_yet else "bold green",
         )
     )
     if found.head is not None:
@@ -264,6 +265,8 @@ def comparison(found: Comparison) -> RenderableType:
     """Return how two runs differ."""
     if found.equal:
         return Text(f"equal: {found.common_steps} steps, digest {found.digests[0]}", style="bold green")
+    if found.kind == "nothing":
+        return Text("nothing to compare: neither run has a step in its history", style="bold red")
     words = {"names": "hold different samples", "content": "hold the same samples with different bytes"}
     what = words.get(found.kind or "", "are not in both")
     first = Text(f"differ from step {found.first_difference} on: steps {what}", style="bold red")

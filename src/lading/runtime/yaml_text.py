@@ -18,6 +18,7 @@ import yaml
 
 from lading.errors import ConfigError
 from lading.runtime.fields import Origin
+from lading.runtime.paths import local_path
 from lading.runtime.shown import shown
 
 MOST_BYTES = 1 << 20
@@ -33,7 +34,7 @@ _FLOAT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)[eE][+-]?\d+")
 
 def read_yaml(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Return the mapping in a file; anything else is refused with file and line."""
-    origin = Origin(str(path), ConfigError, "Pass the path of a YAML file.")
+    origin = Origin(local_path(path), ConfigError, "Pass the path of a YAML file.")
     try:
         text = origin.read(MOST_BYTES).decode()
     except UnicodeDecodeError as error:

@@ -19,6 +19,7 @@ from lading.errors import SourceError
 from lading.identity.hashing import key64
 from lading.runtime.mapped import read_ahead
 from lading.runtime.numbers import is_whole
+from lading.runtime.paths import local_path
 from lading.source.sampled import sampled_digest
 
 PLACES = ("side by side", "random")
@@ -140,7 +141,7 @@ class Windows:
 def _opened(tokens: Any, dtype: np.dtype[Any]) -> tuple[NDArray[Any], Path | None]:
     """Return tokens as a plain array over the file, and the file where all of it is used."""
     if isinstance(tokens, str | Path):
-        path = Path(tokens)
+        path = local_path(tokens)
         if not path.is_file():
             raise SourceError(f"{path} is no file. Check the name.")
         size = path.stat().st_size

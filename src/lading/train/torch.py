@@ -26,6 +26,7 @@ from lading.identity import Bill
 from lading.ledger.ledger import Ledger
 from lading.loader.torch.loader import Loader
 from lading.runtime.files import clean_up, written_aside
+from lading.runtime.paths import local_path
 from lading.runtime.random_state import capture, packed, restore, unpacked
 from lading.runtime.shown import found as brief
 from lading.train.repeating import RepeatingLoader
@@ -72,7 +73,7 @@ def train(
         save_every: Updates between two checkpoints.
         max_norm: Norm to which gradients are clipped.
     """
-    path = Path(run_dir) / CHECKPOINT
+    path = local_path(run_dir) / CHECKPOINT
     path.parent.mkdir(parents=True, exist_ok=True)
     first, skipped = load_checkpoint(path, model, optimizer, loader), 0
     with Ledger(run_dir, loader.plan) as ledger:  # closed as interrupted where training is

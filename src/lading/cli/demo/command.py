@@ -27,6 +27,7 @@ from lading.cli.demo.text import WEIGHTS, collect
 from lading.cli.output import Json
 from lading.errors import ConfigError, missing_extra
 from lading.report import open_run
+from lading.runtime.paths import local_path
 
 MARKER = "lading-demo.json"
 _CHUNKS = 6
@@ -43,7 +44,7 @@ def demo(run: Folder = "runs/demo", steps: Steps = 600, as_json: Json = False) -
     console = Console(highlight=False, quiet=as_json)
     if importlib.util.find_spec("torch") is None:
         raise missing_extra("torch", "torch", "lading demo")
-    folder = _fresh_folder(Path(run))
+    folder = _fresh_folder(local_path(run))
     began = time.monotonic()
     try:
         found = _story(console, folder, steps, as_json)

@@ -22,6 +22,7 @@ from typing import Any
 
 from lading.errors import ConfigError
 from lading.runtime.numbers import is_number, is_whole
+from lading.runtime.paths import local_path
 from lading.runtime.yaml_text import read_yaml
 
 PRECISIONS = ("fp32", "bf16", "fp16")
@@ -204,12 +205,12 @@ class DsTrainingArguments:
     @property
     def run_dir(self) -> Path:
         """The folder of the run."""
-        return Path(self.output_dir)
+        return local_path(self.output_dir)
 
     @property
     def logs(self) -> Path:
         """The folder of ``log.jsonl``."""
-        return self.run_dir if self.log_dir is None else Path(self.log_dir)
+        return self.run_dir if self.log_dir is None else local_path(self.log_dir)
 
     def resolved(self, ds_config: Mapping[str, Any], world_size: int) -> DsTrainingArguments:
         """Return the arguments with what only the DeepSpeed configuration says: sizes and precision.

@@ -33,6 +33,7 @@ from deepspeed.accelerator import get_accelerator
 from lading.errors import ResumeError
 from lading.identity.hashing import key64
 from lading.runtime.files import clean_up, json_bytes, sync_folder, write_aside
+from lading.runtime.paths import local_path
 from lading.runtime.random_state import capture, packed, restore, unpacked
 
 CHECKPOINT_VERSION = 1
@@ -119,7 +120,7 @@ def chosen_checkpoint(asked: bool | str | os.PathLike[str] | None, run_dir: Path
     if asked is None or asked is False:
         return None
     if asked is not True and asked != "auto":
-        return Path(asked)
+        return local_path(asked)
     complete = complete_checkpoints(run_dir)
     if not complete and asked is True:
         raise ResumeError(

@@ -20,6 +20,7 @@ from typing import Any
 
 from lading.errors import ConfigError
 from lading.kits.deepspeed.arguments import DsTrainingArguments
+from lading.runtime.paths import local_path
 
 
 def deepspeed_config(args: DsTrainingArguments, micro_batch_size: int) -> dict[str, Any]:
@@ -73,7 +74,7 @@ def _read(given: Mapping[str, Any] | str | os.PathLike[str] | None) -> dict[str,
     if given is None or isinstance(given, Mapping):
         return dict(given or {})
     try:
-        with open(given, encoding="utf-8") as file:
+        with open(local_path(given), encoding="utf-8") as file:
             values = json.load(file)
     except (OSError, ValueError) as error:
         raise ConfigError(f"ds_config: {given} cannot be read: {error}. Pass a dict or a JSON file.") from error

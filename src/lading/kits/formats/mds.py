@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from lading.errors import BadSampleError, SourceError
 from lading.runtime.fields import Fields, Origin
+from lading.runtime.paths import local_path
 from lading.runtime.shown import listed, shown
 from lading.source.sampled import sampled_digest
 
@@ -58,7 +59,7 @@ class MDSDataset:
     random_free = True
 
     def __init__(self, path: str | Path, *, columns: Collection[str] | None = None, raw: Collection[str] = ()) -> None:
-        self.path, self._wanted, self._raw = Path(path), columns, frozenset(raw)
+        self.path, self._wanted, self._raw = local_path(path), columns, frozenset(raw)
         origin = Origin(self.path / "index.json", SourceError, "The dataset is damaged; fetch it again.")
         found = origin.record(origin.read())
         self._shards = [_Shard(self.path, fields, columns, self._raw) for fields in found.records("shards")]

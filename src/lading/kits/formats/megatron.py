@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from lading.errors import SourceError
 from lading.runtime.files import named_aside
+from lading.runtime.paths import local_path
 from lading.source.sampled import sampled_digest
 
 MAGIC = b"MMIDIDX\x00\x00"
@@ -142,7 +143,7 @@ def write_megatron(documents: Iterable[Any], path: str | Path, *, dtype: Any = n
 
 
 def _prefix(path: str | Path) -> str:
-    text = str(path)
+    text = str(local_path(path))
     return text[:-4] if text.endswith((".bin", ".idx")) else text
 
 

@@ -38,6 +38,7 @@ from lading.kits.jasper.validate import (
     load_tables,
     require_files,
 )
+from lading.runtime.paths import local_path
 from lading.source.buffers import Buffers
 from lading.source.random_free import draws_nothing
 from lading.source.spec import BatchSpec
@@ -160,7 +161,7 @@ class JASPERSteeringDataset(Dataset[dict[str, Tensor]]):
         *,
         validate: bool | None = None,
     ) -> None:
-        self.dataset_dir, self.split = Path(dataset_dir), split
+        self.dataset_dir, self.split = local_path(dataset_dir), split
         self._keyword_ids: list[list[int]] | None = None
         self._buffers, self.steering_stack = Buffers(), None
         self.device = torch.device("cpu" if device is None else device)
@@ -335,7 +336,7 @@ class JASPERSteeringDataset(Dataset[dict[str, Tensor]]):
     @staticmethod
     def convert_pt_to_hdf5(dataset_dir: str | Path, compression: str | None = "gzip") -> None:
         """Write the ``.pt`` tables of a directory into ``dataset.h5``; without compression it can be mapped."""
-        convert_to_hdf5(Path(dataset_dir), compression)
+        convert_to_hdf5(local_path(dataset_dir), compression)
 
     def _sibling(self, split: str, validate: bool | None) -> JASPERSteeringDataset:
         other = copy.copy(self)

@@ -8,7 +8,6 @@ import socket
 import threading
 import webbrowser
 from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -19,6 +18,7 @@ from lading.errors import ConfigError, missing_extra
 from lading.report import Run as OpenedRun
 from lading.report.folder import named_runs
 from lading.runtime.arrow import without_pandas
+from lading.runtime.paths import local_path
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -39,7 +39,7 @@ def report(
     with progress_bar(quiet=as_json) as progress:
         looks = looks_of(decode) if decode is not None else None
         opened = open_run(run, attempt, decodes=decode is not None, visits=OpenedRun.visited_by_mix)
-        size = write_page(opened, Path(out), progress, looks)
+        size = write_page(opened, local_path(out), progress, looks)
     answer({"file": out, "bytes": size}, lambda: Text(f"{out}: {size / 1e3:.0f} kB"), as_json=as_json)
 
 

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from lading.ledger.tracker.log import SampleLog
 from lading.ledger.tracker.names import names_in
 from lading.runtime.json import plain
+from lading.runtime.paths import local_path
 
 
 class BatchTracker:
@@ -110,7 +111,7 @@ class BatchTracker:
         """
         counts = {str(dataset): count for dataset, count in self.n_samples_per_dataset.items()}
         line = json.dumps(plain({**fields, "n_samples_per_dataset": counts}), allow_nan=False)
-        with Path(path).open("a", encoding="utf-8") as file:
+        with local_path(path).open("a", encoding="utf-8") as file:
             file.write(line + "\n")
 
     def __len__(self) -> int:

@@ -21,6 +21,7 @@ from lading.order.packing.index import PACKING_VERSION, PackingIndex, build_inde
 from lading.order.packing.rules import PackingRules
 from lading.runtime.fields import Fields, Origin
 from lading.runtime.files import built_aside, json_bytes
+from lading.runtime.paths import local_path
 from lading.runtime.shown import shown
 
 COLUMNS = ("row_offsets", "document", "start", "size")
@@ -30,7 +31,7 @@ MOST = 1 << 48
 
 def save_index(index: PackingIndex, directory: str | Path) -> PackingIndex:
     """Write an index below a directory and return it memory-mapped, its ``path`` set."""
-    target = Path(directory) / f"packing-{index.fingerprint}"
+    target = local_path(directory) / f"packing-{index.fingerprint}"
     if (target / "packing.json").exists():
         return open_index(target)
     try:
@@ -50,7 +51,7 @@ def save_index(index: PackingIndex, directory: str | Path) -> PackingIndex:
 
 def open_index(path: str | Path) -> PackingIndex:
     """Open a saved index; its columns stay on disk until they are read."""
-    path = Path(path)
+    path = local_path(path)
     found = _read_description(path)
     num_documents, num_rows, num_pieces = (
         found.integer(name, low=0, high=MOST) for name in ("num_documents", "num_rows", "num_pieces")
@@ -76,7 +77,7 @@ def index_for(lengths: NDArray[Any], rules: PackingRules, directory: str | Path 
     if directory is None:
         return build_index(lengths, rules)
     name = index_fingerprint(rules, len(lengths), lengths_hash(lengths))
-    saved = Path(directory) / f"packing-{name}"
+    saved = local_path(directory) / f"packing-{name}"
     return open_index(saved) if saved.exists() else save_index(build_index(lengths, rules), directory)
 
 

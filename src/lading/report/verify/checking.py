@@ -2,6 +2,7 @@
 
     files      the chain of the log, begun and manifest of each rank, SHA-256 of closed parts, CRCs of tails
     history    each step once, no step missing, digest of what was delivered = digest of what the plan says
+    settled    every step by all ranks; and something was
     names      where names were kept: they hash to the digests
 
 Every fault names the file and the first wrong step. A tail that a crash cut
@@ -10,6 +11,8 @@ off is no fault: what it held was never called safe.
 
 from __future__ import annotations
 
+import functools
+
 from lading.errors import CorruptLedgerError
 from lading.report.evidence import Evidence
 from lading.report.verify.files import check_files
@@ -17,10 +20,17 @@ from lading.report.verify.history import check_history, check_names
 from lading.report.verify.verdict import Progress, Verdict, silent
 
 
-def verify(evidence: Evidence, progress: Progress = silent) -> Verdict:
-    """Compare everything a run left on disk with itself and with its plan."""
+def verify(evidence: Evidence, progress: Progress = silent, *, allow_empty: bool = False) -> Verdict:
+    """Compare everything a run left on disk with itself and with its plan.
+
+    Args:
+        evidence: The run.
+        progress: Is called with how far it is, and what is looked at.
+        allow_empty: Whether a record of nothing holds, too.
+    """
     verdict = Verdict(head=evidence.log.head)
-    for check in (check_files, check_history, check_names):
+    history = functools.partial(check_history, allow_empty=allow_empty)
+    for check in (check_files, history, check_names):
         try:
             check(evidence, verdict, progress)
         except CorruptLedgerError as error:  # it names the file

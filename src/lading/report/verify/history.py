@@ -15,31 +15,39 @@ from lading.identity.digest import as_unsigned, sample_hashes
 from lading.identity.hashing import fold
 from lading.ledger.events import JUMP, NOTE
 from lading.ledger.lineage import Span
+from lading.ledger.schema import DELIVERED
 from lading.report.evidence import Evidence, RankEvidence, read_part
 from lading.report.history import History, taken
 from lading.report.planned import expected_digests
 from lading.report.verify.files import rank_rows
+from lading.report.verify.settled import check_anything, check_ranks, fates_at, lacking
 from lading.report.verify.verdict import Progress, Verdict
 from lading.report.where import expected_bill, plan_changes
+from lading.runtime.arrow import words_of
+
+_NAMED = ["step", "position", "samples", "digest", "content", "fate"]
 
 
-def check_history(evidence: Evidence, verdict: Verdict, progress: Progress) -> None:
+def check_history(evidence: Evidence, verdict: Verdict, progress: Progress, *, allow_empty: bool = False) -> None:
     """Compare every step of history with the plan, and look for missing ones."""
     _check_ancestry(evidence, verdict)
     steps = History(evidence).steps
     columns = taken({**steps, "settled": (steps["open"] == 0) | steps["waits"]}, steps["owned"])
     exceptions = evidence.exceptions()
+    counts: dict[int, tuple[int, int]] = {}
     for done, span in enumerate(evidence.spans):
         progress(0.5 + 0.4 * done / len(evidence.spans), f"history of attempt {span.attempt}")
         chosen = columns["attempt"] == span.attempt
         rows = {name: values[chosen] for name, values in columns.items()}
         complete = rows["settled"] & (rows["ranks"] == evidence.attempts[span.attempt].launch.world_size)
+        counts[span.attempt] = len(complete), int(np.count_nonzero(complete & (rows["open"] == 0)))
         _check_missing(evidence, span, rows, complete, verdict)
         verdict.steps += int(np.count_nonzero(complete))
         total = int(rows["digest"][complete].sum(dtype=np.uint64)) if complete.any() else 0
         verdict.digest = (verdict.digest + total) % (1 << 64)
         mine = [e for e in exceptions if e["attempt"] == span.attempt]
         _check_digests(evidence, span, {name: values[complete] for name, values in rows.items()}, mine, verdict)
+    check_anything(evidence, counts, verdict, allow_empty=allow_empty)
 
 
 def _check_ancestry(evidence: Evidence, verdict: Verdict) -> None:
@@ -71,10 +79,13 @@ def _check_missing(evidence: Evidence, span: Span, rows: Any, complete: NDArray[
     decided = rows["step"][complete]
     stop = span.stop if span.stop is not None else (int(decided.max()) + 1 if len(decided) else span.start)
     world_size = evidence.attempts[span.attempt].launch.world_size
-    unused = rows["step"][(rows["ranks"] == world_size) & ~rows["settled"] & (rows["step"] < stop)]
-    for step in unused[:20].tolist():
+    whole = rows["ranks"] == world_size
+    uneven = (rows["ranks"] > rows["open"]) & ~complete
+    check_ranks(evidence, span, rows["step"][uneven & (whole | (rows["step"] >= stop))], verdict)
+    unused = whole & ~rows["settled"] & (rows["step"] < stop)
+    for step in rows["step"][unused & ~uneven][:20].tolist():
         verdict.note(f"step {step} was delivered and never used", step=step)
-    gaps = _gaps(np.concatenate([decided, unused]), span.start, stop)
+    gaps = _gaps(rows["step"][complete | unused], span.start, stop)
     for jump in (row for row in evidence.event_rows(span.attempt) if row.kind == JUMP):
         passed = [gap for gap in gaps if jump.fields["from"] <= gap[0] and gap[1] <= jump.step]
         for first, last in passed:
@@ -83,8 +94,7 @@ def _check_missing(evidence: Evidence, span: Span, rows: Any, complete: NDArray[
     if not gaps or _is_explained(evidence, span.attempt, gaps[0][0]):
         return
     step, count = gaps[0][0], sum(last - first for first, last in gaps)
-    partial = rows["ranks"][rows["step"] == step]
-    who = f"only {int(partial[0])} of {world_size} ranks recorded it" if len(partial) else "no rank recorded it"
+    who = lacking(fates_at(evidence, span.attempt, step))
     verdict.fault(
         f"{evidence.run.attempt(span.attempt)}: {count} step{'s are' if count > 1 else ' is'} missing from attempt "
         f"{span.attempt}, the first is {step}: {who}",
@@ -173,10 +183,12 @@ def check_names(evidence: Evidence, verdict: Verdict, progress: Progress) -> Non
 def _check_rank_names(rank: RankEvidence, verdict: Verdict) -> None:
     """Check the names of one rank, file by file: they need never be in memory together."""
     try:
-        batches = rank_rows(rank, list(rank.files), "batches").select(["step", "position", "digest", "content"])
+        batches = rank_rows(rank, list(rank.files), "batches").select(_NAMED)
         steps, last = np.unique(batches["step"].to_numpy()[::-1], return_index=True)
         found = batches.take(pa.array(len(batches) - 1 - last))
+        unnamed = (found["samples"].to_numpy() > 0) & ~words_of(found["fate"], DELIVERED)
         for samples in _named_tables(rank):
+            unnamed &= ~np.isin(steps, samples["step"].to_numpy())
             wrong = _first_difference(found, steps, samples, "digest")
             if wrong is None and not found["content"].null_count:
                 wrong = _first_difference(found, steps, samples, "content")
@@ -189,8 +201,16 @@ def _check_rank_names(rank: RankEvidence, verdict: Verdict) -> None:
                     step=wrong,
                 )
                 return
+        if unnamed.any():
+            _say_unnamed(rank, steps[unnamed], verdict)
     except CorruptLedgerError as error:
         verdict.fault(str(error), file=rank.folder.path)
+
+
+def _say_unnamed(rank: RankEvidence, steps: NDArray[np.int64], verdict: Verdict) -> None:
+    more = f" and of {len(steps) - 1} more" if len(steps) > 1 else ""
+    text = f"rank {rank.folder.rank} of attempt {rank.folder.attempt} kept no names of step {steps[0]}{more}"
+    verdict.fault(f"{rank.folder.path}: {text}", file=rank.folder.path, step=int(steps[0]))
 
 
 def _named_tables(rank: RankEvidence) -> Iterator[pa.Table]:

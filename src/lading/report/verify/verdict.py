@@ -40,6 +40,7 @@ class Verdict:
         digest: Sum of their digests: equal for equal runs, whatever their world size.
         unused: Steps of history that no update used: a checkpoint was taken between their delivery and their update.
         head: Number and SHA-256 of the log's newest record, an anchor for those who keep it elsewhere.
+        not_yet: What there is of a run that goes on and has committed nothing so far; "" otherwise.
     """
 
     findings: list[Finding] = field(default_factory=list)
@@ -47,6 +48,7 @@ class Verdict:
     digest: int = 0
     unused: list[int] = field(default_factory=list)
     head: tuple[int, str] | None = None
+    not_yet: str = ""
 
     @property
     def holds(self) -> bool:
@@ -70,6 +72,7 @@ class Verdict:
         """Return everything as JSON-able fields."""
         return {
             "holds": self.holds,
+            "not_yet": bool(self.not_yet),
             "steps": self.steps,
             "unused": self.unused,
             "digest": f"{self.digest:016x}",

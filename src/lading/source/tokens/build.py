@@ -19,6 +19,7 @@ from lading.runtime.blocks.progress import BlockProgress, Progress, silent
 from lading.runtime.blocks.run import Task, run_blocks
 from lading.runtime.files import clean_up, make_folder
 from lading.runtime.locks import alone
+from lading.runtime.paths import local_path
 from lading.runtime.shown import listed
 from lading.source.tokens.block import TokenJob, TokenPart, check_digest, finished_part, mapped_part
 from lading.source.tokens.inputs import default_block_bytes, find_inputs
@@ -102,7 +103,7 @@ def token_job(
     files = tuple(find_inputs([inputs] if isinstance(inputs, str | Path) else inputs))
     ref = tokenizer if isinstance(tokenizer, TokenizerRef) else TokenizerRef(tokenizer)
     dtype_for(ref.get())
-    return TokenJob(Path(out).absolute(), files, ref, field, split, default_block_bytes(files))
+    return TokenJob(local_path(out).absolute(), files, ref, field, split, default_block_bytes(files))
 
 
 def missing_blocks(job: TokenJob) -> list[int]:

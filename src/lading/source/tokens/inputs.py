@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lading.errors import ConfigError, SourceError
+from lading.runtime.paths import local_path
 from lading.runtime.shown import shown
 
 COMPRESSED = (".gz", ".zst")
@@ -78,7 +79,7 @@ def find_inputs(given: Iterable[str | Path]) -> list[InputFile]:
     """Return the files behind names and patterns (``corpus/**/*.jsonl.zst``), in order; a pattern's are sorted."""
     found: dict[str, InputFile] = {}
     for name in given:
-        for path in _matching(str(name)):
+        for path in _matching(str(local_path(name))):
             file = _input_file(path)
             if file.path in found:
                 raise ConfigError(

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from lading.errors import SourceError
 from lading.runtime.fields import Fields, Origin
+from lading.runtime.paths import local_path
 
 TOKENS_VERSION = 1
 CHECKED_BELOW_BYTES = 1 << 30
@@ -58,7 +59,7 @@ class TokenStore:
     random_free = True
 
     def __init__(self, path: str | Path, *, validate: bool | None = None) -> None:
-        self.path = Path(path)
+        self.path = local_path(path)
         found = _read_description(self.path)
         self.vocab_size = found.integer("vocab_size", low=1, high=1 << 32)
         self.eod_token_id = found.integer("eod_token_id", low=-(1 << 31), high=(1 << 31) - 1)

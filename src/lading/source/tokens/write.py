@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from lading.errors import SourceError
 from lading.identity import fingerprint
 from lading.runtime.files import built_aside, json_bytes
+from lading.runtime.paths import local_path
 from lading.source.tokens.store import TOKENS_VERSION
 from lading.source.tokens.tokenizer import Tokenizer, name_of
 
@@ -98,7 +99,7 @@ class TokenWriter:
     """
 
     def __init__(self, out: str | Path, tokenizer: Tokenizer, *, overwrite: bool = False) -> None:
-        self.out, self.tokenizer, self.overwrite = Path(out), tokenizer, overwrite
+        self.out, self.tokenizer, self.overwrite = local_path(out), tokenizer, overwrite
         check_target(self.out, overwrite=overwrite)
         self.dtype = dtype_for(tokenizer)
         self._hashes = hashlib.blake2b(digest_size=16), hashlib.blake2b(digest_size=16)

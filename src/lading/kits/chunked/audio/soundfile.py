@@ -20,7 +20,6 @@ import threading
 import weakref
 from collections import OrderedDict
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,6 +27,7 @@ import soundfile
 from numpy.typing import NDArray
 
 from lading.errors import SourceError, missing_extra
+from lading.runtime.paths import local_path
 
 F32 = NDArray[np.float32]
 
@@ -70,7 +70,7 @@ def natural_order(name: str) -> tuple[list[str | int], str]:
 
 def audio_files(path: str | os.PathLike[str]) -> list[str]:
     """Return the files of a folder and its sub-folders (not the hidden ones) in natural order, or the one file."""
-    folder = Path(path)
+    folder = local_path(path)
     if folder.is_file():
         return [str(folder)]
     if not folder.is_dir():

@@ -38,6 +38,7 @@ from lading.kits.chunked.datamodule import chunked, sequence
 from lading.kits.chunked.lightning.datamodule import ChunkedSequenceDataset
 from lading.loader.torch.chunked import seen_info
 from lading.runtime.files import write_aside
+from lading.runtime.paths import local_path
 from lading.train.lightning.ledger import LedgerCallback
 from lading.train.lightning.loops import train_loader
 
@@ -161,7 +162,7 @@ def _run_folder(config: Config, *, resume: bool) -> Path | None:
         if config.run.get("ledger"):
             raise wrong(config.file, "run.dir", "a run directory, since run.ledger is true", None)
         return None
-    folder = Path(config.run["dir"])
+    folder = local_path(config.run["dir"])
     if getattr(rank_zero_only, "rank", 0):
         return folder
     if (folder / "run.json").exists() and not resume:
@@ -228,7 +229,7 @@ def _recorders(config: Config, folder: Path | None, trainer: Mapping[str, Any]) 
 
 def _start(folder: Path | None, resume: bool, checkpoint: str | os.PathLike[str] | None) -> str | None:
     if checkpoint is not None:
-        if not Path(checkpoint).exists():
+        if not local_path(checkpoint).exists():
             raise ConfigError(f"--checkpoint {checkpoint}: expected a checkpoint, found no such file.")
         return _sound(Path(checkpoint))
     if not resume:

@@ -52,6 +52,7 @@ from lading.kits.jasper.validate import (
     check_shape,
     check_split,
 )
+from lading.runtime.paths import local_path
 
 
 @dataclass(frozen=True)
@@ -180,7 +181,7 @@ class JASPERBuilder:
         Returns:
             The directory.
         """
-        path = Path(output_dir)
+        path = local_path(output_dir)
         refuse_existing(path, self.overwrite)
         read = read_pairs(pairs)
         given: Any = read.clusters if clusters is None else clusters

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from lading.errors import SourceError
 from lading.kits.jasper.pt import load
 from lading.runtime.arrays import host
+from lading.runtime.paths import local_path
 
 I64 = NDArray[np.int64]
 F32 = NDArray[np.float32]
@@ -132,7 +133,7 @@ def _vectors_of(given: Any, thing: str, pairs: Pairs) -> NDArray[Any] | None:
         if texts is None:
             raise SourceError(f"a function was given to embed each {thing}, but pairs hold {thing} numbers, not texts.")
         return host(given(texts))
-    return _from_file(Path(given), thing, texts) if isinstance(given, str | Path) else host(given)
+    return _from_file(local_path(given), thing, texts) if isinstance(given, str | Path) else host(given)
 
 
 def _table(given: Any) -> pa.Table:
@@ -148,9 +149,9 @@ def _table(given: Any) -> pa.Table:
 def _files(given: Any) -> list[Path] | None:
     """Return the files that pairs are in; None where they are no files."""
     if isinstance(given, str | Path):
-        return [Path(given)]
+        return [local_path(given)]
     if isinstance(given, list | tuple) and given and all(isinstance(one, str | Path) for one in given):
-        return [Path(one) for one in given]
+        return [local_path(one) for one in given]
     return None
 
 

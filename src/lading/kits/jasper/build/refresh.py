@@ -26,6 +26,7 @@ from lading.kits.jasper.build.write import rewrite_directory
 from lading.kits.jasper.layout import CONFIG_FILE, config_size, read_config
 from lading.kits.jasper.storage import open_storage
 from lading.kits.jasper.validate import check_ids, check_keywords, check_references, check_rows, load_tables
+from lading.runtime.paths import local_path
 
 
 def mine_negatives(
@@ -48,7 +49,7 @@ def mine_negatives(
     Returns:
         The directory.
     """
-    path, config, tables, _ = _read(Path(dataset_dir))
+    path, config, tables, _ = _read(local_path(dataset_dir))
     seed = _next_seed(config) if seed is None else seed
     adjacent = int(config.get("adjacent_k", 3)) if adjacent_k is None else adjacent_k
     given = config.get("tier_proportions") if tier_proportions is None else list(tier_proportions)
@@ -68,7 +69,7 @@ def mine_negatives(
 
 def build_steering(dataset_dir: str | Path) -> Path:
     """Work out the steering tables of a directory anew from its embeddings, clusters and keywords, and write them."""
-    path, config, tables, keywords = _read(Path(dataset_dir))
+    path, config, tables, keywords = _read(local_path(dataset_dir))
     made = steering_tables(
         tables["question_embs"].numpy(),
         tables["centroid_embs"].numpy(),

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lading.errors import ConfigError, missing_extra
+from lading.runtime.paths import local_path
 from lading.runtime.shown import shown_html
 
 try:
@@ -83,7 +84,7 @@ class MixturePicture:
 
     def write(self, path: str | Path) -> Path:
         """Write the picture as a self-contained page (``.html``) or an image (``.png``, ``.svg``)."""
-        target = Path(path)
+        target = local_path(path)
         if target.suffix == ".html":
             self.figure().write_html(target, include_plotlyjs=True)
         elif target.suffix in (".png", ".svg"):

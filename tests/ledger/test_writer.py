@@ -1,0 +1,85 @@
+"""The background writer: nothing that fails stops what comes after it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.cli.calling import ask
+
+from lading.errors import LedgerError
+from lading.identity import World
+from lading.ledger import Ledger, writer
+from lading.order import Plan
+from lading.report import open_run
+
+# Step 12 has one sample: rank 1 has only padding there.
+PLAN = Plan.make({"code": 97}, batch_size=8, seed=3)
+
+
+def test_a_share_of_padding_only_is_recorded_like_any_other(tmp_path: Path):
+    """Its table of names is empty, and the rows after it are there."""
+    for_ranks = [Ledger(tmp_path, PLAN, record="names", rank=rank, world_size=2) for rank in range(2)]
+    for rank, ledger in enumerate(for_ranks):
+        for step in range(10, 16):
+            ledger.commit(PLAN.bill(step, world=World(rank, 2)))
+            ledger.flush()
+    for ledger in for_ranks:
+        ledger.close()
+
+    code, out = ask("verify", tmp_path, "--json")
+
+    assert (code, json.loads(out)["steps"]) == (0, 6)
+
+
+def test_a_batch_of_bad_rows_only_is_recorded_like_any_other(tmp_path: Path):
+    """Nothing of it counted, and its row says so."""
+    with Ledger(tmp_path, PLAN, record="names") as ledger:
+        for step in range(3):
+            bill = PLAN.bill(step)
+            ledger.commit(bill.replace(is_padding=np.ones(8, dtype=bool)) if step == 1 else bill)
+            ledger.flush()
+
+    assert open_run(tmp_path).history["samples"] == [8, 0, 8]
+
+
+@pytest.mark.parametrize("on_error", ["raise", "warn"])
+def test_a_row_that_no_reader_takes_never_blocks_the_next(tmp_path: Path, on_error: str):
+    """It is named once, left out, and everything after it is on disk."""
+    ledger = Ledger(tmp_path, names=["code"], on_error=on_error)
+    ledger.commit(PLAN.bill(0))
+    wrong = PLAN.bill(1)
+    ledger.commit(wrong.replace(idx=wrong.idx - 1000))
+
+    if on_error == "raise":
+        with pytest.raises(LedgerError, match=r"step 1 .*left out"):
+            ledger.flush()
+    else:
+        with pytest.warns(UserWarning, match=r"step 1 .*left out"):
+            ledger.flush()
+    for step in range(2, 5):
+        ledger.commit(PLAN.bill(step))
+        ledger.flush()
+    ledger.close()
+
+    code, out = ask("verify", tmp_path, "--json")
+    verdict = json.loads(out)
+    assert open_run(tmp_path).history["step"] == [0, 1, 2, 3, 4]
+    assert (code, verdict["findings"][0]["step"]) == (1, 1)
+    assert "kept no names of step 1" in verdict["findings"][0]["message"]
+
+
+def test_a_refusal_that_cannot_be_read_ends_the_attempt_and_loses_nothing(tmp_path: Path, monkeypatch):
+    """The ranks that began hear of it, and what they recorded is on disk."""
+    monkeypatch.setattr(writer, "_LOOK_SECONDS", -1.0)  # at every turn
+    ledger = Ledger(tmp_path, PLAN, rank=0, world_size=2)
+    ledger.commit(PLAN.bill(0, world=World(0, 2)))
+    (tmp_path / "ledger/attempt=0000/begun/refused.json").write_bytes(b"\xff")
+
+    with pytest.raises(LedgerError, match=r"refused\.json"):
+        ledger.flush()
+    ledger.close()
+
+    assert open_run(tmp_path).batches["step"] == [0]
