@@ -50,7 +50,7 @@ $(VENV)/.lint: $(VENV)/.made constraints.txt
 $(VENV)/.types: $(VENV)/.made pyproject.toml constraints.txt
 	@echo "» installing mypy and what its answers depend on"
 	@$(PIP) mypy types-PyYAML torch numpy
-	@$(PIP) -e '.[torch,fast,jax,lightning,transformers,report]'
+	@$(PIP) -e '.[torch,fast,jax,lightning,transformers,ui]'
 	@touch $@
 
 $(VENV)/.docs: $(VENV)/.made constraints.txt

@@ -16,7 +16,7 @@ import pytest
 
 from lading.errors import CorruptLedgerError, LedgerError
 from lading.identity import World
-from lading.ledger import Ledger
+from lading.ledger import Ledger, attempts
 from lading.ledger.attempts import Opened, Request, launch_token, open_attempt
 from lading.ledger.begun import CLOSED, INTERRUPTED, RUNNING, read_begun, write_begun
 from lading.ledger.description import describe, new_description
@@ -364,3 +364,13 @@ def test_a_rank_of_another_machine_is_waited_for_with_a_word(tmp_path: Path):
         again = opened(run, 0, 1)
 
     assert again.launch.attempt == 1
+
+
+def test_of_two_processes_with_one_rank_the_second_is_refused(tmp_path: Path):
+    """They looked at the same moment, and both found the place free."""
+    run = RunFolder(tmp_path)
+    first = opened(run, 0, 2)
+    request = Request(first.begun.run, "", World(0, 2), lambda log: first.launch)
+
+    with pytest.raises(LedgerError, match=r"belongs to another process already: two processes write as rank 0"):
+        attempts._begin(run, request, first.launch, is_opener=False)

@@ -143,3 +143,11 @@ def test_an_unknown_parent_is_recorded_on_request():
     assert found.kind == "unknown"
     assert found.parent is not None
     assert (found.parent.attempt, found.parent.step) == (4, 7)
+
+
+def test_an_attempt_continues_no_later_one():
+    """A hostile log may say so; following it would never end."""
+    launches = {0: launched(0, 5, "resume", (1, 5)), 1: launched(1, 5, "resume", (0, 5))}
+
+    assert root_of(launches[1], launches) == 0
+    assert [span.attempt for span in lineage(launches, 1)] == [0, 1]

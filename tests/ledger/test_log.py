@@ -53,3 +53,38 @@ def test_a_log_that_grows_while_it_is_read_has_no_problem(tmp_path: Path):
 
     assert not problems
     assert read_log(run, sha256).next_number == 25
+
+
+def problems_after(tmp_path: Path, change) -> str:
+    """Return what a log of three records says after a change to its folder."""
+    run, sha256 = begun(tmp_path)
+    for index in range(3):
+        block(run, sha256, index)
+    change(run)
+    return " ".join(f"{problem.file.name} {problem.text}" for problem in read_log(run, sha256).problems)
+
+
+def test_a_record_that_was_altered_is_named_by_the_next(tmp_path: Path):
+    """Each knows the SHA-256 of the one before."""
+
+    def alter(run: RunFolder) -> None:
+        path = run.record(1)
+        path.write_text(path.read_text().replace('"reason": ""', '"reason": "x"'))
+
+    found = problems_after(tmp_path, alter)
+
+    assert f"{RunFolder(tmp_path).record(1).name} was altered" in found and "knows another SHA-256" in found
+
+
+def test_the_newest_record_is_known_by_the_head(tmp_path: Path):
+    """Altered or taken away, it is named: no record comes after it that would know it."""
+
+    def alter(run: RunFolder) -> None:
+        path = run.record(2)
+        path.write_text(path.read_text().replace('"reason": ""', '"reason": "x"'))
+
+    altered = problems_after(tmp_path / "altered", alter)
+    gone = problems_after(tmp_path / "gone", lambda run: run.record(2).unlink())
+
+    assert "was altered, or" in altered and "do not agree on its SHA-256" in altered
+    assert "is missing:" in gone and "knows it" in gone

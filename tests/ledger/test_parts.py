@@ -102,3 +102,20 @@ def test_a_small_twin_of_the_big_run_takes_few_bytes(tmp_path: Path, record: str
         assert size / 3125 <= 16
     else:
         assert size / 100_000 <= 4.5
+
+
+def test_lines_that_do_not_belong_in_a_manifest_are_named(tmp_path: Path):
+    """Cut off in the middle is no crash, and nothing comes after the end; a last line cut off is a crash."""
+    folder = folder_of(tmp_path)
+    lines = folder.manifest.read_bytes().splitlines(keepends=True)
+
+    def problems(content: bytes) -> tuple[bool, str]:
+        folder.manifest.write_bytes(content)
+        found = read_manifest(folder)
+        return found.torn, " ".join(found.problems)
+
+    assert problems(b"".join(lines)) == (False, "")
+    assert problems(b"".join(lines[:-1]) + lines[-1][:9]) == (True, "")
+    assert problems(lines[0][:9] + b"\n" + b"".join(lines[1:]))[1].startswith("line 1 was altered")
+    after = problems(b"".join([lines[0], lines[1], lines[2], lines[3], lines[3]]))[1]
+    assert "line 5 comes after the line that ends it" in after

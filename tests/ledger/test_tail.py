@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from lading.errors import LedgerError
+from lading.ledger import tail as module
 from lading.ledger.schema import SAMPLES
 from lading.ledger.tail import HEADER_BYTES, TailWriter, read_tail
 
@@ -175,3 +177,24 @@ def test_a_tail_that_is_deleted_or_replaced_is_known_at_the_next_sync(tmp_path: 
         with pytest.raises(LedgerError, match="was deleted or replaced while the run was writing it"):
             tail.sync()
         tail.close()
+
+
+def test_a_record_that_did_not_fit_leaves_nothing(tmp_path: Path, monkeypatch):
+    """A disk that fills up in the middle of a record: the file is as long as before, and can be written on."""
+    tail = TailWriter(tmp_path / "tail", generation=4, launch=LAUNCH)
+    tail.append({"samples": rows(0)}, first_step=0)
+    size = (tmp_path / "tail").stat().st_size
+    with monkeypatch.context() as full:
+        full.setattr(module, "_write_all", lambda file, content, offset: filled_up(file, content, offset))
+        with pytest.raises(OSError, match="No space left"):
+            tail.append({"samples": rows(3)}, first_step=3)
+
+    assert (tmp_path / "tail").stat().st_size == size
+    tail.append({"samples": rows(6)}, first_step=6)
+    tail.close()
+    assert steps_of(tmp_path / "tail") == [0, 1, 2, 6, 7, 8]
+
+
+def filled_up(file: int, content: bytes, offset: int) -> None:
+    os.pwrite(file, content[: len(content) // 2], offset)
+    raise OSError(28, "No space left on device")

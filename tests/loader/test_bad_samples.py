@@ -9,8 +9,9 @@ import warnings
 import numpy as np
 import pytest
 
-from lading.errors import BadSampleError, SourceError
+from lading.errors import BadSampleError, LoaderError, SourceError
 from lading.identity import World
+from lading.loader.bad_samples import BadSamplePolicy
 from lading.loader.numpy import NumpyLoader
 from lading.order import Plan
 from lading.order.substitute import substitutes
@@ -185,3 +186,17 @@ def test_an_error_of_a_local_type_is_caught_by_it():
 
     assert isinstance(caught.value, BadSampleError)
     assert type(caught.value.__cause__) is LocalError and caught.value.__cause__.__traceback__ is not None
+
+
+@pytest.mark.filterwarnings("ignore:sample .* could not be read")
+def test_the_limit_is_how_many_may_be_bad():
+    """As many as the limit says are passed over; one more ends the run, by number."""
+
+    def run(bad: set[int]) -> None:
+        loader = NumpyLoader(Broken(bad), BATCH, on_bad_sample=BadSamplePolicy("skip", limit=2))
+        list(loader)
+
+    run({1, 2})
+
+    with pytest.raises(LoaderError, match="more than 2 samples could not be read"):
+        run({1, 2, 3})

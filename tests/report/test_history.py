@@ -126,6 +126,26 @@ def test_a_batch_that_was_pending_at_the_checkpoint_counts_as_skipped(tmp_path):
     ]
 
 
+@pytest.mark.filterwarnings("ignore:.*already, and this one starts")
+def test_a_batch_used_after_the_checkpoint_that_was_resumed_counts_as_skipped(tmp_path):
+    """The update was made, and lost with the model: whatever the row says, the model that goes on never saw it."""
+    first = Ledger(tmp_path / "run", PLAN)
+    first.begin(0)
+    for step in (0, 1):
+        first.deliver(PLAN.bill(step))
+    first.commit(PLAN.bill(0))
+    mark = {**first.mark(2), "step": 2}
+    first.commit(PLAN.bill(1))
+    first.flush()
+    leave(first)
+    attempted(tmp_path / "run", PENDING[1], mark)
+
+    run = open_run(tmp_path / "run")
+
+    fates = [row[1:3] for row in of_numpy(run)]
+    assert fates == [(0, "applied"), (1, "skipped"), (2, "applied")] == [row[1:3] for row in of_sql(run)]
+
+
 def test_ranks_that_do_not_fit_the_memory_together_are_added_up_in_turn(tmp_path, monkeypatch):
     """A run of many ranks is read some ranks at a time, with the same result."""
     fates = [["applied"] * 3] * 4
@@ -136,6 +156,14 @@ def test_ranks_that_do_not_fit_the_memory_together_are_added_up_in_turn(tmp_path
 
     assert of_numpy(open_run(tmp_path / "run")) == whole
     assert [row[1] for row in whole] == [0, 1, 2, 3]
+
+
+def test_a_step_that_not_all_ranks_recorded_is_not_kept(tmp_path):
+    """Two ranks, of which one died a step earlier."""
+    fates = [["applied"] * 2, ["applied", "missing"]]
+    attempted(tmp_path / "run", {**LIFE, "world": 2, "fates": fates}, None)
+
+    assert [row[1] for row in of_numpy(open_run(tmp_path / "run"))] == [0]
 
 
 def test_an_empty_run_has_no_steps(tmp_path):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lading.runtime.files import Journal, create_aside, write_aside, written_aside
+from lading.runtime.files import Journal, built_aside, create_aside, write_aside, written_aside
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path):
@@ -73,3 +73,17 @@ def test_a_journal_line_that_is_no_object_is_damaged(tmp_path):
         file.write(b'["crc"]\n5\n')
 
     assert [line.value for line in journal.lines()] == [{"a": 1}, None, None]
+
+
+def test_a_folder_that_is_there_is_replaced_only_when_asked(tmp_path: Path):
+    """Otherwise the build fails at its end and the old one stays, whole; nothing is left beside it."""
+    for content, replace in ((b"old", False), (b"new", True)):
+        with built_aside(tmp_path / "made", replace=replace) as aside:
+            (aside / "file").write_bytes(content)
+    assert (tmp_path / "made" / "file").read_bytes() == b"new"
+
+    with pytest.raises(FileExistsError, match="exists already"), built_aside(tmp_path / "made") as aside:
+        (aside / "file").write_bytes(b"third")
+
+    assert (tmp_path / "made" / "file").read_bytes() == b"new"
+    assert [path.name for path in tmp_path.iterdir()] == ["made"]

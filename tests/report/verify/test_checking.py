@@ -6,17 +6,20 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.report.runs import PLAN, record
 
 from lading.errors import LedgerError
+from lading.ledger import Ledger
 from lading.ledger.begun import read_begun, write_begun
 from lading.ledger.parts import read_manifest, sha256_of
 from lading.ledger.run_folder import RankFolder, RunFolder
 from lading.ledger.schema import write_table
 from lading.report import open_run
+from lading.report.verify.history import _gaps
 from lading.runtime.files import Journal
 
 
@@ -257,3 +260,22 @@ def test_names_that_do_not_hash_to_the_digest_are_named(tmp_path: Path):
 
     assert found.step == table["step"][100].as_py()
     assert "do not hash to the digest" in found.message
+
+
+def test_a_step_with_fewer_samples_than_planned_is_a_fault(tmp_path: Path):
+    """The record is whole and its checksums are right; it does not hold what the plan says."""
+    with Ledger(tmp_path, PLAN) as ledger:
+        for step in range(5):
+            bill = PLAN.bill(step)
+            ledger.commit(bill.select(np.arange(len(bill) - 1)) if step == 3 else bill)
+
+    found = [(fault.step, fault.message) for fault in open_run(tmp_path).verify().faults]
+
+    assert len(found) == 1 and found[0][0] == 3 and "do not hold what the plan says" in found[0][1]
+
+
+def test_gaps_are_found_wherever_they_are():
+    """At the beginning, in the middle, at the end, and where nothing is left."""
+    assert _gaps(np.array([1, 2, 4]), 0, 6) == [(0, 1), (3, 4), (5, 6)]
+    assert _gaps(np.array([], dtype=np.int64), 2, 4) == [(2, 4)]
+    assert _gaps(np.arange(3, 6), 3, 6) == []
