@@ -56,9 +56,15 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path | str]:
     used = {s.index for step in range(6) for s in PLAN.bill(step).samples if s.dataset == 0}
     return {
         **{name.upper(): home / "runs" / name for name in ("run", "same", "short")},
-        **{"FOLDER": home / "runs", "DAMAGED": home / "damaged", "BROKEN": home / "broken", "PLAN": home / "plan.yaml"},
-        **{"OUT": home / "out.csv", "PAGE": home / "page.html", "NOWHERE": home / "nowhere"},
-        **{"USED": str(min(used)), "UNUSED": str(min({*range(700)} - used))},
+        "FOLDER": home / "runs",
+        "DAMAGED": home / "damaged",
+        "BROKEN": home / "broken",
+        "PLAN": home / "plan.yaml",
+        "OUT": home / "out.csv",
+        "PAGE": home / "page.html",
+        "NOWHERE": home / "nowhere",
+        "USED": str(min(used)),
+        "UNUSED": str(min({*range(700)} - used)),
     }
 
 
