@@ -30,7 +30,7 @@ from lading.runtime import files
 from lading.train.torch import load_checkpoint, save_checkpoint
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-EXCHANGE = (files, "_exchange")
+EXCHANGE = (files, "_renameat2")
 
 
 @pytest.mark.parametrize("torn", [True, pytest.param(False, marks=pytest.mark.slow)])

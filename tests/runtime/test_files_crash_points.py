@@ -22,7 +22,7 @@ from lading.source.tokens.store import TokenStore
 from lading.source.tokens.tokenizer import ByteTokenizer
 from lading.source.tokens.write import TokenWriter
 
-EXCHANGE = (files, "_exchange")
+EXCHANGE = (files, "_renameat2")
 
 
 def names(folder: Path) -> set[str]:
@@ -94,10 +94,10 @@ def test_without_exchange_the_next_build_puts_the_old_one_back(tmp_path, monkeyp
     """Some file systems cannot swap two names: what was renamed away is found again."""
     out, moments = tmp_path / "out", 0
 
-    def cannot(one, other):
+    def cannot(one, other, flag):
         raise OSError(errno.EINVAL, "no exchange here")
 
-    monkeypatch.setattr(files, "_exchange", cannot)
+    monkeypatch.setattr(files, "_renameat2", cannot)
     tokens(out, b"old")
     for _ in crash_points(lambda: tokens(out, b"new"), tmp_path):
         moments += not out.exists()

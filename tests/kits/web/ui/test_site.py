@@ -23,7 +23,7 @@ ATTACK = (
     "<script>alert(1)</script><img src=x onerror=alert(1)>\"'><svg onload=alert(1)>{{7*7}}%{x}"
     "\x1b[2J\u202e\u200b</title></style>javascript:alert(1)"
 )
-PLAN = Plan.make({ATTACK: 60, "prose" + ATTACK: 30}, batch_size=8, seed=1)
+PLAN = Plan.make({ATTACK: 60, "prose" + ATTACK: 30}, batch_size=8, seed=4)
 
 
 class Evil:
