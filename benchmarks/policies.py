@@ -30,11 +30,10 @@ from lading import (
     Loader,
     Mixture,
     PaceValidation,
-    Reweight,
     SteerToShares,
     per_dataset_mean,
 )
-from lading.order import Choose
+from lading.order import Choose, Reweight
 
 CONTEXT, TONE = 8, 24
 

@@ -22,8 +22,6 @@ from ray.train.torch import TorchTrainer, prepare_model
 from lading import Columns, Ledger, Loader, open_run
 from lading.train.ray import prepare
 
-KILLED_AT = 7
-
 
 def loop(config: dict) -> None:
     """Train one pass: what each worker does."""
@@ -68,7 +66,7 @@ def main(folder: Path) -> None:
     """Crash on two workers, come back on one, and ask whether the books hold."""
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     try:
-        fit(folder, "first", workers=2, killed_at=KILLED_AT)
+        fit(folder, "first", workers=2, killed_at=7)
     except Exception as error:
         print("the first attempt died:", type(error).__name__)
     newest = max(path for path in (folder / "first").glob("checkpoint_*") if path.is_dir())

@@ -22,7 +22,7 @@ NAMES = {
     "WeightedConcatDataset": ("source", "datasets, weights"),
     "SequentialWeightedConcatDataset": ("source", "datasets, weights"),
     "WeightedConcatIterableDataset": ("source", "datasets, weights"),
-    "DsTrainingArguments": ("train", "output_dir"),
+    "DsTrainingArguments": ("kits.deepspeed", "output_dir"),
 }
 
 

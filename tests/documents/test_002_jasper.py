@@ -46,20 +46,23 @@ NINE = {
 
 NAMES = {
     "JASPERSteeringDataset": (
-        "source",
+        "kits.jasper",
         "dataset_dir, split, epoch=0, device=None, storage_format='auto', use_mmap=None",
     ),
     "create_loader": (
-        "loader",
+        "kits.jasper",
         "dataset_dir, split, batch_size, num_workers=0, distributed=False, epoch=0, drop_last=None, pin_memory=True",
     ),
-    "set_epoch": ("loader", "loader, epoch"),
-    "validate_first_batch": ("loader", "loader"),
+    "set_epoch": ("kits.jasper", "loader, epoch"),
+    "validate_first_batch": ("kits.jasper", "loader"),
     "BatchSpec": ("source", ""),
-    "JASPERBuilder": ("source", ""),
-    "build_jasper_dataset": ("source", "output_dir, pairs, question_embs=None, source_embs=None, keyword_embs=None"),
-    "mine_negatives": ("source", "dataset_dir"),
-    "build_steering": ("source", "dataset_dir"),
+    "JASPERBuilder": ("kits.jasper", ""),
+    "build_jasper_dataset": (
+        "kits.jasper",
+        "output_dir, pairs, question_embs=None, source_embs=None, keyword_embs=None",
+    ),
+    "mine_negatives": ("kits.jasper", "dataset_dir"),
+    "build_steering": ("kits.jasper", "dataset_dir"),
 }
 
 

@@ -32,17 +32,17 @@ S4 = Path(__file__).parent / "s4"
 NAMES = {
     "ChunkedSampler": ("order", "dataset_size, chunk_size, seed=42, shuffle=True"),
     "ChunkedDataLoader": ("loader", "dataset, batch_size, chunk_size=None"),
-    "SequenceDataset": ("datamodule", ""),
-    "ChunkedSequenceDataset": ("datamodule", ""),
-    "ChunkedTrainingMixin": ("train", "config"),
+    "SequenceDataset": ("kits.chunked", ""),
+    "ChunkedSequenceDataset": ("kits.chunked", ""),
+    "ChunkedTrainingMixin": ("kits.chunked", "config"),
     "QuantizedAudioDataset": (
-        "source",
+        "kits.chunked",
         "path, bits=8, ratio_min=0, ratio_max=1, sample_len=None, quantization='linear', "
         "return_type='autoregressive', drop_last=False, target_sr=None, context_len=None, pad_len=None",
     ),
-    "ChunkedQuantizedAudioDataset": ("source", "path"),
-    "QuantizedAutoregressiveAudio": ("datamodule", "path"),
-    "ChunkedQuantizedAutoregressiveAudio": ("datamodule", "path"),
+    "ChunkedQuantizedAudioDataset": ("kits.chunked", "path"),
+    "QuantizedAutoregressiveAudio": ("kits.chunked", "path"),
+    "ChunkedQuantizedAutoregressiveAudio": ("kits.chunked", "path"),
 }
 # Sizes are in samples here and in batches there; the first line of the docstring says which.
 UNITS = {
@@ -252,5 +252,5 @@ def test_the_functions_of_audio_are_plain_functions():
     """Encoders, decoders and what they are made of, all with the bits last."""
     for name in ("quantize", "dequantize", "linear_encode", "linear_decode", "mu_law_encode", "mu_law_decode"):
         assert list(inspect.signature(getattr(audio, name)).parameters)[1:] == ["bits"]
-    share = inspect.signature(promised("QuantizedAutoregressiveAudio", "datamodule")).parameters["train_percentage"]
+    share = inspect.signature(promised("QuantizedAutoregressiveAudio", "kits.chunked")).parameters["train_percentage"]
     assert share.default == 0.88

@@ -18,7 +18,7 @@ RIGHT = ("prepared", "copied", "chunked", "repeated", "with-bills")
 # Beginnings of what is said where only the words about a loop would not do.
 SAYS = {
     "no-loader": "found a DataLoader: expected a Loader",
-    "tracked-read-ahead": "this _WrappedDataLoader gave a batch that its sampler was not asked for",
+    "tracked-read-ahead": "this _WrappedDataLoader gave a batch (list) that its collate_fn did not make",
 }
 
 
