@@ -24,7 +24,6 @@ NAMES = {
         "batch",
         "documents, row_length, eod_token_id=0, algorithm='first_fit', overflow='error', reset_positions=True",
     ),
-    "pad_rows": ("batch", "documents, row_length, eod_token_id=0"),
     "rolling_windows": ("batch", "documents, row_length"),
     "cu_seqlens": ("batch", "batch"),
     "max_seqlen": ("batch", "batch"),
