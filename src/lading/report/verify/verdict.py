@@ -14,7 +14,7 @@ def silent(share: float, what: str) -> None:
 
 
 @dataclass(frozen=True)
-class Finding:
+class Remark:
     """One thing that ``verify`` has to say.
 
     Attributes:
@@ -43,7 +43,7 @@ class Verdict:
         not_yet: What there is of a run that goes on and has committed nothing so far; "" otherwise.
     """
 
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[Remark] = field(default_factory=list)
     steps: int = 0
     digest: int = 0
     unused: list[int] = field(default_factory=list)
@@ -56,17 +56,17 @@ class Verdict:
         return not self.faults
 
     @property
-    def faults(self) -> list[Finding]:
+    def faults(self) -> list[Remark]:
         """The findings that make it not hold."""
         return [f for f in self.findings if f.level == "fault"]
 
     def fault(self, message: str, *, file: Any = None, step: int | None = None) -> None:
         """Add a fault."""
-        self.findings.append(Finding("fault", message, None if file is None else str(file), step))
+        self.findings.append(Remark("fault", message, None if file is None else str(file), step))
 
     def note(self, message: str, *, file: Any = None, step: int | None = None) -> None:
         """Add a note."""
-        self.findings.append(Finding("note", message, None if file is None else str(file), step))
+        self.findings.append(Remark("note", message, None if file is None else str(file), step))
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON-able fields."""
