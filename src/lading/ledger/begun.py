@@ -163,7 +163,12 @@ def is_alive(host: str, process: tuple[int, int]) -> bool | None:
 
 def changed_lately(folder: RankFolder, seconds: float = _LATELY_SECONDS) -> bool:
     """Say whether a rank wrote something lately, as far as this machine's clock can say."""
-    times = [path.stat().st_mtime for path in (folder.begun, folder.tail) if path.exists()]
+    return written_lately(folder.begun, folder.tail, seconds=seconds)
+
+
+def written_lately(*paths: Path, seconds: float = _LATELY_SECONDS) -> bool:
+    """Say whether one of some files was written lately, as far as this machine's clock can say."""
+    times = [path.stat().st_mtime for path in paths if path.exists()]
     return any(time.time() - changed < seconds for changed in times)
 
 

@@ -319,9 +319,9 @@ def test_errors_are_one_line_with_file_and_key(train, sections, message):
 def test_the_example_killed_and_resumed_is_accepted_by_show_and_verify(tmp_path, monkeypatch, capsys):
     """``lading train examples/tones.yaml``, killed -9 in the middle of a chunk, resumed; history is whole."""
     monkeypatch.chdir(tmp_path)
-    example = Path(__file__).parents[2] / "examples" / "tones.yaml"
+    example = Path(__file__).parents[3] / "examples" / "tones.yaml"
     small = ["--set", "dataset.init_args.sample_len=40", "--set", "trainer.enable_progress_bar=false"]
-    command = [sys.executable, "-m", "lading.cli", "train", str(example), *small]
+    command = [sys.executable, "-m", "lading", "train", str(example), *small]
     one_thread = {**os.environ, "OMP_NUM_THREADS": "1"}  # two would wait for each other on a busy machine
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": one_thread}
     process = subprocess.Popen([*command, "--set", "trainer.max_epochs=500"], **quiet)

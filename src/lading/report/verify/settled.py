@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from lading.ledger.begun import CLOSED, lives
+from lading.ledger.begun import CLOSED, is_alive, lives, written_lately
 from lading.ledger.lineage import Span
 from lading.ledger.rows import MOST_OPEN
 from lading.ledger.schema import DELIVERED
@@ -76,7 +76,7 @@ def check_anything(
         if mine[0] and not mine[1] and all(r.begun is not None and r.begun.state == CLOSED for r in newest.ranks):
             text = f"attempt {newest.number}: {_none_of(mine[0])}"
             say(text, file=evidence.run.attempt(newest.number), step=newest.launch.start_step)
-    elif delivered <= MOST_OPEN and any(_lives(attempt, None) for attempt in evidence.attempts.values()):
+    elif delivered <= MOST_OPEN and _is_at_work(evidence):
         verdict.not_yet = _none_of(delivered)
     elif not verdict.faults:
         way_out = "Call ledger.commit(bill) after each update; `--allow-empty` where this is meant"
@@ -86,6 +86,17 @@ def check_anything(
 def _none_of(delivered: int) -> str:
     steps = f"{delivered} step{'s' * (delivered > 1)}"
     return f"{steps} delivered, none committed" if delivered else "no step was delivered"
+
+
+def _is_at_work(evidence: Evidence) -> bool:
+    """Say whether somebody writes the run, or is about to: its launch, or its first file, is all there is yet."""
+    attempts = evidence.attempts.values()
+    if any(_lives(attempt, None) for attempt in attempts):
+        return True
+    opening = [a.launch for a in attempts if all(rank.begun is None for rank in a.ranks)]
+    if any(is_alive(launch.host, launch.process) for launch in opening):
+        return True
+    return not attempts and written_lately(evidence.run.description)
 
 
 def _lives(attempt: AttemptEvidence, rank: int | None) -> bool:
