@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from lading.errors import LadingError, PlanError
 from lading.identity import fingerprint
 from lading.order.adaptive.kinds import KINDS, read_adaptation
-from lading.order.adaptive.protocol import Adaptation
+from lading.order.adaptive.protocol import AdaptedPlan
 from lading.order.dataset import Part, PlannedDataset
 from lading.order.event import Event, event_to_dict, pair, read_event
 from lading.order.mixture.spec import MixtureSpec
@@ -48,35 +48,13 @@ _KEYS = (
 )
 
 
-class PlanFields(Protocol):
-    """What is written down of a plan."""
+class PlanFields(AdaptedPlan, Protocol):
+    """What is written down of a plan: what an adaptation asks of it, and this."""
 
     @property
     def datasets(self) -> tuple[PlannedDataset, ...]: ...
     @property
-    def global_batch_size(self) -> int: ...
-    @property
-    def batch_schedule(self) -> tuple[tuple[int, int], ...]: ...
-    @property
-    def seed(self) -> int: ...
-    @property
-    def shuffle(self) -> str: ...
-    @property
-    def window_samples(self) -> int: ...
-    @property
-    def drop_last(self) -> bool: ...
-    @property
-    def chunk_batches(self) -> int | None: ...
-    @property
-    def mixture(self) -> MixtureSpec | None: ...
-    @property
-    def events(self) -> tuple[Event, ...]: ...
-    @property
     def lookahead_steps(self) -> int: ...
-    @property
-    def chunk_schedule(self) -> tuple[tuple[int, int], ...]: ...
-    @property
-    def adaptation(self) -> Adaptation | None: ...
     @property
     def blocked(self) -> tuple[tuple[str, tuple[int, ...]], ...]: ...
 

@@ -1,7 +1,7 @@
 """One worker process as its parent sees it: start it, send to it, receive from it, end it.
 
-Nothing here waits for a worker: sending keeps what does not fit into the socket, receiving returns what is there. It is
-apart from ``processes``, which knows of order and requests but not of sockets and signals.
+Nothing here waits for a worker: sending keeps what does not fit into the socket, receiving returns what is there.
+``processes`` knows of order and requests, but not of sockets and signals.
 """
 
 from __future__ import annotations
