@@ -12,7 +12,7 @@ TOOLS := hypothesis pytest pytest-xdist pytest-timeout pytest-rerunfailures
 # a compiler that was killed in another clone would be waited for here.
 export TORCH_EXTENSIONS_DIR := $(CURDIR)/$(VENV)/torch_extensions
 
-.PHONY: help setup demo quick test test-unit test-launch test-all test-lowest test-newest test-python mutants ci check format lint types docs changelog bench bench-scale bench-table bench-check package clean
+.PHONY: help setup demo quick test test-unit test-launch test-all test-lowest test-newest test-python test-sanitized kernels mutants ci check format lint types docs changelog bench bench-scale bench-table bench-check package clean
 
 help:
 	@echo "make demo       train on real text, crash, resume, and answer what was in it (about two minutes)"
@@ -22,6 +22,7 @@ help:
 	@echo "make test-all   everything, the long tests included"
 	@echo "make test-lowest, make test-newest   the suite on the lowest and the newest versions that pyproject.toml allows"
 	@echo "make test-python PYTHON=python3.13   what needs no torch, on another Python"
+	@echo "make kernels    compile the kernels again, after a change of src/kernels; make test-sanitized watches their memory"
 	@echo "make mutants    change the heart in one line, many times: each change is caught by the test named for it"
 	@echo "make lint, types, docs, package      each installs only what it needs"
 	@echo "make changelog  what the fragments in changelog.d will say"
@@ -38,7 +39,7 @@ $(VENV)/.made:
 $(VENV)/.demo: $(VENV)/.made pyproject.toml constraints.txt
 	@echo "» installing what the demo needs"
 	@$(PIP) torch numpy
-	@$(PIP) -e '.[torch,report,ui,fast]'
+	@$(PIP) -e '.[torch,report,ui]'
 	@$(BIN)/python -m compileall -q src/lading  # as pip does for a package: some machines forbid Python to write bytecode
 	@touch $@
 
@@ -50,7 +51,7 @@ $(VENV)/.lint: $(VENV)/.made constraints.txt
 $(VENV)/.types: $(VENV)/.made pyproject.toml constraints.txt
 	@echo "» installing mypy and what its answers depend on"
 	@$(PIP) mypy types-PyYAML torch numpy
-	@$(PIP) -e '.[torch,fast,jax,lightning,transformers,ui]'
+	@$(PIP) -e '.[torch,jax,lightning,transformers,ui]'
 	@touch $@
 
 $(VENV)/.docs: $(VENV)/.made constraints.txt
@@ -58,7 +59,7 @@ $(VENV)/.docs: $(VENV)/.made constraints.txt
 	@touch $@
 
 $(VENV)/.package: $(VENV)/.made constraints.txt
-	@$(PIP) build hatchling
+	@$(PIP) build hatchling setuptools
 	@touch $@
 
 $(VENV)/.changelog: $(VENV)/.made constraints.txt
@@ -69,17 +70,22 @@ $(VENV)/.changelog: $(VENV)/.made constraints.txt
 $(VENV)/.full: $(VENV)/.demo $(VENV)/.lint $(VENV)/.types $(VENV)/.docs $(VENV)/.package $(VENV)/.changelog
 	@echo "» installing the test tools and the optional frameworks"
 	@$(PIP) $(TOOLS) 'pyright[nodejs]' pandas polars
-	@$(PIP) -e '.[torch,lightning,accelerate,jax,audio,hdf5,jasper,report,ui,tokens,fast]'
+	@$(PIP) -e '.[torch,lightning,accelerate,jax,audio,hdf5,jasper,report,ui,tokens,sign,store,trace]'
 	@$(PIP) datasets tensorboard grain orbax-checkpoint playwright kaleido
 	@$(PIP) transformers trl 'ray[train,data]' wandb tokenizers zstandard
-	@$(PIP) starlette uvicorn httpx jinja2 jsonargparse obstore 'moto[s3,server]'
+	@$(PIP) starlette uvicorn httpx jinja2 jsonargparse 'moto[s3,server]'
 	@$(PIP) --no-deps torchdata==0.11.0 megatron-core
 	@DS_BUILD_OPS=0 $(PIP) --no-build-isolation deepspeed
 	@echo "» compiling DeepSpeed's CPU extension and Lading's kernels once"
 	@$(BIN)/python benchmarks/warm_up.py
 	@touch $@
 
-setup: $(VENV)/.full
+# What the client in JavaScript needs; without npm its tests are skipped, and say so.
+$(VENV)/js/.made: $(VENV)/.made clients/js/package-lock.json
+	@mkdir -p $(VENV)/js && cp clients/js/package.json clients/js/package-lock.json $(VENV)/js
+	@npm ci --prefix $(VENV)/js --silent --no-audit --no-fund && touch $@ || { rm -rf $(VENV)/js/node_modules; echo "» npm is missing or failed: the tests of clients/js will be skipped"; }
+
+setup: $(VENV)/.full $(VENV)/js/.made
 
 # mosaicml-streaming and litdata want torchvision and older packages: an environment of their own, for the tests of MDS and
 # the benchmark of resuming.
@@ -118,7 +124,7 @@ ci check: setup
 # Other versions, each in an environment of its own. What needs a framework that is not there is skipped, by name, and
 # counted; torch is the one build of constraints.txt. Not installed here: deepspeed and trl, which choose their own torch
 # and transformers.
-OTHERS := torch,lightning,accelerate,transformers,jax,audio,hdf5,jasper,report,ui,tensorboard,wandb,tokens,ray,fast
+OTHERS := torch,lightning,accelerate,transformers,jax,audio,hdf5,jasper,report,ui,tensorboard,wandb,tokens,ray,trace
 
 .venv-lowest/.made: pyproject.toml constraints.txt .ci/lowest.py
 	@test -x .venv-lowest/bin/python || $(PYTHON) -m venv .venv-lowest
@@ -146,8 +152,24 @@ NAMED = .venv-$(notdir $(PYTHON))
 test-python:
 	@test -x $(NAMED)/bin/python || $(PYTHON) -m venv $(NAMED)
 	@$(NAMED)/bin/pip $(INSTALL) -U pip setuptools wheel
-	@$(NAMED)/bin/pip $(INSTALL) -U $(TOOLS) pandas httpx -e '.[jax,hdf5,report,ui,tokens,fast]'
+	@$(NAMED)/bin/pip $(INSTALL) -U $(TOOLS) pandas httpx -e '.[jax,hdf5,report,ui,tokens]'
 	@$(NAMED)/bin/python tests/suite.py unit jax --missing=skip
+
+# Kernels that watch their own memory: laws and fuzz of what they are given, without a framework, under both sanitizers.
+SANITIZED := $(VENV)/sanitized
+CAREFUL := LADING_COMPILED=sanitized PYTHONPATH=$(SANITIZED) PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0 \
+	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)"
+
+test-sanitized: $(VENV)/.package
+	@rm -rf $(SANITIZED) && mkdir -p $(SANITIZED) && cp -r src/lading $(SANITIZED)/lading
+	@LADING_COMPILED=sanitized $(BIN)/python hatch_build.py $(SANITIZED)/lading/_kernels.abi3.so
+	@$(PIP) $(TOOLS) numpy pyarrow
+	$(CAREFUL) HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest -p no:cacheprovider -q --jax=without tests/runtime/test_compiled_fuzz.py
+	$(CAREFUL) $(BIN)/python -m pytest -p no:cacheprovider -q -m "not slow" --jax=without tests/runtime/test_compiled.py \
+		tests/order/packing tests/order/mixture/test_tree.py tests/identity tests/ledger/tracker
+
+kernels: $(VENV)/.package  # after a change of src/kernels
+	@$(BIN)/python hatch_build.py
 
 mutants: setup
 	@$(BIN)/python tests/mutants.py

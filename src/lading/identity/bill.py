@@ -66,6 +66,7 @@ class Bill:
         deviations: Rows of this bill that depart from the plan.
         source_rows: Source and row in it of each row, where samples are read under other numbers than their names;
             see ``source_idx`` and ``rows``.
+        masked: (dataset, documents) of the documents whose tokens are padding in these rows.
     """
 
     batch_id: str
@@ -82,6 +83,7 @@ class Bill:
     names: tuple[str, ...] = ()
     deviations: tuple[Deviation, ...] = ()
     source_rows: tuple[NDArray[np.int32], NDArray[np.int64]] | None = None
+    masked: tuple[tuple[int, tuple[int, ...]], ...] = ()
 
     @classmethod
     def of(cls, fields: dict[str, Any]) -> Bill:

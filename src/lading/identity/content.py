@@ -14,6 +14,7 @@ part of every hash: a change of the definition is a change of the version.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -24,12 +25,14 @@ from numpy.typing import NDArray
 from lading.errors import SourceError
 from lading.identity.hashing import fold, fold_int, key64, text64
 from lading.identity.sample import NAME_COLUMNS
+from lading.runtime import compiled
 from lading.runtime.arrays import host
 from lading.runtime.splitmix import mix64
 
 CONTENT_VERSION = 2
 
 U64 = NDArray[np.uint64]
+_WORDS = key64("content") | 1
 _INT64 = range(-(1 << 63), 1 << 63)
 
 
@@ -140,16 +143,21 @@ def _of_items(items: Sequence[Any]) -> U64:
 
 
 def _of_mapping(parts: Mapping[str, U64], rows: int) -> U64:
-    total = _begin("mapping", len(parts), rows)
-    for name in sorted(parts):
-        total = fold(fold(total, np.full(rows, text64(name), dtype=np.uint64)), parts[name])
-    return total
+    return _folded(_begin("mapping", len(parts), rows), [(_key(name), parts[name]) for name in sorted(parts)])
 
 
 def _of_sequence(parts: Sequence[U64], rows: int) -> U64:
-    total = _begin("sequence", len(parts), rows)
-    for part in parts:
-        total = fold(total, part)
+    return _folded(_begin("sequence", len(parts), rows), [(None, part) for part in parts])
+
+
+def _folded(total: U64, parts: Iterable[tuple[int | None, U64]]) -> U64:
+    """Add parts to the hash of each row, each after its name where it has one."""
+    for name, part in parts:
+        if compiled.enabled():
+            compiled.kernels.fold_rows(total, name, part)
+        else:
+            total = total if name is None else fold(total, np.full(len(total), name, dtype=np.uint64))
+            total = fold(total, part)
     return total
 
 
@@ -162,17 +170,28 @@ def _of_numbers(array: NDArray[Any]) -> U64:
     rows, dtype = len(array), array.dtype.newbyteorder("<")
     flat = np.ascontiguousarray(array, dtype=dtype).reshape(rows, -1) if array.size else np.empty((rows, 0), dtype)
     width = flat.shape[1] * dtype.itemsize
+    kind = f"{dtype.str}{array.shape[1:]}"
+    if compiled.enabled():
+        out, content = np.empty(rows, np.uint64), flat.view(np.uint8) if width else np.empty(0, np.uint8)
+        compiled.kernels.hash_rows(content, _WORDS, _key(kind, width), out)
+        return out
     padded = np.zeros((rows, -(-width // 8) * 8), dtype=np.uint8)
     if width:
         padded[:, :width] = flat.view(np.uint8).reshape(rows, width)
     words = padded.view(np.dtype("<u8")).astype(np.uint64, copy=False)
-    keys = mix64(np.arange(1, words.shape[1] + 1, dtype=np.uint64) * np.uint64(key64("content") | 1))
+    keys = mix64(np.arange(1, words.shape[1] + 1, dtype=np.uint64) * np.uint64(_WORDS))
     sums = mix64(words ^ keys).sum(axis=1, dtype=np.uint64)
-    return fold(_begin(f"{dtype.str}{array.shape[1:]}", width, rows), sums)
+    return fold(_begin(kind, width, rows), sums)
 
 
 def _begin(kind: str, size: int, rows: int) -> U64:
-    return np.full(rows, key64(CONTENT_VERSION, kind, size), dtype=np.uint64)
+    return np.full(rows, _key(kind, size), dtype=np.uint64)
+
+
+@functools.lru_cache(1024)
+def _key(text: str, size: int | None = None) -> int:
+    """Return the hash of a name, or of a kind of content and its size."""
+    return text64(text) if size is None else key64(CONTENT_VERSION, text, size)
 
 
 def _as_array(part: Any) -> NDArray[Any]:

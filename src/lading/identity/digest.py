@@ -11,7 +11,6 @@ whatever their world size. A sample more, less or elsewhere changes the sum.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 from collections.abc import Iterable
@@ -23,13 +22,6 @@ from numpy.typing import NDArray
 from lading.identity.hashing import FOLD
 from lading.runtime import compiled
 from lading.runtime.splitmix import GOLDEN, MASK, mix64
-
-
-@functools.cache
-def _kernels() -> Any:
-    from lading.identity import kernels  # opened at first use: Numba is optional and slow to import
-
-    return kernels
 
 
 def sample_hashes(positions: NDArray[Any], datasets: NDArray[Any], indices: NDArray[Any]) -> NDArray[np.uint64]:
@@ -49,9 +41,9 @@ def digest(positions: NDArray[Any], datasets: NDArray[Any], indices: NDArray[Any
     True
     """
     if compiled.enabled():
-        return int(
-            _kernels().digest(*(np.ascontiguousarray(c, dtype=np.int64) for c in (positions, datasets, indices)))
-        )
+        columns = (np.ascontiguousarray(c, dtype=np.int64) for c in (positions, datasets, indices))
+        found: int = compiled.kernels.digest(*columns)
+        return found
     return int(sample_hashes(positions, datasets, indices).sum(dtype=np.uint64))
 
 
@@ -60,9 +52,28 @@ def digest_of_slots(
 ) -> int:
     """Return the additive digest of the slots of a batch that are not left out; its slot 0 has a position."""
     if compiled.enabled():
-        return int(_kernels().digest_of_slots(position, slots, datasets, indices, is_left_out))
+        found: int = compiled.kernels.digest_of_slots(position, slots, datasets, indices, is_left_out)
+        return found
     kept = ~is_left_out
     return int(sample_hashes(position + slots[kept], datasets[kept], indices[kept]).sum(dtype=np.uint64))
+
+
+def digests_of_steps(
+    position: int, datasets: NDArray[np.int32], indices: NDArray[np.int64], starts: NDArray[np.int64]
+) -> NDArray[np.uint64]:
+    """Return the digest of each step of samples that lie side by side from a position on; none of them is empty.
+
+    Args:
+        position: Of the first sample.
+        datasets: Dataset of each sample.
+        indices: Index of each in its dataset.
+        starts: Where each step begins among them.
+    """
+    if compiled.enabled():
+        out = np.empty(len(starts), np.uint64)
+        compiled.kernels.digests(position, np.ascontiguousarray(datasets), np.ascontiguousarray(indices), starts, out)
+        return out
+    return np.add.reduceat(sample_hashes(position + np.arange(len(indices)), datasets, indices), starts)
 
 
 def total_digest(digests: Iterable[int]) -> int:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 IDX, DATASET_IDX, IS_PADDING, ID = "idx", "dataset_idx", "is_padding", "id"
 NAME_COLUMNS = (IDX, DATASET_IDX, IS_PADDING)
 SAMPLE_COLUMNS = (IDX, DATASET_IDX, ID)  # what a dataset can put on a single sample
+LEFT_OUT = "by the collate function"  # why a sample was skipped that could be read
 
 
 class SampleId(NamedTuple):

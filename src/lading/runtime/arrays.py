@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lading.errors import SourceError
+from lading.errors import PlanError, SourceError
 
 _KINDS = {int: ("q", np.int64), float: ("d", np.float64)}  # of Python's arrays, and of NumPy's
 
@@ -112,6 +112,26 @@ def side_by_side(numbers: Sequence[Any]) -> NDArray[Any] | None:
         return None if kinds is None else np.frombuffer(array_of_numbers(kinds[0], numbers), kinds[1])
     except (TypeError, OverflowError):
         return None
+
+
+def finite_numbers(values: Any, count: int, what: str) -> NDArray[np.float64]:
+    """Return values as floats; refuse those that are not one finite number for each of so many samples."""
+    expected = f"{what}: expected {count} finite numbers, one for each sample"
+    try:
+        found = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise PlanError(f"{expected} ({error}).") from error
+    if found.shape != (count,):
+        raise PlanError(f"{expected}, found shape {found.shape}.")
+    if not np.isfinite(found).all():
+        bad = int(np.argmin(np.isfinite(found)))
+        raise PlanError(f"{expected}; that of sample {bad} is {found[bad]}.")
+    return found
+
+
+def is_texts(column: Any) -> bool:
+    """Say whether a column of a batch is a list of texts, one a row."""
+    return isinstance(column, list) and bool(column) and isinstance(column[0], str | bytes)
 
 
 def host(array: Any) -> NDArray[Any]:

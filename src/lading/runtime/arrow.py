@@ -46,13 +46,30 @@ class _Absent:
 def numbers(column: pa.ChunkedArray) -> tuple[NDArray[Any], NDArray[np.bool_]]:
     """Return a column of integers, floats or timestamps, as they are stored, and which of them are known."""
     kind = f"{'f' if str(column.type) in ('float', 'double') else 'i'}{column.type.bit_width // 8}"
-    values, known = [np.empty(0, dtype=kind)], [np.empty(0, dtype=bool)]
+    values = [np.empty(0, dtype=kind)]
     for chunk in filter(len, column.chunks):
-        bits, data = chunk.buffers()
         size = column.type.bit_width // 8
-        values.append(np.frombuffer(data, kind, count=len(chunk), offset=chunk.offset * size))
+        values.append(np.frombuffer(chunk.buffers()[1], kind, count=len(chunk), offset=chunk.offset * size))
+    return np.concatenate(values), known_values(column)
+
+
+def known_values(column: pa.ChunkedArray) -> NDArray[np.bool_]:
+    """Say of each value of a column whether it is there."""
+    known = [np.empty(0, dtype=bool)]
+    for chunk in filter(len, column.chunks):
+        bits = chunk.buffers()[0]
         known.append(np.ones(len(chunk), dtype=bool) if bits is None else _bits(bits, chunk.offset, len(chunk)))
-    return np.concatenate(values), np.concatenate(known)
+    return np.concatenate(known)
+
+
+def texts(column: pa.ChunkedArray) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Return the bytes of a column of strings, and where each begins in them, the end of the last included."""
+    if not len(column):
+        return np.empty(0, np.uint8), np.zeros(1, np.int64)
+    strings = column.combine_chunks()
+    offsets = np.frombuffer(strings.buffers()[1], np.int32, count=len(strings) + 1, offset=strings.offset * 4)
+    content = strings.buffers()[2]
+    return np.frombuffer(content or b"", np.uint8), offsets.astype(np.int64)
 
 
 def _bits(bits: pa.Buffer, first: int, count: int) -> NDArray[np.bool_]:
@@ -71,6 +88,8 @@ def column(values: NDArray[Any], kind: pa.DataType, known: NDArray[np.bool_] | N
 
 def words_of(column: pa.ChunkedArray, word: str) -> NDArray[np.bool_]:
     """Say of each string of a column, plain or by the codes of a dictionary, whether it is a word."""
+    import pyarrow as pa  # here: what asks nothing opens no Arrow
+
     found = [np.empty(0, dtype=bool)]
     for chunk in column.chunks:
         if hasattr(chunk, "dictionary"):
@@ -78,5 +97,13 @@ def words_of(column: pa.ChunkedArray, word: str) -> NDArray[np.bool_]:
             codes = chunk.indices.to_numpy(zero_copy_only=False)
             found.append(same[np.where(np.isnan(codes), -1, codes).astype(np.int64) if chunk.null_count else codes])
         else:
-            found.append(np.array([value == word for value in chunk.to_pylist()], dtype=bool))
+            found.append(_equal(pa.chunked_array([chunk]), word.encode()))
     return np.concatenate(found)
+
+
+def _equal(column: pa.ChunkedArray, word: bytes) -> NDArray[np.bool_]:
+    content, offsets = texts(column)
+    equal: NDArray[np.bool_] = (np.diff(offsets) == len(word)) & known_values(column)
+    places = offsets[:-1][equal][:, None] + np.arange(len(word))
+    equal[equal] = (content[places] == np.frombuffer(word, np.uint8)).all(axis=1)
+    return equal

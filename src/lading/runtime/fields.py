@@ -6,6 +6,7 @@
     record.integer("start_step", low=0)
     record.texts("datasets", most=200)
     record.maybe(Fields.integer, "chunk_batches", low=1)
+    record.each({"start_step": partial(Fields.integer, low=0), ...})      a table of fields, and no others
 
 Whatever the bytes are, the outcome is a checked value or the origin's own
 error, which names file, place, what was expected and what was found. Nothing
@@ -149,6 +150,14 @@ class Fields:
             if key not in known:
                 self.origin.refuse(self.place_of(key), f"only the fields {', '.join(known)}", f"{brief(key)} besides")
 
+    def each(self, table: FieldTable) -> dict[str, Any]:
+        """Read the fields of a table, name by name, and refuse others.
+
+        A table has a reader for each: ``{"step": partial(Fields.integer, low=0), "reason": optional(Fields.text)}``.
+        """
+        self.only(*table)
+        return {name: read(self, name) for name, read in table.items()}
+
     def maybe(
         self, read: Callable[Concatenate[Fields, str, P], T], key: str, *args: P.args, **more: P.kwargs
     ) -> T | None:
@@ -255,6 +264,9 @@ class Fields:
         return [items.text(i) for i in items]
 
 
+FieldTable = Mapping[str, Callable[[Fields, str], Any]]
+
+
 class Items(Fields):
     """The items of a list, by their number; read like fields."""
 
@@ -262,6 +274,16 @@ class Items(Fields):
         if not isinstance(values, list | tuple):
             origin.refuse(place, "a list", _kind(values))
         super().__init__(dict(enumerate(values)), origin, place)
+
+
+def optional(read: Callable[..., Any], default: Any = None, **bounds: Any) -> Callable[[Fields, str], Any]:
+    """Return the reader of a field that may be absent; then it is the default. What is there is read, null, too."""
+    return lambda fields, name: read(fields, name, **bounds) if name in fields else default
+
+
+def nullable(read: Callable[..., Any], **bounds: Any) -> Callable[[Fields, str], Any]:
+    """Return the reader of a field that is there and may be null."""
+    return lambda fields, name: None if fields.value(name) is None else read(fields, name, **bounds)
 
 
 def is_bare_name(name: str) -> bool:

@@ -17,7 +17,7 @@ import re
 import shutil
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -69,19 +69,29 @@ def make_folder(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def written_aside(path: Path, place: Callable[[Path, Path], Any] = os.replace) -> Iterator[BinaryIO]:
-    """Open a temporary file that becomes ``path`` when all of it is on disk, or leaves no trace."""
+def written_aside(
+    path: Path, place: Callable[[Path, Path], Any] = os.replace, *, synced: bool = True
+) -> Iterator[BinaryIO]:
+    """Open a temporary file that becomes ``path`` when all of it is on disk, or leaves no trace.
+
+    Args:
+        path: The file.
+        place: Gives the temporary file its name.
+        synced: Whether to wait for the disk; without, a power cut may leave an empty file.
+    """
     aside, handle = _claimed(path, lambda new: os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666))
     try:
         with open(aside, "wb") as file:
             yield file
             file.flush()
-            os.fsync(file.fileno())
+            if synced:
+                os.fsync(file.fileno())
         if not has_locks():  # Windows moves no file that is open; what is held until the end is nothing then
             os.close(handle)
             handle = os.open(os.devnull, os.O_RDONLY)
         place(aside, path)
-        sync_folder(path.parent)
+        if synced:
+            sync_folder(path.parent)
     finally:
         with contextlib.suppress(OSError):
             aside.unlink()
@@ -94,11 +104,11 @@ def write_aside(path: Path, content: bytes) -> None:
         file.write(content)
 
 
-def create_aside(path: Path, content: bytes) -> bool:
-    """Create a file with its content in one go; return False where it exists already."""
+def create_aside(path: Path, content: bytes | Iterable[bytes]) -> bool:
+    """Create a file with its content, whole or in pieces, in one go; return False where it exists already."""
     try:
         with written_aside(path, _link) as file:
-            file.write(content)
+            file.writelines([content] if isinstance(content, bytes) else content)
     except FileExistsError:
         return False
     return True
@@ -126,6 +136,17 @@ def _rename_to_new(aside: Path, path: Path) -> None:
         if path.exists():
             raise FileExistsError(str(path)) from None
         os.rename(aside, path)  # on Windows this replaces nothing, either
+
+
+def renamed(path: Path, new: Path) -> bool:
+    """Give a file that is on disk another name in its folder; return False where that name exists already."""
+    try:
+        _link(path, new)
+    except FileExistsError:
+        return False
+    path.unlink(missing_ok=True)
+    sync_folder(new.parent)
+    return True
 
 
 @contextlib.contextmanager
@@ -164,6 +185,11 @@ def built_aside(path: Path, *, replace: bool = False) -> Iterator[Path]:
         else:
             raise FileExistsError(errno.EEXIST, "the folder exists already", str(path))
         sync_folder(path.parent)
+
+
+def is_aside(name: str) -> bool:
+    """Say whether a name is one of those that something is written aside under."""
+    return _ASIDE.fullmatch(name) is not None
 
 
 def clean_up(folder: Path, name: str | None = None) -> None:

@@ -28,7 +28,6 @@ _NAME = re.compile(r"\w+ as (\w+)")
 _ALIKE = ("accelerate", "deepspeed", "jax", "lightning", "ray", "tensorboard", "torch", "transformers", "wandb")
 EXTRAS = {name: name for name in _ALIKE} | {
     "h5py": "hdf5",
-    "numba": "fast",
     "plotly": "ui",
     "jinja2": "report",
     "starlette": "ui",

@@ -53,6 +53,8 @@ def alone(folder: Path) -> Iterator[bool]:
             yield locked
     finally:
         if handle is not None:
+            if fcntl is not None:
+                fcntl.flock(handle, fcntl.LOCK_UN)  # a process that was forked meanwhile would keep it
             os.close(handle)
 
 

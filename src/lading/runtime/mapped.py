@@ -13,10 +13,13 @@ from __future__ import annotations
 import ctypes
 import functools
 import mmap
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from lading.errors import SourceError
 
 I64 = NDArray[np.int64]
 _WILL_NEED = 3  # of madvise, on Linux and on macOS
@@ -29,6 +32,20 @@ def is_mapped(array: NDArray[Any]) -> bool:
     while isinstance(base, np.ndarray):
         base = base.base
     return isinstance(base, mmap.mmap)
+
+
+def mapped_array(file: Path, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
+    """Return the numbers of a file of a store, mapped; one that has not exactly so many is refused."""
+    if not file.is_file():
+        raise SourceError(f"{file} is missing. The store is damaged; build it again.")
+    expected, found = count * dtype.itemsize, file.stat().st_size
+    if found != expected:
+        raise SourceError(
+            f"{file} has {found} bytes, expected {expected} ({count} x {dtype}). It was cut off or belongs to another "
+            "store; build it again."
+        )
+    # A plain array over the map: slices of np.memmap cost microseconds each. Of an empty file nothing can be mapped.
+    return np.asarray(np.memmap(file, dtype, "r", shape=(count,))) if count else np.zeros(0, dtype)
 
 
 def read_ahead(array: NDArray[Any], starts: I64, sizes: I64 | int) -> None:

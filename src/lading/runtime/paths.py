@@ -23,6 +23,6 @@ def local_path(given: str | os.PathLike[str]) -> Path:
     if _ADDRESS.match(os.fspath(given)):
         raise ConfigError(
             f"{os.fspath(given)!r} is an address: expected a path of this machine's file system. Mount what it names, "
-            "or work in a local folder and copy that."
+            "or work in a local folder: `lading fetch` and `lading publish` copy runs, stores and checkpoints."
         )
     return Path(given)

@@ -10,6 +10,8 @@ by a thread that does not come along is never released. So our background
 threads do each piece of their work inside ``Busy``, and a fork waits (a few
 seconds at the most) until none of them is busy.
 
+Work in blocks (``each_in_threads``): as many at a time as there are cores, so that memory is bounded by the blocks.
+
 Read ahead (``ahead``): a few items are ready before they are asked for. The thread works on one item at a time and can
 be paused between two of them.
 """
@@ -21,13 +23,27 @@ import os
 import queue
 import threading
 import weakref
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any, TypeVar
 
 from lading.runtime.processes import at_fork
 
 _PATIENCE_SECONDS = 5.0
 _PROCESS = os.getpid()
+
+
+def num_cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def each_in_threads(work: Callable[[T], None], items: Iterable[T]) -> None:
+    """Do something with each item, as many at a time as there are cores; worth it where the work lets others run."""
+    from concurrent.futures import ThreadPoolExecutor  # here: most processes have no such work
+
+    with ThreadPoolExecutor(num_cores()) as pool:
+        for _ in pool.map(work, items):
+            pass
 
 
 class Busy:
