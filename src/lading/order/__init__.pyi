@@ -7,6 +7,7 @@ from lading.order.dataset import Part as Part, PlannedDataset as PlannedDataset
 from lading.order.event import (
     Block as Block,
     Event as Event,
+    Mask as Mask,
     Rebatch as Rebatch,
     ResumeBase as ResumeBase,
     Reweight as Reweight,

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lading.errors import PlanError, ResumeError
-from lading.order.permutation import ORDER_VERSION, Permutation
+from lading.order.permutation import MAX_SEED, ORDER_VERSION, Permutation
 from lading.runtime.numbers import whole
 from lading.runtime.torch_class import torch_class
 
@@ -57,7 +57,7 @@ class ChunkedSampler:
     ) -> None:
         self.dataset_size = _integer("dataset_size", dataset_size, minimum=1)
         self.chunk_size = _integer("chunk_size", chunk_size, minimum=1)
-        self.seed = _integer("seed", seed, minimum=None)
+        self.seed = _integer("seed", seed, minimum=0, maximum=MAX_SEED)
         if isinstance(shuffle, str) and shuffle != "within":
             raise PlanError(f"shuffle={shuffle!r}: expected True, False or 'within'.")
         self.shuffle = shuffle if isinstance(shuffle, str) else bool(shuffle)
@@ -173,11 +173,11 @@ class ChunkedSampler:
         return found
 
 
-def _integer(name: str, value: Any, *, minimum: int | None) -> int:
+def _integer(name: str, value: Any, *, minimum: int, maximum: int | None = None) -> int:
     """Return an integer, or refuse it with a sentence."""
     number = whole(value)
-    if number is None or (minimum is not None and number < minimum):
-        expected = "an integer" if minimum is None else f"an integer from {minimum} up"
+    if number is None or number < minimum or (maximum is not None and number > maximum):
+        expected = f"an integer from {minimum} {'up' if maximum is None else 'to 2**64 - 1'}"
         raise PlanError(f"{name}={value!r}: expected {expected}. ChunkedSampler counts samples, not batches.")
     return number
 

@@ -6,6 +6,7 @@ import itertools
 
 from lading.errors import PlanError
 from lading.order.clock import MAX_POSITION
+from lading.order.permutation import MAX_SEED
 from lading.order.plan_json import PlanFields
 from lading.order.shuffle import SHUFFLES
 from lading.runtime.numbers import whole
@@ -28,18 +29,20 @@ def check(plan: PlanFields) -> None:
         if value is None and field == "chunk_batches":
             continue
         number = whole(value)
-        if number is None or number < least:
-            expected = "an integer" if least == _ANY else f"an integer of at least {least}"
+        if number is None or number < least or (field == "seed" and number > MAX_SEED):
+            expected = "an integer from 0 to 2**64 - 1" if field == "seed" else f"an integer of at least {least}"
             raise PlanError(f"{field} is {value!r}: expected {expected}.")
         object.__setattr__(plan, field, number)  # NumPy's integers become Python's, so that plans stay JSON
     if plan.shuffle not in SHUFFLES:
         raise PlanError(f"shuffle is {plan.shuffle!r}: expected one of {', '.join(map(repr, SHUFFLES))}.")
+    if plan.sample_weights and plan.adaptation is not None:
+        other = plan.adaptation.key.replace("_", " ")
+        raise PlanError(f"sample_weights and {other} were both given: each says which samples come. Leave one out.")
     _check_sizes(plan)
     _check_chunks(plan)
 
 
-_ANY = -(1 << 200)
-_INTEGERS = {"global_batch_size": 1, "chunk_batches": 1, "window_samples": 1, "lookahead_steps": 0, "seed": _ANY}
+_INTEGERS = {"global_batch_size": 1, "chunk_batches": 1, "window_samples": 1, "lookahead_steps": 0, "seed": 0}
 
 
 def _check_chunks(plan: PlanFields) -> None:

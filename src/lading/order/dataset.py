@@ -70,6 +70,8 @@ class PlannedDataset:
         if length is None:
             raise PlanError(f"dataset {self.name!r} has length {self.length!r}: expected an integer.")
         object.__setattr__(self, "length", length)  # NumPy's integers become Python's, so that plans stay JSON
+        if self.mean_tokens is not None:  # 100 and 100.0 are one number, and must be one text in a plan's JSON
+            object.__setattr__(self, "mean_tokens", float(self.mean_tokens))
 
 
 def numbered(datasets: Sequence[PlannedDataset]) -> tuple[PlannedDataset, ...]:

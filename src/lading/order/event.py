@@ -3,6 +3,7 @@
 Reweight     from a step on, the mixture has other weights
 Rebatch      from a step on, global batches (or chunks) have another size
 Block        from a step on, some samples are replaced by substitutes
+Mask         from a step on, the tokens of some documents are padding; the order stays as it is
 ResumeBase   stands for all events that acted before a step: what resuming needs, and no more
 
 Orders that adapt have events of their own, see ``lading.order.adaptive``.
@@ -89,6 +90,25 @@ class Block:
 
 
 @dataclass(frozen=True)
+class Mask:
+    """Documents whose tokens are no longer to be used: padding takes their places in the rows that hold them.
+
+    Attributes:
+        step: First step at which they are masked.
+        dataset: Number of their dataset.
+        documents: Their numbers in its token store.
+        reason: Why.
+    """
+
+    kind: ClassVar[str] = "mask"
+    rereads: ClassVar[bool] = True
+    step: int
+    dataset: int
+    documents: tuple[int, ...]
+    reason: str = ""
+
+
+@dataclass(frozen=True)
 class Pace:
     """Batch and chunk size from a step on, and where that step is.
 
@@ -148,6 +168,7 @@ class ResumeBase:
         stage: Weights in force, where they are no longer the plan's.
         blocked: (dataset, indices) of the samples that are blocked.
         adapted: What an order that adapts keeps.
+        masked: (dataset, documents) of the documents that are masked.
     """
 
     kind: ClassVar[str] = "base"
@@ -159,9 +180,10 @@ class ResumeBase:
     stage: StageBase | None = None
     blocked: tuple[tuple[int, tuple[int, ...]], ...] = ()
     adapted: AdaptedBase | None = None
+    masked: tuple[tuple[int, tuple[int, ...]], ...] = ()
 
 
-Event = Reweight | Rebatch | Block | AdaptiveEvent | ResumeBase
+Event = Reweight | Rebatch | Block | Mask | AdaptiveEvent | ResumeBase
 
 
 def event_to_dict(event: Event, *, whole: bool = False) -> dict[str, Any]:
@@ -176,6 +198,8 @@ def event_to_dict(event: Event, *, whole: bool = False) -> dict[str, Any]:
         fields = {name: value for name, value in fields.items() if value or name not in ("later", "reason")}
     if isinstance(event, ResumeBase):
         fields["blocked"] = {str(dataset): _gaps(indices) for dataset, indices in event.blocked}
+        masked = {str(dataset): _gaps(documents) for dataset, documents in event.masked}
+        fields = {**fields, "masked": masked} if masked else {k: v for k, v in fields.items() if k != "masked"}
         if event.pace is not None:
             unused = [name for name in ("later_chunks", "pass_chunks") if not fields["pace"][name]]
             fields["pace"] = {name: value for name, value in fields["pace"].items() if name not in unused}
@@ -220,10 +244,16 @@ def _block(fields: Fields) -> Block:
     return Block(fields.integer("step", low=0), fields.integer("dataset", low=0), indices, fields.reason())
 
 
+def _mask(fields: Fields) -> Mask:
+    fields.only("kind", "step", "dataset", "documents", "reason")
+    documents = tuple(fields.integers("documents", low=0, least=1))
+    return Mask(fields.integer("step", low=0), fields.integer("dataset", low=0), documents, fields.reason())
+
+
 def _base(fields: Fields) -> ResumeBase:
-    parts = ("pace", "stage", "blocked")
+    parts = ("pace", "stage", "blocked", "masked")
     fields.only("kind", "step", "position", "first_step", *parts, *BASES)
-    pace, stage, blocked = (fields.maybe(Fields.record, name) for name in parts)
+    pace, stage, blocked, masked = (fields.maybe(Fields.record, name) for name in parts)
     return ResumeBase(
         step=fields.integer("step", low=0),
         position=fields.integer("position", low=0),
@@ -232,6 +262,7 @@ def _base(fields: Fields) -> ResumeBase:
         stage=None if stage is None else _stage(stage),
         blocked=() if blocked is None else tuple(_blocked(blocked, name) for name in blocked),
         adapted=read_base(fields),
+        masked=() if masked is None else tuple(_blocked(masked, name) for name in masked),
     )
 
 
@@ -299,4 +330,5 @@ _READERS: dict[str, Callable[[Fields], Event]] = {
     Reweight.kind: _reweight,
     Rebatch.kind: _rebatch,
     Block.kind: _block,
+    Mask.kind: _mask,
 }

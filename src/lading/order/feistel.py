@@ -1,4 +1,4 @@
-"""The constants of ``permutation``, shared with its compiled twin ``kernels``; frozen with ``ORDER_VERSION``."""
+"""The constants of ``permutation``, those of its compiled twin too; frozen with ``ORDER_VERSION``."""
 
 from __future__ import annotations
 

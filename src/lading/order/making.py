@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lading.errors import PlanError
+from lading.errors import MixtureError, PlanError
 from lading.order.adaptive.protocol import AdaptedPlan
 from lading.order.batch_schedule import planned_sizes
 from lading.order.clock import MAX_POSITION, Batching, Clock
@@ -27,6 +27,9 @@ def fields_of(
     more: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Return the fields of a plan; the arguments are those of ``Plan.make``."""
+    for name in ("weights", "schedule"):
+        if name in more:
+            raise MixtureError(f"Plan.make has no {name}=: pass mixture=lading.Mixture({name}={name}).")
     datasets = datasets_of(lengths)
     if (batch_size is None) == (batch_schedule is None):
         raise PlanError(
@@ -73,9 +76,10 @@ def order_of(plan: AdaptedPlan) -> Order:
     """Return the order of a plan: positions to samples and back, batches and blocks left out."""
     if plan.adaptation is not None:
         return plan.adaptation.order(plan)
+    shuffled = plan.lengths, plan.seed, plan.shuffle, plan.window_samples, plan.weight_tables
     if plan.mixture is None:
-        return Shuffled(plan.lengths, plan.seed, plan.shuffle, plan.window_samples)
-    passes = Passes(plan.lengths, plan.seed, plan.shuffle, plan.window_samples)
+        return Shuffled(*shuffled)
+    passes = Passes(*shuffled)
     stage = None if plan.base is None else plan.base.stage
     after = -1 if stage is None or plan.base is None else plan.base.position
     changes = timeline(plan.mixture, [e for e in plan.events if isinstance(e, Reweight)], after)

@@ -33,6 +33,7 @@ def plan_text(plan: Any) -> str:
     more = f" and {left} more" if left > 0 else ""
     kinds = [f"{len(plan.events)} event{'s' * (len(plan.events) > 1)}"] if plan.events else []
     kinds += ["mixed"] if plan.mixture is not None else []
+    kinds += ["weighted samples"] if plan.sample_weights else []
     then = ", then others" if plan.chunk_schedule else ""
     kinds += [f"chunks of {plan.chunk_batches}{then}"] if plan.chunk_batches is not None else []
     kinds += [plan.adaptation.described] if plan.adaptation is not None else []

@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 
 from lading.errors import PlanError
 from lading.order.dataset import Part, PlannedDataset
+from lading.order.sample_weights import Tables
+from lading.runtime.numbers import is_whole
 
 I32 = NDArray[np.int32]
 I64 = NDArray[np.int64]
@@ -27,13 +29,15 @@ class Parts:
 
     Args:
         datasets: The sources, their parts numbered.
+        weights: The weights of the samples of a source, by its number, where there are some.
 
     Attributes:
         is_plain: Whether every source is one dataset, numbered as it comes.
         names: Names of the datasets, by number; empty where a number is unused.
     """
 
-    def __init__(self, datasets: Sequence[PlannedDataset]) -> None:
+    def __init__(self, datasets: Sequence[PlannedDataset], weights: Tables | None = None) -> None:
+        self._weights = weights or {}
         self.is_plain = not any(d.parts for d in datasets)
         self._source_names = tuple(d.name for d in datasets)
         self._by_number: dict[int, tuple[int, int, Part]] = {}
@@ -85,6 +89,8 @@ class Parts:
     def check_index(self, number: int, index: int) -> None:
         """Refuse an index that the dataset does not have."""
         part = self.part(number)
+        if not is_whole(index):
+            raise PlanError(f"{index!r} is no index of dataset {part.name!r}: expected an integer.")
         if not part.first <= index < part.first + part.samples:
             last = part.first + part.samples - 1
             raise PlanError(f"dataset {part.name!r} has no sample {index}: expected {part.first} to {last}.")
@@ -103,6 +109,19 @@ class Parts:
         source, start, part = self._by_number[number]
         return source, np.arange(start + index - part.first, start + part.rows, max(part.samples, 1), dtype=np.int64)
 
+    def is_drawn(self, number: int, index: int) -> bool:
+        """Say whether a sample ever comes: one whose weight is 0 does not."""
+        source, rows = self.rows_of(number, index)
+        return source not in self._undrawn or not self._undrawn[source][rows].all()
+
+    def share(self, number: int) -> float:
+        """Return the part of its source's rows, or of their weights, that a dataset has."""
+        source, start, part = self._by_number[number]
+        often = float(part.rows)
+        if source in self._weights and part.rows < self._lengths[source]:
+            often = float(self._weights[source].expected(np.arange(start, start + part.rows)).sum())
+        return often / max(self._lengths[source], 1)
+
     def row_near(self, number: int, index: int, row: int) -> int:
         """Return the row that holds a sample in the same copy as another row of its dataset, else in the first."""
         _, start, part = self._by_number[number]
@@ -112,6 +131,14 @@ class Parts:
     def row_counts(self, source: int) -> dict[int, int]:
         """Return the rows of each dataset in a source, by number."""
         return {n: part.rows for n, (mine, _, part) in self._by_number.items() if mine == source}
+
+    @functools.cached_property
+    def _undrawn(self) -> dict[int, NDArray[np.bool_]]:
+        """Return of each row of a source whether its weight is 0; sources without such rows are left out."""
+        return {source: rows for source, w in self._weights.items() if (rows := w.undrawn()).any()}
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**vars(self), "_undrawn": self._undrawn, "_weights": {}}  # workers need no tables
 
     @functools.cached_property
     def _table(self) -> tuple[I64, I64, I32, I64, I64, I64]:

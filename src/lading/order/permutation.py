@@ -32,6 +32,7 @@ from lading.runtime.splitmix import MULTIPLY_1, MULTIPLY_2, mix64
 
 ORDER_VERSION = 2
 MAX_SAMPLES = 1 << 63
+MAX_SEED = (1 << 64) - 1
 
 I64 = NDArray[np.int64]
 U64 = NDArray[np.uint64]
@@ -106,11 +107,9 @@ def _apply(n: ArrayLike, keys: ArrayLike, values: ArrayLike, *, inverse: bool) -
             f"{int(np.broadcast_to(sizes, x.shape).flat[bad])} elements: expected 0 to n-1."
         )
     if compiled.enabled():
-        from lading.order import kernels  # opened at first use: Numba is optional and slow to import
-
-        run = kernels.unpermute if inverse else kernels.permute
-        columns = (np.ascontiguousarray(c) for c in (sizes, side(sizes), key_column, x))
-        found: I64 = run(*columns).reshape(shape)
+        run = compiled.kernels.unpermute if inverse else compiled.kernels.permute
+        found = np.empty(shape, dtype=np.int64)
+        run(*(np.ascontiguousarray(c) for c in (sizes, side(sizes), key_column, x)), found)
         return found
     wide, each_key, _ = np.broadcast_arrays(sizes, fold(key_column, sizes), x)
     y = np.empty(x.shape, dtype=np.uint64)

@@ -16,6 +16,7 @@ import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,19 +30,22 @@ from lading.order.adaptive.protocol import Adaptation
 from lading.order.clock import Clock, Location
 from lading.order.consistency import check
 from lading.order.dataset import Part, PlannedDataset, numbered
-from lading.order.event import Block, Event, Rebatch, ResumeBase, Reweight
+from lading.order.event import Block, Event, Mask, Rebatch, ResumeBase, Reweight
+from lading.order.masking import Masked, Masklist, all_masks, born_masked
 from lading.order.mixture.order import Mixed
 from lading.order.mixture.request import Mixture
 from lading.order.mixture.spec import MixtureSpec
 from lading.order.notebook import plan_html, plan_text
 from lading.order.parts import Parts
 from lading.order.resuming import events_from
+from lading.order.sample_weights import Tables, Weighted, planned_weights
 from lading.order.shuffle import Order
 from lading.order.simulation import Simulation, simulate
 from lading.order.substitute import Blocklist, all_blocks, born_blocked
 from lading.order.where import places, steps_of_row
 
 I64 = NDArray[np.int64]
+_ALONE = World()
 _I64, _BOOL = np.dtype(np.int64), np.dtype(bool)  # made once: a small bill is mostly such calls
 
 
@@ -64,6 +68,8 @@ class Plan:
         adaptation: How the order adapts while the run goes on, or None.
         lookahead_steps: Most steps on their way; an event acts so many steps later. No part of the fingerprint.
         blocked: (dataset, indices) of samples that are never used, or a mapping: substituted from step 0 on.
+        sample_weights: (source, weights of its samples), or a mapping: how often each comes in a pass.
+        masked: (dataset, documents) of documents whose tokens are never used, or a mapping: padding in their rows.
     """
 
     datasets: tuple[PlannedDataset, ...]
@@ -80,13 +86,17 @@ class Plan:
     chunk_schedule: tuple[tuple[int, int], ...] = ()
     adaptation: Adaptation | None = None
     blocked: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    sample_weights: Weighted = ()
+    masked: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "datasets", numbered(self.datasets))
+        object.__setattr__(self, "sample_weights", planned_weights(self.sample_weights, self))
         check(self)
         if self.adaptation is not None:
             self.adaptation.check(self)
         object.__setattr__(self, "blocked", born_blocked(self.blocked, self.parts, self.seed) if self.blocked else ())
+        object.__setattr__(self, "masked", born_masked(self.masked, self.parts) if self.masked else ())
 
     __repr__ = plan_text
     _repr_html_ = plan_html  # for notebooks
@@ -129,35 +139,48 @@ class Plan:
             pad: Whether missing rows of a short last batch become padding. None: only where there is more than one
                 rank, so that every rank delivers its full share at every step.
         """
-        _, epoch, _, chunk, _, position, size, _ = self.clock.locate(step)
-        sources, rows = self.order.step_samples(position, size)
+        located = self.clock.locate(step)
+        size = located.size
+        if not pad and (world is None or world.world_size == 1):
+            return self._slots(located, 0, size, world or _ALONE)
+        world = world or _ALONE
+        full = size if pad is False else self.clock.batch_at(step)
+        first, stop = world.share(full)
+        if first < stop <= size:
+            return self._slots(located, first, stop, world)
+        return self._slots(located, 0, size, _ALONE).share(world, full_size=full)
+
+    def _slots(self, located: Location, first: int, stop: int, world: World) -> Bill:
+        """Return the bill of the slots ``[first, stop)`` of a step."""
+        step, epoch, _, chunk, _, position, size, _ = located
+        sources, rows = self.order.step_samples(position, size, first, stop)
         parts = self.parts
         datasets, indices = parts.of_rows(sources, rows)
         deviations: tuple[Deviation, ...] = ()
         if self.blocklist is not None:
-            indices, rows, deviations = self.blocklist.replaced(step, datasets, indices, rows)
+            indices, rows, deviations = self.blocklist.replaced(step, datasets, indices, rows, first)
         fields: dict[str, Any] = {
             "_id_key": self._id_key,
             "step": step,
             "epoch": epoch,
             "chunk": chunk,
             "position": position,
-            "slots": np.arange(size, dtype=_I64),
+            "slots": np.arange(first, stop, dtype=_I64),
             "dataset_idx": datasets,
             "idx": indices,
-            "is_padding": np.zeros(size, dtype=_BOOL),
+            "is_padding": np.zeros(stop - first, dtype=_BOOL),
             "global_size": size,
-            "num_samples": size,
+            "num_samples": stop - first,
             "names": parts.names,
+            "world": world,
         }
         if deviations:
             fields["deviations"] = deviations
         if not parts.is_plain:
             fields["source_rows"] = sources, rows
-        whole = Bill.of(fields)
-        if not pad and (world is None or world.world_size == 1):
-            return whole
-        return self.share(whole, world or World(), pad=pad)
+        if self.masklist is not None:
+            fields["masked"] = self.masklist.at(step)
+        return Bill.of(fields)
 
     def share(self, whole: Bill, world: World, *, pad: bool | None = None) -> Bill:
         """Return one rank's share of the bill of a global batch; see ``bill``."""
@@ -215,6 +238,10 @@ class Plan:
         """Return, by dataset number, the substitute of each index that is blocked at a step."""
         return self.blocklist.at(step) if self.blocklist is not None else {}
 
+    def masked_at(self, step: int) -> Masked:
+        """Return (dataset number, documents) of the documents whose tokens are padding at a step."""
+        return self.masklist.at(step) if self.masklist is not None else ()
+
     @functools.cached_property
     def blocked_from(self) -> int | None:
         """The first step at which a sample is blocked; None where none ever is."""
@@ -245,7 +272,7 @@ class Plan:
     @functools.cached_property
     def parts(self) -> Parts:
         """The datasets behind the sources: names of rows, both ways."""
-        return Parts(self.datasets)
+        return Parts(self.datasets, self.weight_tables)
 
     @property
     def epoch_samples(self) -> int:
@@ -295,7 +322,7 @@ class Plan:
             vars(after).update(fingerprint=self.fingerprint, clock=self.clock)
         if isinstance(event, Reweight) and isinstance(self.order, Mixed):
             vars(after).update(order=self.order.extended(event))  # the stages worked out so far stay
-        elif isinstance(event, Block):
+        elif isinstance(event, Block | Mask):
             vars(after).update(order=self.order)
         elif self.adaptation is not None and (order := self.adaptation.extended(self.order, event)) is not None:
             vars(after).update(order=order)
@@ -315,9 +342,9 @@ class Plan:
         return plan_json.to_json(self)
 
     @classmethod
-    def from_json(cls, text: str) -> Plan:
-        """Rebuild a plan; undoes ``to_json``."""
-        return cls(**plan_json.fields_from_json(text))
+    def from_json(cls, text: str, *, beside: Path | None = None) -> Plan:
+        """Rebuild a plan; undoes ``to_json``. ``beside``: folder with the files of its sample weights."""
+        return cls(**plan_json.fields_from_json(text, beside))
 
     @functools.cached_property
     def clock(self) -> Clock:
@@ -328,6 +355,11 @@ class Plan:
     def lengths(self) -> tuple[int, ...]:
         """Samples of each source, copies included."""
         return tuple(d.length for d in self.datasets)
+
+    @functools.cached_property
+    def weight_tables(self) -> Tables:
+        """The weights of the samples of a source, by its number."""
+        return {self.source_names.index(name): weights for name, weights in self.sample_weights}
 
     @functools.cached_property
     def _id_key(self) -> int:
@@ -348,3 +380,9 @@ class Plan:
         """The blocked samples, where there are any."""
         blocks = all_blocks(self.blocked, self.events, self.parts)
         return Blocklist(blocks, self.parts, self.seed) if blocks else None
+
+    @functools.cached_property
+    def masklist(self) -> Masklist | None:
+        """The masked documents, where there are any."""
+        masks = all_masks(self.masked, self.events, self.parts)
+        return Masklist(masks) if masks else None

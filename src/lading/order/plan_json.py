@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, Protocol
 
 from lading.errors import LadingError, PlanError
@@ -19,6 +20,7 @@ from lading.order.dataset import Part, PlannedDataset
 from lading.order.event import Event, event_to_dict, pair, read_event
 from lading.order.mixture.spec import MixtureSpec
 from lading.order.permutation import ORDER_VERSION
+from lading.order.sample_weights import SampleWeights, Weighted
 from lading.runtime.fields import Fields, Origin
 
 PLAN_VERSION = 1
@@ -35,16 +37,19 @@ _WORDS = {
     "block_samples": "window size",
     "drop_last": "drop_last",
     "mixture": "weights or schedule (fingerprint)",
+    "epoch_samples": "samples of an epoch",
     "global_batch_size": "global batch size",
     "batch_schedule": "batch schedule",
     "chunk_batches": "chunk size",
     "chunk_schedule": "planned chunk sizes",
     "blocked": "samples blocked from the beginning (fingerprint)",
+    "mask": "documents masked from the beginning (fingerprint)",
+    "sample_weights": "sample weights (fingerprint)",
 }
 _KEYS = (
     *("lading_plan", "order_version", "datasets", "global_batch_size", "batch_schedule", "seed", "shuffle"),
     *("block_samples", "drop_last", "chunk_batches", "mixture", "chunk_schedule"),
-    *("blocked", "mask", "lookahead_steps", "events"),
+    *("blocked", "sample_weights", "mask", "lookahead_steps", "events"),
 )
 
 
@@ -57,6 +62,10 @@ class PlanFields(AdaptedPlan, Protocol):
     def lookahead_steps(self) -> int: ...
     @property
     def blocked(self) -> tuple[tuple[str, tuple[int, ...]], ...]: ...
+    @property
+    def sample_weights(self) -> Weighted: ...
+    @property
+    def masked(self) -> tuple[tuple[str, tuple[int, ...]], ...]: ...
 
 
 def description(plan: PlanFields) -> dict[str, Any]:
@@ -77,6 +86,8 @@ def description(plan: PlanFields) -> dict[str, Any]:
         **({"chunk_schedule": [list(point) for point in plan.chunk_schedule]} if plan.chunk_schedule else {}),
         **_adaptation(plan),
         **({"blocked": {name: list(indices) for name, indices in plan.blocked}} if plan.blocked else {}),
+        **({"sample_weights": {name: w.to_dict() for name, w in plan.sample_weights}} if plan.sample_weights else {}),
+        **({"mask": {name: list(documents) for name, documents in plan.masked}} if plan.masked else {}),
     }
 
 
@@ -109,7 +120,7 @@ def _datasets(plan: PlanFields) -> list[dict[str, Any]]:
     return whole
 
 
-def fields_from_json(text: str | bytes) -> dict[str, Any]:
+def fields_from_json(text: str | bytes, beside: Path | None = None) -> dict[str, Any]:
     """Return the fields of the plan that ``to_json`` wrote; whatever is not as it wrote it is refused by name."""
     origin = Origin("the plan", PlanError, "Expected the text that plan.to_json() wrote.")
     fields = origin.record(text)
@@ -118,8 +129,7 @@ def fields_from_json(text: str | bytes) -> dict[str, Any]:
         raise PlanError(f"plan version {found!r} found, {PLAN_VERSION} expected. Was it written by another Lading?")
     check_order_version("the plan", fields.value("order_version"), PlanError)
     fields.only(*_KEYS, *KINDS)
-    _refuse_mask(fields)
-    blocked = fields.maybe(Fields.record, "blocked")
+    blocked, mask, weights = (fields.maybe(Fields.record, name) for name in ("blocked", "mask", "sample_weights"))
     shuffle = fields.text("shuffle")
     sizes, window = fields.maybe(Fields.items, "batch_schedule"), fields.maybe(Fields.integer, "block_samples", low=1)
     chunks, mixture = fields.maybe(Fields.items, "chunk_schedule"), fields.maybe(Fields.record, "mixture")
@@ -139,6 +149,8 @@ def fields_from_json(text: str | bytes) -> dict[str, Any]:
         "chunk_schedule": () if chunks is None else tuple(pair(chunks, i) for i in chunks),
         "adaptation": read_adaptation(fields),
         "blocked": () if blocked is None else tuple((d, tuple(blocked.integers(d, low=0, least=1))) for d in blocked),
+        "masked": () if mask is None else tuple((d, tuple(mask.integers(d, low=0, least=1))) for d in mask),
+        "sample_weights": tuple((d, SampleWeights.read(fields, d, beside)) for d in weights or ()),
     }
 
 
@@ -149,17 +161,6 @@ def check_order_version(thing: object, found: Any, error: type[LadingError], way
             f"{thing} was made by a Lading that shuffles in another way: order version {found}, this one computes "
             f"{ORDER_VERSION}. The same seed would give other samples at every step. Use the Lading that made it"
             f"{way_out}."
-        )
-
-
-def _refuse_mask(fields: Fields) -> None:
-    """Check the form of masks by document, ``{dataset: [documents]}``; none can be followed yet."""
-    masks = fields.maybe(Fields.record, "mask")
-    named = [] if masks is None else [name for name in masks if masks.integers(name, low=0)]
-    if named:
-        raise PlanError(
-            f"the plan masks documents of {', '.join(map(repr, named[:5]))}, which this Lading cannot do: the model "
-            "would see them. Use a Lading that can, or block the samples that hold them."
         )
 
 
@@ -190,11 +191,14 @@ def summary(plan: PlanFields) -> dict[str, Any]:
     """Return the short form of a plan that travels in loader states."""
     whole = description(plan)
     datasets = [[d.name, d.length, d.fingerprint, *_parts_print(d)] for d in plan.datasets]
-    whole["mixture"] = fingerprint(whole["mixture"]) if plan.mixture else None
+    if plan.mixture is not None:
+        whole["mixture"] = fingerprint({k: v for k, v in whole["mixture"].items() if k != "epoch_samples"})
+        whole["epoch_samples"] = plan.mixture.epoch_samples
     if plan.adaptation is not None:
         whole[plan.adaptation.key] = plan.adaptation.summary()
-    if plan.blocked:
-        whole["blocked"] = fingerprint(whole["blocked"])
+    for name in ("blocked", "sample_weights", "mask"):
+        if name in whole:
+            whole[name] = fingerprint(whole[name])
     listed = len(json.dumps(datasets)) <= _LISTED_BYTES
     whole["datasets"] = datasets if listed else {"count": len(datasets), "fingerprint": fingerprint(datasets)}
     return whole
@@ -210,8 +214,8 @@ def differences(saved: Mapping[str, Any], found: Mapping[str, Any]) -> list[tupl
     changed = [
         (field, f"{word} {saved.get(field)} -> {found.get(field)}")
         for field, word in words.items()
-        if saved.get(field) != found.get(field)
-    ]
+        if saved.get(field) != found.get(field) and (field != "epoch_samples" or saved["datasets"] == found["datasets"])
+    ]  # other lengths, another epoch: one difference, not two
     return [("datasets", text) for text in _dataset_differences(saved["datasets"], found["datasets"])] + changed
 
 

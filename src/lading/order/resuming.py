@@ -1,7 +1,7 @@
 """What resuming at a step needs of the events before it: one ``ResumeBase``, however many they were.
 
 events   reweight · block · rebatch · reweight · reweight │ step │ reweight
-         ╰──────── pace · stage · blocked · adapted ──────╯        ╰ kept as it is
+         ╰──────── pace · stage · blocked · masked · adapted ╯        ╰ kept as it is
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from typing import Protocol
 
 from lading.order.adaptive.protocol import Adaptation
 from lading.order.clock import Clock, Location
-from lading.order.event import Block, Event, Rebatch, ResumeBase, Reweight
+from lading.order.event import Block, Event, Mask, Rebatch, ResumeBase, Reweight
+from lading.order.masking import all_masks, masked_by
 from lading.order.mixture.order import Mixed
+from lading.order.parts import Parts
 from lading.order.shuffle import Order
 
 
@@ -25,6 +27,8 @@ class Resumable(Protocol):
     def clock(self) -> Clock: ...
     @property
     def order(self) -> Order: ...
+    @property
+    def parts(self) -> Parts: ...
     @property
     def adaptation(self) -> Adaptation | None: ...
 
@@ -45,12 +49,13 @@ def events_from(plan: Resumable, step: int) -> tuple[Event, ...]:
     stage = None
     if isinstance(order, Mixed) and clock.gapless and (resized or reweighted):
         stage = order.stage_at(at.position)
-    known = [clock.first_step, *(e.step for e in past if isinstance(e, Block))]
+    known = [clock.first_step, *(e.step for e in past if isinstance(e, Block | Mask))]
     known += [] if pace is None else [pace.step]
     known += [] if stage is None else [clock.step_from(stage.start)]
     kept = None if plan.adaptation is None else plan.adaptation.kept(past, order, clock, at)
     adapted, since = kept or (None, 0)
-    base = ResumeBase(step, at.position, max(*known, since), pace, stage, _blocked(past), adapted)
+    masked = masked_by(all_masks((), past, plan.parts))
+    base = ResumeBase(step, at.position, max(*known, since), pace, stage, _blocked(past), adapted, masked)
     return (base, *later)
 
 

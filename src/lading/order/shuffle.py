@@ -13,13 +13,15 @@ short; everything after the place it is shuffled to moves up by what it lacks.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lading.identity.hashing import fold, key64, keys64, text64
 from lading.order.permutation import permute, unpermute
+from lading.order.sample_weights import Tables, weighted_places, weighted_rows
+from lading.runtime import compiled
 
 I64 = NDArray[np.int64]
 I32 = NDArray[np.int32]
@@ -39,8 +41,15 @@ class Order(Protocol):
         """Return dataset numbers and indices at the positions ``[start, stop)`` of one epoch."""
         ...
 
-    def step_samples(self, start: int, size: int) -> tuple[I32, I64]:
-        """Return dataset numbers and indices of the step that begins at a position and has so many samples."""
+    def step_samples(self, start: int, size: int, first: int = 0, stop: int | None = None) -> tuple[I32, I64]:
+        """Return dataset numbers and indices at the slots ``[first, stop)`` of the step that begins at a position.
+
+        Args:
+            start: Position of the step's slot 0.
+            size: Samples of the step.
+            first: First slot asked for.
+            stop: Slot to stop before; None: all of the step.
+        """
         ...
 
     def positions(self, dataset: int, index: int, start: int, stop: int) -> I64:
@@ -52,53 +61,77 @@ class Order(Protocol):
         ...
 
 
-class Shuffled:
-    """All samples of all datasets, once in every epoch."""
+class _Ahead(NamedTuple):
+    """Samples of some steps in sequence, or of one."""
 
-    def __init__(self, lengths: tuple[int, ...], seed: int, shuffle: str, window_samples: int) -> None:
-        self.seed, self.shuffle, self.window_samples = seed, shuffle, window_samples
+    start: int  # position of the first step
+    asked: tuple[int, int, int]  # size of a step, first slot, and slot to stop before
+    datasets: I32  # a row for each step
+    indices: I64
+
+
+class Shuffled:
+    """All samples of all datasets, once in every epoch; where they have weights as often as these say."""
+
+    def __init__(self, lengths: tuple[int, ...], seed: int, shuffle: str, window: int, tables: Tables) -> None:
+        self.seed, self.shuffle, self.window_samples, self.tables = seed, shuffle, window, tables
         self.epoch_samples = sum(lengths)
         self._length = np.array([self.epoch_samples], dtype=np.int64)
         self._starts = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64)
         # Only a cache: replaced as a whole, so that threads may read at the same time.
-        self._stretch: tuple[int, int, I32, I64] = (0, -1, np.empty(0, np.int32), np.empty(0, np.int64))
-        self._last_stop = -1
+        self._ahead = _Ahead(-1, (0, 0, 0), np.empty((0, 0), np.int32), np.empty((0, 0), np.int64))
 
     def samples(self, start: int, stop: int) -> tuple[I32, I64]:
         """Return dataset numbers and indices at the positions ``[start, stop)`` of one epoch."""
-        low, high, dataset, index = self._stretch
-        if not low <= start <= stop <= high:
-            ahead = start == self._last_stop  # in sequence: a longer stretch costs hardly more than a short one
-            end = (start // self.epoch_samples + 1) * self.epoch_samples
-            low, high = start, max(stop, min(start + _READ_ON, end)) if ahead else stop
-            dataset, index = self._computed(low, high)
-            if ahead:
-                self._stretch = (low, high, dataset, index)
-        self._last_stop = stop
-        return dataset[start - low : stop - low], index[start - low : stop - low]
+        return self.step_samples(start, stop - start)
 
-    def step_samples(self, start: int, size: int) -> tuple[I32, I64]:
-        """Return dataset numbers and indices of the step that begins at a position and has so many samples."""
-        return self.samples(start, start + size)
+    def step_samples(self, start: int, size: int, first: int = 0, stop: int | None = None) -> tuple[I32, I64]:
+        """Return dataset numbers and indices at the slots ``[first, stop)`` of the step that begins at a position."""
+        asked = (size, first, size if stop is None else stop)
+        low, last, datasets, indices = self._ahead
+        if last == asked and size:
+            number, inside = divmod(start - low, size)
+            if 0 <= number < len(indices) and not inside:
+                return datasets[number], indices[number]
+            in_sequence = number == len(indices) and not inside
+        else:
+            in_sequence = False
+        count, steps = asked[2] - first, 1
+        if in_sequence:  # many steps cost hardly more than one
+            left = self.epoch_samples - start % self.epoch_samples
+            steps = max(1, min(_READ_ON // max(count, 1), left // size))
+        datasets, indices = self._computed(start + first, count, size, steps)
+        self._ahead = _Ahead(start, asked, datasets, indices)
+        return datasets[0], indices[0]
 
-    def _computed(self, start: int, stop: int) -> tuple[I32, I64]:
+    def _computed(self, start: int, count: int, stride: int, steps: int) -> tuple[I32, I64]:
+        """Return datasets and indices of so many positions from a start on, and of the same places of later steps."""
         epoch, offset = divmod(start, self.epoch_samples)
-        offsets = np.arange(offset, offset + stop - start, dtype=np.int64)
-        flat = self._flat(epoch, offsets)
-        if len(self._starts) == 2:
-            return np.zeros(len(flat), dtype=np.int32), flat
-        dataset = np.searchsorted(self._starts, flat, side="right") - 1
-        return dataset.astype(np.int32), flat - self._starts[dataset]
+        offsets = np.arange(offset, offset + count, dtype=np.int64)
+        if steps > 1:
+            offsets = (np.arange(steps, dtype=np.int64)[:, None] * stride + offsets).reshape(-1)
+        flat = permute_pass(self.shuffle, self._length, keys64(key64(self.seed, epoch)), offsets, self.window_samples)
+        dataset = np.zeros(len(flat), dtype=np.int32)
+        if len(self._starts) > 2 and compiled.enabled():
+            compiled.kernels.owners(self._starts[:-1], flat, dataset)
+        elif len(self._starts) > 2:
+            dataset = (np.searchsorted(self._starts, flat, side="right") - 1).astype(np.int32)
+            flat = flat - self._starts[dataset]
+        if self.tables:
+            flat = weighted_rows(self.tables, dataset, flat, keys64(key64(self.seed, epoch), dataset))
+        return dataset.reshape(steps, count), flat.reshape(steps, count)
 
     def positions(self, dataset: int, index: int, start: int, stop: int) -> I64:
         """Return the positions in ``[start, stop)`` that hold a sample, in ascending order."""
         if stop <= start:
             return np.empty(0, dtype=np.int64)
-        flat = int(self._starts[dataset]) + index
         epochs = np.arange(start // self.epoch_samples, (stop - 1) // self.epoch_samples + 1, dtype=np.int64)
-        found: I64 = epochs * self.epoch_samples + self._offsets(epochs, flat)
-        found = found[(found >= start) & (found < stop)]
-        return found
+        owners, places = weighted_places(self.tables, dataset, index, keys64(key64(self.seed), epochs, dataset))
+        epochs = epochs[owners]
+        keys, flat = keys64(key64(self.seed), epochs), self._starts[dataset] + places
+        offsets = unpermute_pass(self.shuffle, self._length, keys, flat, self.window_samples)
+        found = epochs * self.epoch_samples + offsets
+        return np.sort(found[(found >= start) & (found < stop)])
 
     def counts(self, position: int) -> list[int]:
         """Return how many samples of each dataset lie before a position."""
@@ -114,21 +147,19 @@ class Shuffled:
                 counts[d] += extra
         return counts
 
-    def _flat(self, epoch: int, offsets: I64) -> I64:
-        if self.shuffle == "none":
-            return offsets
-        if self.shuffle == "window":
-            keys = np.full(1, key64(self.seed, epoch), dtype=np.uint64)
-            return permute_windows(self._length, keys, offsets, self.window_samples)
-        return permute(self.epoch_samples, key64(self.seed, epoch), offsets)
 
-    def _offsets(self, epochs: I64, flat: int) -> Any:
-        if self.shuffle == "none":
-            return flat
-        keys, elements = keys64(key64(self.seed), epochs), np.full(len(epochs), flat, dtype=np.int64)
-        if self.shuffle == "window":
-            return unpermute_windows(self._length, keys, elements, self.window_samples)
-        return unpermute(self.epoch_samples, keys, elements)
+def permute_pass(shuffle: str, lengths: I64, keys: U64, places: I64, window: int) -> I64:
+    """Return the element at each place of a pass, shuffled so; lengths and keys of one element, or one each."""
+    if shuffle == "window":
+        return permute_windows(lengths, keys, places, window)
+    return places if shuffle == "none" else permute(lengths, keys, places)
+
+
+def unpermute_pass(shuffle: str, lengths: I64, keys: U64, elements: I64, window: int) -> I64:
+    """Return the place of each element in its pass; undoes ``permute_pass``."""
+    if shuffle == "window":
+        return unpermute_windows(lengths, keys, elements, window)
+    return elements if shuffle == "none" else unpermute(lengths, keys, elements)
 
 
 _OUTER, _INNER = np.uint64(text64("blocks")), np.uint64(text64("inside"))  # frozen with ORDER_VERSION

@@ -1,7 +1,7 @@
 """Who takes the place of a sample that must not be used.
 
 The substitute of an index is the next one after it, in a shuffle of its own
-dataset with key ``(seed, "substitute")``, that is not blocked itself. A pure
+dataset with key ``(seed, "substitute")``, that is not blocked itself and whose weight is not 0. A pure
 function, so every rank and every attempt agrees.
 """
 
@@ -14,28 +14,30 @@ import numpy as np
 
 from lading.errors import PlanError
 from lading.identity import Deviation
-from lading.order.dataset import Part
 from lading.order.event import Block, Event, ResumeBase
 from lading.order.parts import Parts
 from lading.order.permutation import Permutation
 from lading.runtime.numbers import whole
 
 
-def substitutes(length: int, seed: int, index: int) -> Iterator[int]:
-    """Yield the candidates for an index's place, best first: every other index of the dataset, once."""
-    ring = Permutation(length, (seed, "substitute"))
-    start = int(ring.inverse([index])[0])
-    for turn in range(1, length):
-        yield int(ring([(start + turn) % length])[0])
+def part_substitutes(parts: Parts, number: int, seed: int, index: int, blocked: Collection[int] = ()) -> Iterator[int]:
+    """Yield the samples of a dataset that may take the place of one, best first, among those its rows hold."""
+    part = parts.part(number)
+    ring = Permutation(part.reach, (seed, "substitute"))
+    start = int(ring.inverse([index - part.first])[0])
+    for turn in range(1, part.reach):
+        candidate = part.first + int(ring([(start + turn) % part.reach])[0])
+        if candidate not in blocked and parts.is_drawn(number, candidate):
+            yield candidate
 
 
-def part_substitute(part: Part, seed: int, index: int, blocked: Collection[int]) -> int:
-    """Return the first substitute in a dataset that is not blocked, among the samples its rows hold."""
+def part_substitute(parts: Parts, number: int, seed: int, index: int, blocked: Collection[int]) -> int:
+    """Return the first substitute in a dataset that is not blocked."""
+    part = parts.part(number)
     if index - part.first >= part.reach:  # no row holds it, so nothing has to come instead
         return index
-    for candidate in substitutes(part.reach, seed, index - part.first):
-        if part.first + candidate not in blocked:
-            return part.first + candidate
+    for found in part_substitutes(parts, number, seed, index, blocked):
+        return found
     raise PlanError(
         f"all {part.reach} samples of dataset {part.name!r} are blocked: expected at least one to be left. "
         "Take the dataset out of the run, or give it weight 0."
@@ -44,18 +46,27 @@ def part_substitute(part: Part, seed: int, index: int, blocked: Collection[int])
 
 def born_blocked(blocked: Any, parts: Parts, seed: int) -> tuple[tuple[str, tuple[int, ...]], ...]:
     """Return (dataset, ascending indices) of the samples that a plan never uses; refuse what its datasets lack."""
-    pairs = blocked.items() if isinstance(blocked, Mapping) else blocked
+    found = numbers_by_name("blocked", blocked, parts)
+    for name, chosen in found:
+        number = parts.number_of(name)
+        for index in (chosen[0], chosen[-1]):
+            parts.check_index(number, index)
+        part_substitute(parts, number, seed, chosen[0], chosen)  # one must be left
+    return found
+
+
+def numbers_by_name(field: str, given: Any, parts: Parts) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    """Return (dataset, ascending numbers) of what was given by the name of a dataset."""
+    pairs = list(given.items() if isinstance(given, Mapping) else given)
+    if not all(isinstance(pair, tuple | list) and len(pair) == 2 and isinstance(pair[1], Iterable) for pair in pairs):
+        raise PlanError(f'{field} is {given!r}: expected indices by the name of their dataset, {{"code": [3, 9]}}.')
     found: dict[str, tuple[int, ...]] = {}
-    for name, given in pairs:
-        part, indices = parts.part(parts.number_of(name)), [whole(index) for index in given]
-        if None in indices:
-            raise PlanError(f"blocked[{name!r}] holds {list(given)[:5]}: expected the indices of samples, integers.")
-        chosen = sorted({index for index in indices if index is not None})
-        for index in chosen[:1] + chosen[-1:]:
-            parts.check_index(parts.number_of(name), index)
+    for name, numbers in pairs:
+        chosen = [whole(number) for number in numbers]
+        if None in chosen:
+            raise PlanError(f"{field}[{name!r}] holds {list(numbers)[:5]}: expected indices, integers.")
         if chosen:
-            part_substitute(part, seed, chosen[0], chosen)  # one must be left
-            found[part.name] = tuple(chosen)
+            found[parts.names[parts.number_of(name)]] = tuple(sorted({n for n in chosen if n is not None}))
     return tuple(sorted(found.items()))
 
 
@@ -100,20 +111,19 @@ class Blocklist:
         return self._maps[len(active)]
 
     def _replacements(self, dataset: int, indices: Collection[int]) -> dict[int, int]:
-        part = self._parts.part(dataset)
         blocked = frozenset(indices)
-        return {i: part_substitute(part, self._seed, i, blocked) for i in sorted(blocked)}
+        return {i: part_substitute(self._parts, dataset, self._seed, i, blocked) for i in sorted(blocked)}
 
     def replaced(
-        self, step: int, datasets: np.ndarray, indices: np.ndarray, rows: np.ndarray
+        self, step: int, datasets: np.ndarray, indices: np.ndarray, rows: np.ndarray, first: int = 0
     ) -> tuple[np.ndarray, np.ndarray, tuple[Deviation, ...]]:
-        """Return indices and rows of a step with blocked samples replaced, and what was replaced."""
+        """Return indices and rows of a step, from a slot on, with blocked samples replaced, and what was replaced."""
         indices, rows = indices.copy(), rows.copy()
         deviations = []
-        for slot, index, instead in self.apply(step, datasets, indices):
-            number = int(datasets[slot])
-            rows[slot] = self._parts.row_near(number, instead, int(rows[slot]))
-            deviations.append(Deviation(slot, "substituted", number, index, instead, "blocked"))
+        for row, index, instead in self.apply(step, datasets, indices):
+            number = int(datasets[row])
+            rows[row] = self._parts.row_near(number, instead, int(rows[row]))
+            deviations.append(Deviation(first + row, "substituted", number, index, instead, "blocked"))
         return indices, rows, tuple(deviations)
 
     def apply(self, step: int, datasets: np.ndarray, indices: np.ndarray) -> list[tuple[int, int, int]]:

@@ -17,6 +17,7 @@ from lading.order.adaptive.decided import AdaptedBase
 from lading.order.clock import Clock, Location
 from lading.order.event import Event, ResumeBase
 from lading.order.mixture.spec import MixtureSpec
+from lading.order.sample_weights import Tables
 from lading.order.shuffle import Order
 from lading.runtime.fields import Fields
 
@@ -52,6 +53,8 @@ class AdaptedPlan(Protocol):
     def clock(self) -> Clock: ...
     @property
     def adaptation(self) -> Adaptation | None: ...
+    @property
+    def weight_tables(self) -> Tables: ...
     def with_events(self, events: Sequence[Event], /) -> Self: ...
 
 

@@ -81,14 +81,27 @@ class Mixed:
         head = start - int(starts[0])
         return datasets[head : head + stop - start], indices[head : head + stop - start]
 
-    def step_samples(self, start: int, size: int) -> tuple[I32, I64]:
-        """Return dataset numbers and indices of the step that begins at a position and has so many samples."""
-        if not self._is_fused or size > MAX_ROUND:
-            return self._columns(*rounds_of(np.array([start]), np.array([size])))
+    def step_samples(self, start: int, size: int, first: int = 0, stop: int | None = None) -> tuple[I32, I64]:
+        """Return dataset numbers and indices at the slots ``[first, stop)`` of the step that begins at a position."""
+        low, high = start + first, start + (size if stop is None else stop)
+        if size <= MAX_ROUND and self._is_fused:
+            return self._slots(start, size, low, high)
+        lo, m = round_of(start, size, low)
+        if self._is_fused and lo + m >= high:
+            return self._slots(lo, m, low, high)
+        starts, sizes = rounds_of(np.array([start]), np.array([size]))
+        held = (starts + sizes > low) & (starts < high)
+        starts, sizes = starts[held], sizes[held]
+        datasets, indices = self._columns(starts, sizes)
+        head = low - int(starts[0])
+        return datasets[head : head + high - low], indices[head : head + high - low]
+
+    def _slots(self, start: int, size: int, low: int, high: int) -> tuple[I32, I64]:
+        """Return dataset numbers and indices at the positions ``[low, high)`` of the round that begins at ``start``."""
         epoch, lo = divmod(start, self.epoch_samples) if self._is_finite else (None, start)
         kernel, arguments = self._fused(epoch, bisect.bisect_right(self.stream.starts, lo) - 1)
-        datasets, indices = np.empty(size, _I32), np.empty(size, _I64)
-        kernel(*arguments, lo, datasets, indices)
+        datasets, indices = np.empty(high - low, _I32), np.empty(high - low, _I64)
+        kernel(*arguments, lo, size, low - start, datasets, indices)
         return datasets, indices
 
     def positions(self, dataset: int, index: int, start: int, stop: int) -> I64:
@@ -165,7 +178,8 @@ class Mixed:
         self.stream = StagedStream(known, borders, self._make_tree)
         self._table = functools.lru_cache(maxsize=64)(self._make_table)
         self._fused = functools.lru_cache(maxsize=64)(self._make_fused)
-        self._is_fused = isinstance(self.stream.tree(0), CompiledTree) and self.passes.shuffle == "full"
+        plain = self.passes.shuffle == "full" and not self.passes.tables
+        self._is_fused = plain and isinstance(self.stream.tree(0), CompiledTree)
 
     def _make_table(self, epoch: int | None, stage: int) -> U64:
         return self.passes.table(epoch, self.stream.stages[stage].drawn)
@@ -173,8 +187,8 @@ class Mixed:
     def _make_fused(self, epoch: int | None, stage: int) -> tuple[Any, tuple[Any, ...]]:
         """Return the kernel of one round and what it is called with, but for the round."""
         tree: Any = self.stream.tree(stage)
-        table = tree.nodes, tree.root, tree.leaves, self.stream.starts[stage]
-        return tree.kernels.round_samples, (*table, self.passes.rounds_key(epoch), self._table(epoch, stage))
+        start = int(self.stream.starts[stage])
+        return tree.table.step, (start, int(self.passes.rounds_key(epoch)), self._table(epoch, stage))
 
     def _cut(self, position: int) -> tuple[int | None, int]:
         """Return the epoch whose stream a position is in (None where there is one stream), and the place in it."""
@@ -209,18 +223,13 @@ class Mixed:
         owners = np.searchsorted(self.stream.starts, starts, side="right") - 1
         cuts = [0, *(np.flatnonzero(np.diff(owners)) + 1).tolist(), len(starts)]
         parts = [self._of_stage(epoch, int(owners[a]), starts[a:b], sizes[a:b]) for a, b in itertools.pairwise(cuts)]
-        if len(parts) == 1:
-            return parts[0]
-        return np.concatenate([p[0] for p in parts]), np.concatenate([p[1] for p in parts])
+        return parts[0] if len(parts) == 1 else _joined(parts)
 
     def _of_stage(self, epoch: int | None, s: int, starts: I64, sizes: I64) -> tuple[I32, I64]:
         stage, tree, key = self.stream.stages[s], self.stream.tree(s), self.passes.rounds_key(epoch)
         if self._is_fused:
             fused: Any = tree
-            table = fused.nodes, fused.root, fused.leaves
-            columns: tuple[I32, I64] = fused.kernels.samples(
-                *table, stage.start, starts, sizes, key, self._table(epoch, s)
-            )
+            columns: tuple[I32, I64] = fused.rounds(stage.start, starts, sizes, key, self._table(epoch, s))
             return columns
         if self.passes.shuffle == "none":
             datasets, draws = tree.in_order(int(starts[0]) - stage.start, int(sizes.sum()))
@@ -257,6 +266,10 @@ class Mixed:
         low, size = round_of(starts, sizes, unshuffled)
         key = self.passes.rounds_key(epoch)
         return tree.places(dataset, draws, stage.start, (low - origin, size), key) + origin
+
+
+def _joined(parts: list[tuple[I32, I64]]) -> tuple[I32, I64]:
+    return np.concatenate([p[0] for p in parts]), np.concatenate([p[1] for p in parts])
 
 
 def timeline(spec: MixtureSpec, events: Iterable[Reweight], after: int = -1) -> Timeline:

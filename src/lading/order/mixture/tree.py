@@ -12,8 +12,8 @@ position goes to exactly one child, and the child's positions are again 0, 1,
 every dataset less than 2 draws from its share. The phase φ is n//2, moved by
 what earlier stages still owe (``residuals``, in draws times 2**31).
 
-``PlainTree`` is the reference, ``CompiledTree`` its compiled twin in
-``kernels``: the same answers to the last bit. Both take positions from the
+``PlainTree`` is the reference, ``CompiledTree`` its compiled twin:
+the same answers to the last bit. Both take positions from the
 stage's start; draws count from what each dataset had drawn before the stage.
 """
 
@@ -177,7 +177,7 @@ class MixtureTree(Protocol):
 
 
 class PlainTree:
-    """The tree in plain integers: the reference, and what runs where Numba is not installed."""
+    """The tree in plain integers: the reference, and what runs where nothing is compiled."""
 
     def __init__(self, weights: Integers, residuals: Integers) -> None:
         self.num_datasets = len(weights)
@@ -225,46 +225,49 @@ class PlainTree:
 
 
 class CompiledTree:
-    """The tree as a table that Numba walks."""
+    """The tree as a table in memory that compiled kernels walk."""
 
     def __init__(self, weights: Integers, residuals: Integers) -> None:
-        from lading.order.mixture import kernels  # opened at first use: Numba is optional and slow to import
-
-        self.kernels: Any = kernels
         w, r = np.asarray(weights, dtype=np.int64), np.asarray(residuals, dtype=np.int64)
         by_weight = np.argsort(w, kind="stable")
         self.num_datasets = len(w)
-        self.nodes, self.leaf_parent, root = kernels.build(w, r, by_weight[int(np.count_nonzero(w == 0)) :])
-        self.root = int(root)
-        self.leaves = kernels.leaf_order(self.nodes, self.root, len(self.nodes) + 1)
-        if len(self.nodes) and int(np.abs(self.nodes[:, kernels.PHASE]).max()) >= MAX_PHASE:
-            raise phase_error()
+        try:
+            self.table: Any = compiled.kernels.Tree(w, r, by_weight[int(np.count_nonzero(w == 0)) :])
+        except OverflowError:
+            raise phase_error() from None
 
     def counts(self, position: int) -> I64:
         """Return how many of the first positions of the stage each dataset receives."""
         drawn = np.zeros(self.num_datasets, dtype=np.int64)
-        self.kernels.counts(self.nodes, self.root, position, drawn)
+        self.table.counts(position, drawn)
         return drawn
 
-    def rounds(self, start: int, starts: I64, sizes: I64, key: np.uint64) -> tuple[I32, I64]:
-        """Return dataset and draw at each place of some rounds of a stage that began at ``start``."""
-        table = self.nodes, self.root, self.leaves, self.num_datasets
-        columns: tuple[I32, I64] = self.kernels.rounds(*table, start, starts, sizes, key)
-        return columns
+    def rounds(self, start: int, starts: I64, sizes: I64, key: np.uint64, passes: Any = None) -> tuple[I32, I64]:
+        """Return dataset and draw at each place of some rounds of a stage that began at ``start``.
+
+        With a table of passes, the index behind each draw.
+        """
+        total = int(sizes.sum())
+        datasets, draws = np.empty(total, dtype=np.int32), np.empty(total, dtype=np.int64)
+        self.table.rounds(start, starts, sizes, key, passes, datasets, draws)
+        return datasets, draws
 
     def in_order(self, position: int, size: int) -> tuple[I32, I64]:
         """Return dataset and draw at each of some positions, unshuffled: evenly interleaved."""
-        columns: tuple[I32, I64] = self.kernels.in_order(self.nodes, self.root, position, size)
-        return columns
+        datasets, draws = np.empty(size, dtype=np.int32), np.empty(size, dtype=np.int64)
+        self.table.in_order(position, datasets, draws)
+        return datasets, draws
 
     def positions(self, dataset: int, draws: I64) -> I64:
         """Return the position in the stream of each of a dataset's draws."""
-        found: I64 = self.kernels.positions(self.nodes, self.leaf_parent, self.root, dataset, draws)
+        found = np.empty(len(draws), dtype=np.int64)
+        self.table.positions(dataset, draws, found)
         return found
 
     def places(self, dataset: int, draws: I64, start: int, rounds: tuple[I64, I64], key: np.uint64) -> I64:
         """Return the position after the shuffle of each of a dataset's draws, given the rounds they are in."""
-        found: I64 = self.kernels.places(self.nodes, self.leaf_parent, dataset, draws, start, *rounds, key)
+        found = np.empty(len(draws), dtype=np.int64)
+        self.table.places(dataset, draws, start, *rounds, key, found)
         return found
 
 

@@ -57,7 +57,7 @@ def named_weights(weights: Weights, names: Sequence[str]) -> list[float]:
         if len(values) != len(names):
             raise MixtureError(
                 f"{len(values)} weights were given for {len(names)} datasets ({_some(names)}): expected one each. "
-                "Pass a weight for every dataset, 0 to leave one out."
+                "Pass a weight for every dataset, 0 to leave one out; weights of single samples are sample_weights=."
             )
         return values
     unknown = [str(name) for name in weights if name not in names]

@@ -52,19 +52,20 @@ def fill_rows(
     columns = empty_columns(index, len(rows), with_documents) if out is None else out
     if not compiled.enabled():
         return _fill_plainly(index, rows, _reader(tokens, offsets), columns, eod_token_id, reset_positions)
-    from lading.order.packing import kernels  # opened at first use: Numba is optional and slow to import
-
-    wrong = kernels.fill(
+    tokens = np.ascontiguousarray(tokens)
+    wrong = compiled.kernels.fill(
         tokens,
+        tokens.dtype.kind == "i",
         offsets,
         index.row_offsets[rows],
         index.row_offsets[rows + 1],
-        (index.document, index.start, index.size),
+        index.document,
+        index.start,
+        index.size,
         index.rules.row_length,
         eod_token_id,
         reset_positions,
-        tuple(columns[name] for name in NAMES[:4]),
-        tuple(columns.get(name, np.zeros((0, 0), np.int32)) for name in NAMES[4:]),
+        *(columns.get(name) for name in NAMES),
     )
     if wrong >= 0:
         raise _damaged(index, int(rows[wrong]))

@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 
 from lading.errors import PackingError
 from lading.identity import fingerprint
+from lading.order.packing import plain, quick
 from lading.order.packing.rules import PackingRules
 from lading.runtime import compiled
 
@@ -149,11 +150,8 @@ def build_index(lengths: NDArray[Any], rules: PackingRules) -> PackingIndex:
     """Work an index out; compiled where that is possible, with the same result."""
     lengths = _checked(lengths, rules)
     order = _sorted_in_windows(lengths, rules)
-    if compiled.enabled():
-        from lading.order.packing import kernels as ways  # opened at first use: Numba is optional, slow to import
-    else:
-        from lading.order.packing import plain as ways  # type: ignore[no-redef]
-    columns = ways.index_columns(lengths, order, rules)
+    way = quick.index_columns if compiled.enabled() else plain.index_columns
+    columns = way(lengths, order, rules)
     return PackingIndex(rules, len(lengths), lengths_hash(lengths), *columns)
 
 

@@ -1,4 +1,4 @@
-"""The packing algorithms in plain Python: what the compiled ones have to equal, and what runs without Numba.
+"""The packing algorithms in plain Python: what the compiled ones equal, and what runs without them.
 
 for every piece, in order     place it in a row       ─▶  row of each piece
 group the pieces by row       (a stable sort)         ─▶  row_offsets, document, start, size

@@ -140,9 +140,9 @@ class Chosen:
         source = np.searchsorted(self._borders, flat, side="right") - 1
         return source.astype(np.int32), flat - self._borders[source]
 
-    def step_samples(self, start: int, size: int) -> tuple[I32, I64]:
-        """Return source numbers and rows of the step that begins at a position and has so many samples."""
-        return self.samples(start, start + size)
+    def step_samples(self, start: int, size: int, first: int = 0, stop: int | None = None) -> tuple[I32, I64]:
+        """Return source numbers and rows at the slots ``[first, stop)`` of the step that begins at a position."""
+        return self.samples(start + first, start + (size if stop is None else stop))
 
     def positions(self, dataset: int, index: int, start: int, stop: int) -> I64:
         """Return the positions in ``[start, stop)`` that hold a row, in ascending order, as far as they are chosen."""

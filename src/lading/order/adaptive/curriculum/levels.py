@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lading.errors import PlanError
+from lading.runtime.arrays import finite_numbers
 from lading.runtime.fields import Fields
 
 I64 = NDArray[np.int64]
@@ -48,10 +49,7 @@ class Levels:
         >>> Levels.of([0.1, 0.9, 0.2, 0.7, 0.3], [2, 2, 1]).numbers.tolist()
         [0, 2, 0, 1, 1]
         """
-        values = np.asarray(scores, dtype=np.float64)
-        if values.ndim != 1 or len(values) != sum(sizes) or not np.isfinite(values).all():
-            shown = f"shape {values.shape}" if values.ndim != 1 or len(values) != sum(sizes) else "some that are not"
-            raise PlanError(f"scores: expected {sum(sizes)} finite numbers, one for each sample, found {shown}.")
+        values = finite_numbers(scores, sum(sizes), "scores")
         numbers = np.empty(len(values), dtype=np.uint8)
         numbers[np.argsort(values, kind="stable")] = np.repeat(np.arange(len(sizes), dtype=np.uint8), sizes)
         return cls(numbers)

@@ -25,6 +25,7 @@ from lading.order.adaptive.curriculum.spec import CurriculumSpec
 from lading.order.clock import Batching, Clock
 from lading.order.duration import Duration
 from lading.order.mixture.weights import MAX_POSITION
+from lading.runtime.arrays import finite_numbers
 from lading.runtime.numbers import is_number
 
 PACES = ("linear", "root")
@@ -135,13 +136,4 @@ def _stepwise(points: Sequence[Any], clock: Clock) -> list[tuple[int, float]]:
 
 def joined(scores: Mapping[str, Any], lengths: Mapping[str, int]) -> NDArray[np.float64]:
     """Return the scores of all sources together; refuse those that do not fit."""
-    parts = []
-    for name, length in lengths.items():
-        values = np.asarray(scores[name], dtype=np.float64)
-        if values.shape != (length,) or not np.isfinite(values).all():
-            found = f"shape {values.shape}" if values.shape != (length,) else "NaN or infinite ones"
-            raise PlanError(
-                f"the scores of {name!r}: expected {length} finite numbers, one for each sample, found {found}."
-            )
-        parts.append(values)
-    return np.concatenate(parts)
+    return np.concatenate([finite_numbers(scores[name], n, f"the scores of {name!r}") for name, n in lengths.items()])
