@@ -27,8 +27,10 @@ def _array(array: Any, device: Any) -> Any:
 
 def refused_if_cut(array: np.ndarray) -> np.ndarray:
     """Refuse what JAX would cut to 32 bits without a word."""
+    if array.dtype.kind not in "iu" or array.dtype.itemsize <= 4:  # the quick question first: asked of every column
+        return array
     kept = jax.dtypes.canonicalize_dtype(array.dtype)
-    if array.dtype.kind in "iu" and (found := beyond(array, kept)) is not None:
+    if (found := beyond(array, kept)) is not None:
         raise SourceError(
             f"an array of {array.dtype} holds {found}, but JAX keeps only {kept}. "
             "Set jax.config.update('jax_enable_x64', True), or leave this column on the host."

@@ -60,6 +60,14 @@ class SourceLooks:
         parts = [look["text"], look.get("label"), look.get("file")]
         return _line("  ".join(part for part in parts if part))
 
+    def length(self, dataset: str, index: int) -> int | None:
+        """Return how long a sample is: of several fields the longest; None where it has none, or cannot be read."""
+        source = self._source(dataset)
+        try:
+            return _length(_stored(source, index))
+        except Exception:  # it is the user's code and data: ``describe`` says what happened
+            return None
+
     def _source(self, dataset: str) -> Any:
         if not isinstance(self._sources, Mapping):
             return self._sources
@@ -168,6 +176,16 @@ def _short(value: Any) -> str:
     first = ", ".join(f"{v:.4g}" if isinstance(v, float) else str(v) for v in array.reshape(-1)[:6].tolist())
     more = " …" if array.size > 6 else ""
     return f"{array.dtype}{list(array.shape)} {first}{more}" if array.ndim else first
+
+
+def _length(value: Any) -> int | None:
+    """Return the characters of a text, the elements of a sequence; of several fields those of the longest."""
+    if isinstance(value, Mapping):
+        return max((n for n in map(_length, value.values()) if n is not None), default=None)
+    if isinstance(value, str | bytes | bytearray | list | tuple):
+        return len(value)
+    array = _array(value)
+    return None if array is None or not array.ndim else len(array)
 
 
 def _array(value: Any) -> np.ndarray[Any, Any] | None:

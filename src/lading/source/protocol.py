@@ -6,7 +6,9 @@
     fingerprint()                        what identifies its content
     file_of(index)                       the file a sample lies in, for error messages
     stored_at()                          the directory it lies in, for records
+    name(index)                          what a sample is called where it comes from: a url, a file and its line
     describe(index), preview(index)      what a sample looks like, for those who look at a run (``lading.source.looks``)
+    without(documents)                   the same rows, with padding where some documents were
     spec()                               keys, shapes, dtypes and ranges of its batches (``BatchSpec``)
     parts                                the datasets its rows belong to (``lading.order.Part``), where it is several
                                          or has a number of its own; their names are appended to the source's
@@ -98,6 +100,20 @@ class Located(Protocol):
     def stored_at(self) -> str | None: ...
 
 
+@runtime_checkable
+class Named(Protocol):
+    """A source that knows what its samples are called where they come from; empty: not known."""
+
+    def name(self, index: int, /) -> str: ...
+
+
+@runtime_checkable
+class HoldsDocuments(Protocol):
+    """A source whose rows hold documents, and that can leave some of them out."""
+
+    def without(self, documents: Sequence[int], /) -> Any: ...
+
+
 @dataclass(frozen=True)
 class Reader:
     """How one source is read.
@@ -109,6 +125,8 @@ class Reader:
         keyed: Whether keys are used.
         arrays: The arrays whose rows the samples are, as they are, in the containers of a batch; None where reading
             does more than take rows.
+        layout: Names and types of the columns of every batch, where they are known before; None: they are not. Sources
+            that differ in it are read as samples.
     """
 
     source: Any
@@ -116,6 +134,7 @@ class Reader:
     samples: Callable[[NDArray[np.int64], int, NDArray[np.uint64] | None], list[Any]]
     keyed: bool = False
     arrays: Any = None
+    layout: Any = None
 
     def file_of(self, index: int) -> str:
         """Return the file a sample lies in, or an empty text."""

@@ -1,6 +1,7 @@
 """One way to read any source: whole columns where it can, samples where it must.
 
 dict of arrays, TensorDataset, take(...)   ─▶  columns    one gather per column, no collate
+a Hugging Face dataset of numbers, texts   ─▶  columns    the same, from its Arrow buffers
 anything else with __getitem__             ─▶  samples    a list, collated as torch does
 """
 
@@ -42,8 +43,9 @@ def reader_of(source: Any, name: str) -> Reader:
     known = _torch_reader(source, name)
     if known is not None:
         return known
-    # A Hugging Face dataset has a take(n) too, but it means the first n.
-    if isinstance(source, TakesBatches) and not is_a(source, "datasets:Dataset"):
+    if is_a(source, "datasets:Dataset"):  # its take(n) means the first n
+        return _hugging_face_reader(source)
+    if isinstance(source, TakesBatches):
         columns = lambda indices, epoch, keys: source.take(indices)  # noqa: E731
         arrays = source.columns if type(source) is ArrayColumns else None
         return Reader(source, columns, _items_of(source), False, arrays)
@@ -65,6 +67,16 @@ def _torch_reader(source: Any, name: str) -> Reader | None:
     from lading.source import torch as torch_sources  # only where torch is loaded can a source be one of its types
 
     return torch_sources.reader_of(source, name, reader_of)
+
+
+def _hugging_face_reader(source: Any) -> Reader:
+    from lading.source import arrow  # only where such datasets are, Arrow is loaded already
+
+    # A subclass may do more than read rows.
+    rows = arrow.opened(source) if type(source) is sys.modules["datasets"].Dataset else None
+    if rows is None:
+        return Reader(source, None, _items_of(source))
+    return Reader(source, lambda indices, epoch, keys: rows.take(indices), _items_of(source), layout=rows.layout)
 
 
 def _take_keyed(source: TakesKeyedBatches) -> Callable[[I64, int, U64 | None], Columns]:

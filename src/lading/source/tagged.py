@@ -23,7 +23,7 @@ from lading.identity.content import content_hash
 from lading.identity.sample import DATASET_IDX, ID, IDX, SAMPLE_COLUMNS
 from lading.order.dataset import Part
 from lading.source.parts import provides_names
-from lading.source.protocol import notify_epoch
+from lading.source.protocol import Named, notify_epoch
 from lading.source.random_free import draws_nothing
 
 
@@ -125,6 +125,12 @@ class TaggedDataset:
     def parts(self) -> tuple[Part, ...]:
         """One dataset, with the number given."""
         return (Part(self.dataset_idx, "", len(self), len(self)),)
+
+    def name(self, index: int) -> str:
+        """Return the id of a sample, or what the dataset calls it; empty where neither is known."""
+        if self.ids is None:
+            return self.dataset.name(index) if isinstance(self.dataset, Named) else ""
+        return str(content_hash(self.dataset[index]) if isinstance(self.ids, str) else self.ids[index])
 
     def set_epoch(self, epoch: int) -> None:
         """Tell the dataset the epoch, where it wants to know."""

@@ -82,6 +82,7 @@ def _subset_reader(source: Subset[Any], inner: Reader) -> Reader:
         None if columns is None else (lambda indices, e, k: columns(chosen[indices], e, k)),
         lambda indices, e, k: inner.samples(chosen[indices], e, k),
         keyed=inner.keyed,
+        layout=inner.layout,
     )
 
 

@@ -8,7 +8,9 @@ A sample is (inputs, targets): ``length`` tokens, and the same one further.
 
 from __future__ import annotations
 
+import copy
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +23,10 @@ from lading.runtime.mapped import read_ahead
 from lading.runtime.numbers import is_whole
 from lading.runtime.paths import local_path
 from lading.source.sampled import sampled_digest
+from lading.source.tokens.store import TokenStore
 
 PLACES = ("side by side", "random")
+IGNORED = -100  # as torch's cross entropy knows it
 
 I64 = NDArray[np.int64]
 
@@ -61,11 +65,30 @@ class Windows:
             raise SourceError("num_samples is for at='random': side by side the tokens say how many windows there are.")
         self.tokens, self.path = _opened(tokens, np.dtype(dtype))
         self.length, self.at = length, at
+        self._masked: I64 = np.zeros((2, 0), np.int64)  # where documents begin and end that are left out
         if len(self.tokens) <= length:
             raise SourceError(
                 f"there are {len(self.tokens)} tokens, and a window of {length} needs {length + 1}. Take shorter ones."
             )
         self._num_samples = (len(self.tokens) - 1) // length if num_samples is None else num_samples
+
+    def without(self, documents: Sequence[int]) -> Windows:
+        """Return the same windows with nothing to read (0) or to learn (-100) where some documents were.
+
+        Only windows of a whole token store (``tokens.bin``) know where documents are.
+        """
+        beside = None if self.path is None else self.path.parent
+        if beside is None or self.path != beside / "tokens.bin" or not (beside / "offsets.bin").exists():
+            raise SourceError("these tokens are no token store: nothing says where a document begins. Block windows.")
+        offsets = TokenStore(beside, validate=False).offsets
+        wanted = np.unique(np.asarray(documents, np.int64))
+        if len(wanted) and not 0 <= wanted[0] <= wanted[-1] < len(offsets) - 1:
+            raise SourceError(
+                f"documents {wanted.tolist()[:5]} are to be masked: {beside} has {len(offsets) - 1}, from 0."
+            )
+        masked = copy.copy(self)
+        masked._masked = np.stack([offsets[wanted], offsets[wanted + 1]])
+        return masked
 
     @property
     def wants_keys(self) -> bool:
@@ -101,7 +124,13 @@ class Windows:
         starts = self.starts(indices, keys)
         read_ahead(self.tokens, starts * self.tokens.itemsize, (self.length + 1) * self.tokens.itemsize)
         rows = self.tokens[starts[:, None] + np.arange(self.length + 1)].astype(np.int64)
-        return rows[:, :-1], rows[:, 1:]
+        inputs, targets = rows[:, :-1], rows[:, 1:]
+        if self._masked.size:
+            places = starts[:, None] + np.arange(self.length + 1)
+            nearest = np.searchsorted(self._masked[0], places, side="right") - 1
+            is_masked = (nearest >= 0) & (places < self._masked[1][nearest])
+            inputs, targets = np.where(is_masked[:, :-1], 0, inputs), np.where(is_masked[:, 1:], IGNORED, targets)
+        return inputs, targets
 
     def starts(self, indices: I64, keys: NDArray[np.uint64]) -> I64:
         """Return where windows start, in tokens; only random ones need their keys."""
@@ -120,9 +149,15 @@ class Windows:
             "tokens": content,
             "dtype": self.tokens.dtype.str,
             "length": self.length,
+            **({"masked": self._masked.tolist()} if self._masked.size else {}),
             "at": self.at,
             "samples": len(self),
         }
+
+    def name(self, index: int) -> str:
+        """Return the file and the tokens of a window; empty where it lies at random, or in no file."""
+        start = index * self.length
+        return "" if self.path is None or self.wants_keys else f"{self.path.name}:{start}-{start + self.length - 1}"
 
     def file_of(self, index: int) -> str:
         """Return the file that holds the tokens, where there is one."""

@@ -22,6 +22,7 @@ from lading.errors import SourceError
 from lading.identity import World
 from lading.identity.sample import DATASET_IDX, ID, IDX, IS_PADDING
 from lading.runtime.numbers import is_whole
+from lading.source.counting import RowCounter, check_samples
 from lading.source.stream.sharding import ReaderSlot, StreamBatch, share_shard, share_whole
 from lading.source.tagged import name_keys, named
 
@@ -72,7 +73,7 @@ class TaggedIterableDataset(IterableDataset[Any]):
         self.items = items
         self.dataset_idx = int(dataset_idx)
         self.drop_last = drop_last
-        self.collate_fn = collate_fn
+        self.collate_fn, self._counter = collate_fn, RowCounter(collate_fn or default_collate)
         self.names = dict(names or {})
         self.first = 0
         self._keys = name_keys(names)
@@ -149,7 +150,14 @@ class TaggedIterableDataset(IterableDataset[Any]):
         pairs = [self._pair(p, item) for p, item in zip(batch.positions, batch.items, strict=True)]
         num_real = len(pairs) - batch.num_padding
         ids = [id_ if row < num_real else _padding_id(id_) for row, (id_, _) in enumerate(pairs)]
-        data = (self.collate_fn or default_collate)([sample for _, sample in pairs])
+        samples = [sample for _, sample in pairs]
+        check_samples(samples, batch.positions, _kind(self.source).removeprefix("a "))
+        data = (self.collate_fn or default_collate)(samples)
+        if self._counter(data, len(pairs)).kept is not None:
+            raise SourceError(
+                "the collate_fn left samples out of a batch, whose ids would go on naming them. Leave them out of the "
+                "stream, or let it keep every sample."
+            )
         if isinstance(data, Mapping):
             added: dict[str, Any] = {
                 self._keys[IDX]: torch.tensor(batch.positions),

@@ -1,6 +1,6 @@
 """The block function: one block of inputs becomes one part on disk, the same bytes whoever makes it.
 
-    tokens.parts/000012.bin     the tokens of its documents, then their lengths (int64)
+    tokens.parts/000012.bin     the tokens of its documents, then of each length, file, line, size of its id; the ids
                  000012.json    what it was made of, how many, and the digest of the .bin; written last
 
 A part whose record says that it was made of the same inputs in the same way, and whose digest is right, is kept: that
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -29,18 +29,21 @@ from lading.source.tokens.store import MOST
 from lading.source.tokens.tokenizer import BatchTokenizer, Tokenizer, TokenizerRef
 from lading.source.tokens.write import checked_ids, smallest_dtype
 
-PARTS_VERSION = 1
+PARTS_VERSION = 2
+_NUMBERS = 4  # of a document: length, file, line, size of its id
 _BATCH_DOCUMENTS, _BATCH_CHARACTERS = 512, 1 << 20
 _CHUNK = 1 << 23
 
 
 @dataclass(frozen=True)
 class TokenPart:
-    """A block that is on disk, the digest of its file, and whether an earlier build made it."""
+    """A block that is on disk, the lines of each of its pieces, its digest, and whether an earlier build made it."""
 
     number: int
     num_documents: int
     num_tokens: int
+    id_bytes: int
+    lines: tuple[int, ...]
     digest: str
     was_there: bool = False
 
@@ -55,11 +58,17 @@ class TokenJob:
     field: str
     split: str
     block_bytes: int
+    id_field: str = ""
 
     @cached_property
     def blocks(self) -> list[InputBlock]:
         """The blocks, in the order of the store."""
         return cut_blocks(self.files, self.split, self.block_bytes)
+
+    @cached_property
+    def file_numbers(self) -> dict[str, int]:
+        """The place of each file among all, by its name."""
+        return {file.name: number for number, file in enumerate(self.files)}
 
     @property
     def folder(self) -> Path:
@@ -68,7 +77,7 @@ class TokenJob:
 
     @cached_property
     def _way(self) -> list[Any]:
-        return [PARTS_VERSION, self.field, self.split, *self.tokenizer.identity()]
+        return [PARTS_VERSION, self.field, self.split, self.id_field, *self.tokenizer.identity()]
 
     def made_of(self, number: int) -> str:
         """Return what a block depends on: the same again, the same bytes."""
@@ -105,23 +114,26 @@ def finished_part(job: TokenJob, number: int) -> TokenPart | None:
         fields = origin.record(origin.read(1 << 16))
         if fields.text("made_of") != job.made_of(number):
             return None
-        documents, tokens = (fields.integer(name, low=0, high=MOST) for name in ("num_documents", "num_tokens"))
-        part = TokenPart(number, documents, tokens, fields.hexadecimal("digest", digits=32))
+        documents, tokens, ids = (
+            fields.integer(n, low=0, high=MOST) for n in ("num_documents", "num_tokens", "id_bytes")
+        )
+        lines = fields.integers("lines", low=0, high=MOST)
+        part = TokenPart(number, documents, tokens, ids, tuple(lines), fields.hexadecimal("digest", digits=32))
     except SourceError:  # whatever is wrong with it, it is made again
         return None
     data = job.data(number)
-    size = tokens * job.dtype().itemsize + 8 * documents
+    size = tokens * job.dtype().itemsize + 8 * _NUMBERS * documents + ids
     return part if data.is_file() and data.stat().st_size == size else None
 
 
-def mapped_part(job: TokenJob, part: TokenPart) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return the tokens and lengths of a part."""
+def mapped_part(job: TokenJob, part: TokenPart) -> tuple[NDArray[Any], NDArray[Any], bytes]:
+    """Return the tokens of a part, a row of numbers for each document, and their ids one after the other."""
     data, dtype = job.data(part.number), job.dtype()
-    if not data.stat().st_size:
-        return np.zeros(0, dtype), np.zeros(0, "<i8")
-    content = np.memmap(data, np.uint8, "r")
+    content = np.memmap(data, np.uint8, "r") if data.stat().st_size else np.zeros(0, np.uint8)
     size = part.num_tokens * dtype.itemsize
-    return np.asarray(content[:size]).view(dtype), np.frombuffer(content[size:].tobytes(), "<i8")
+    end = size + 8 * _NUMBERS * part.num_documents
+    numbers = np.frombuffer(content[size:end].tobytes(), "<i8").reshape(-1, _NUMBERS)
+    return np.asarray(content[:size]).view(dtype), numbers, content[end:].tobytes()
 
 
 def check_digest(job: TokenJob, part: TokenPart) -> None:
@@ -145,21 +157,26 @@ def _digest_of(path: Path) -> str:
 def _write_part(job: TokenJob, number: int) -> TokenPart:
     tokenizer, dtype = job.tokenizer.get(), job.dtype()
     digest = hashlib.blake2b(digest_size=16)
-    lengths: list[int] = []
-    documents = read_documents(job.blocks[number].pieces, field=job.field, split=job.split)
+    rows: list[tuple[int, int, int, int]] = []
+    own: list[bytes] = []
+    lines: list[int] = []
+    pieces = job.blocks[number].pieces
+    documents = read_documents(pieces, field=job.field, split=job.split, id_field=job.id_field, lines=lines)
     with written_aside(job.data(number)) as file:
         for batch in _batches(documents):
             ids = _encoded(tokenizer, batch)
             content = np.concatenate([a.astype(dtype, copy=False) for a in ids]).tobytes()
             file.write(content)
             digest.update(content)
-            lengths += map(len, ids)
-        content = np.array(lengths, "<i8").tobytes()
+            rows += [(len(i), job.file_numbers[d.file], d.line, len(d.id)) for i, d in zip(ids, batch, strict=True)]
+            own += [document.id for document in batch]
+        content = np.array(rows, "<i8").tobytes() + b"".join(own)
         file.write(content)
         digest.update(content)
-    part = TokenPart(number, len(lengths), sum(lengths), digest.hexdigest())
-    counts = {"num_documents": part.num_documents, "num_tokens": part.num_tokens, "digest": part.digest}
-    write_aside(job.record(number), json_bytes({"made_of": job.made_of(number), **counts}))
+    sizes = len(rows), sum(row[0] for row in rows), sum(map(len, own))
+    part = TokenPart(number, *sizes, tuple(lines), digest.hexdigest())
+    said = {k: v for k, v in asdict(part).items() if k not in ("number", "was_there")}
+    write_aside(job.record(number), json_bytes({"made_of": job.made_of(number), **said}))
     return part
 
 

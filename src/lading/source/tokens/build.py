@@ -14,7 +14,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from lading.errors import SourceError
+from lading.identity.document_names import WHOLE_FILE, NamesWriter
 from lading.runtime.blocks.progress import BlockProgress, Progress, silent
 from lading.runtime.blocks.run import Task, run_blocks
 from lading.runtime.files import clean_up, make_folder
@@ -40,6 +43,7 @@ def build_tokens(
     *,
     field: str = "text",
     split: str = "file",
+    id: str = "",
     overwrite: bool = False,
     workers: int = 1,
     on: str = "local",
@@ -57,12 +61,13 @@ def build_tokens(
             transformers); None: bytes.
         field: Key or column of the text (or of ready token ids) in JSONL and Parquet.
         split: What a document is in a text file: the whole ``file``, a ``line``, or a ``paragraph``.
+        id: Key or column of what a document is called; one that has none is called by its file and line or row.
         overwrite: Whether a token store at ``out`` is replaced.
         workers: Blocks worked on at once, each by one thread.
         on: ``local``: processes of this machine; ``ray``: tasks of a Ray cluster.
         progress: Called with the share that is done and a sentence.
     """
-    job = token_job(inputs, out, tokenizer, field=field, split=split)
+    job = token_job(inputs, out, tokenizer, field=field, split=split, id=id)
     check_target(job.out, overwrite=overwrite)
     with _parts(job):
         _run(job, range(len(job.blocks)), workers, on, progress)
@@ -97,13 +102,14 @@ def token_job(
     *,
     field: str = "text",
     split: str = "file",
+    id: str = "",
 ) -> TokenJob:
     """Return what a build does; the arguments are those of ``build_tokens``."""
     check_split(split)
     files = tuple(find_inputs([inputs] if isinstance(inputs, str | Path) else inputs))
     ref = tokenizer if isinstance(tokenizer, TokenizerRef) else TokenizerRef(tokenizer)
     dtype_for(ref.get())
-    return TokenJob(local_path(out).absolute(), files, ref, field, split, default_block_bytes(files))
+    return TokenJob(local_path(out).absolute(), files, ref, field, split, default_block_bytes(files), id)
 
 
 def missing_blocks(job: TokenJob) -> list[int]:
@@ -127,16 +133,28 @@ def join_tokens(job: TokenJob, *, overwrite: bool = False, progress: Progress = 
                 "other inputs. Run the tasks that make them (block b belongs to task b mod N), then join."
             )
         with _disk(job), TokenWriter(job.out, job.tokenizer.get(), overwrite=overwrite) as writer:
-            pace = BlockProgress(len(job.blocks), sum(block.size for block in job.blocks))
-            for number, block in enumerate(job.blocks):
-                _add_part(job, number, writer)
-                pace.add(block.size)
-                progress(pace.share, f"joining {pace.text()}")
+            _join(job, writer, progress)
         shutil.rmtree(job.folder, ignore_errors=True)
     return TokenStore(job.out, validate=False)  # every id was checked on its way in
 
 
-def _add_part(job: TokenJob, number: int, writer: TokenWriter) -> None:
+def _join(job: TokenJob, writer: TokenWriter, progress: Progress) -> None:
+    pace = BlockProgress(len(job.blocks), sum(block.size for block in job.blocks))
+    before = np.zeros(len(job.files), np.int64)  # lines of each file so far: a block counts those of its own piece
+    with NamesWriter(writer.folder, list(job.file_numbers), job.id_field) as names:
+        for number, block in enumerate(job.blocks):
+            part = _checked_part(job, number)
+            tokens, documents, ids = mapped_part(job, part)
+            lengths, files, lines, sizes = documents.T
+            writer.add_many(tokens, lengths, name=str(job.data(number)))
+            names.add(files, np.where(lines == WHOLE_FILE, lines, lines + before[files]), sizes, ids)
+            for piece, read in zip(block.pieces, part.lines, strict=True):
+                before[job.file_numbers[piece.file.name]] += read
+            pace.add(block.size)
+            progress(pace.share, f"joining {pace.text()}")
+
+
+def _checked_part(job: TokenJob, number: int) -> TokenPart:
     part = finished_part(job, number)
     if part is None:
         raise SourceError(
@@ -144,7 +162,7 @@ def _add_part(job: TokenJob, number: int, writer: TokenWriter) -> None:
             "the same again; the block is made anew."
         )
     check_digest(job, part)
-    writer.add_many(*mapped_part(job, part), name=str(job.data(number)))
+    return part
 
 
 def _run(job: TokenJob, numbers: Any, workers: int, on: str, progress: Progress) -> None:

@@ -9,6 +9,8 @@ document 93 412 ─▶ rows_of_document ─▶ rows ─▶ plan.where ─▶ eve
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +24,11 @@ from lading.order.packing.index import PackingIndex, Piece
 from lading.order.packing.rules import PackingRules
 from lading.runtime.mapped import announce, is_in_memory, is_mapped
 from lading.source.buffers import Buffers
+from lading.source.protocol import Named
 from lading.source.spec import BatchSpec, Field
 from lading.source.tokens.store import TokenDocuments, TokenStore, shown_tokens
+
+_SHOWN = 4
 
 
 class PackedRows:
@@ -62,6 +67,18 @@ class PackedRows:
         self.eod_token_id = int(eod_token_id if eod_token_id is not None else own or 0)
         self.reset_positions, self.with_documents = reset_positions, with_documents
         self._buffers = Buffers()
+        self.masked: NDArray[np.int64] = np.zeros(0, np.int64)
+
+    def without(self, documents: Sequence[int]) -> PackedRows:
+        """Return the same rows with padding where some documents were; shapes, positions and neighbours stay."""
+        wanted = np.unique(np.asarray(documents, np.int64))
+        if len(wanted) and not 0 <= wanted[0] <= wanted[-1] < self.index.num_documents:
+            raise SourceError(
+                f"documents {wanted.tolist()[:5]} are to be masked: there are {self.index.num_documents}, from 0."
+            )
+        masked = copy.copy(self)
+        masked.masked, masked._buffers = wanted, Buffers()
+        return masked
 
     def _index(self, packing: int | PackingRules | PackingIndex, directory: str | Path | None) -> PackingIndex:
         if not isinstance(packing, PackingIndex):
@@ -108,9 +125,21 @@ class PackedRows:
             columns = fill_rows(self.index, rows, self.tokens.tokens, self.tokens.offsets, **options)
         else:
             columns = read_rows(self.index, rows, self.tokens.read, **options)
+        if len(self.masked):
+            self._mask(columns, np.asarray(rows))
         shared = {what: columns.pop(what) for what in ("position", "segmentation")}
         sides = {f"{side}_{what}": column for side in ("inputs", "targets") for what, column in shared.items()}
         return {"inputs": columns.pop("inputs"), "targets": columns.pop("targets"), **sides, **columns}
+
+    def _mask(self, columns: dict[str, NDArray[Any]], rows: NDArray[np.int64]) -> None:
+        """Make padding of the masked documents: nothing to read, nothing to learn, whose they were is not said."""
+        for place, row in enumerate(rows.tolist()):
+            first, last = int(self.index.row_offsets[row]), int(self.index.row_offsets[row + 1])
+            ends = np.cumsum(self.index.size[first:last])
+            for piece in np.flatnonzero(np.isin(self.index.document[first:last], self.masked)).tolist():
+                span = slice(int(ends[piece] - self.index.size[first + piece]), int(ends[piece]))
+                for name in columns.keys() - {"position"}:
+                    columns[name][place, span] = 0
 
     def _read_ahead(self, rows: NDArray[np.int64]) -> None:
         """Announce the tokens of rows, where the first of some of them are not in memory; damage is found later."""
@@ -131,6 +160,12 @@ class PackedRows:
             pieces = np.concatenate([np.arange(*both) for both in zip(begins.tolist(), ends.tolist(), strict=True)])
             announce(address, starts(pieces), index.size[pieces] * np.int64(tokens.itemsize))
 
+    def name(self, row: int) -> str:
+        """Return what the documents of a row are called, the first of many; empty where that is not known."""
+        documents = [piece.document for piece in self.index.pieces(row)]
+        names = [self.tokens.name(d) for d in documents[:_SHOWN]] if isinstance(self.tokens, Named) else []
+        return f"{', '.join(names)}{' …' * (len(documents) > _SHOWN)}" if any(names) else ""
+
     def rows_of_document(self, document: int) -> list[Piece]:
         """Return every piece of a document (counted from 0): its row, column, start and size."""
         return self.index.rows_of_document(document)
@@ -143,6 +178,7 @@ class PackedRows:
             "eod_token_id": self.eod_token_id,
             "reset_positions": self.reset_positions,
             "with_documents": self.with_documents,
+            **({"masked": self.masked.tolist()} if len(self.masked) else {}),
         }
 
     @property
@@ -171,7 +207,7 @@ class PackedRows:
     def describe(self, row: int) -> dict[str, str]:
         """Return a row in a line and whose tokens it holds, for those who look at a run."""
         pieces = self.index.pieces(row)
-        documents = ", ".join(str(piece.document) for piece in pieces[:4]) + (" …" if len(pieces) > 4 else "")
+        documents = ", ".join(str(piece.document) for piece in pieces[:_SHOWN]) + " …" * (len(pieces) > _SHOWN)
         return {"text": self.preview(row), "label": f"document{'s' * (len(pieces) != 1)} {documents}"}
 
     def preview(self, row: int) -> str:

@@ -17,11 +17,12 @@ import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 import pyarrow.parquet
 
 from lading.errors import ConfigError, SourceError, missing_extra
+from lading.identity.document_names import LONGEST_ID, WHOLE_FILE
 from lading.runtime.shown import listed
 from lading.source.tokens.inputs import LINES, PARQUET, FilePiece, InputFile
 
@@ -29,14 +30,26 @@ SPLITS = ("file", "line", "paragraph")
 ROWS_AT_ONCE = 4096
 _CHUNK = 1 << 20
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True)
 class TextDocument:
-    """A document and where it came from: its text, or ready token ids."""
+    """A document and where it came from: its text, or ready token ids.
+
+    Attributes:
+        content: The text, or the ids.
+        file: The file it came from.
+        place: Where in the file, for errors.
+        line: The line of the piece, or the row of the file; ``WHOLE_FILE`` where it is all of it.
+        id: What it calls itself, where it was asked and says so.
+    """
 
     content: Any
     file: str
     place: str = ""
+    line: int = WHOLE_FILE
+    id: bytes = b""
 
     def name(self) -> str:
         """Return what it is called in errors."""
@@ -49,15 +62,32 @@ def check_split(split: str) -> None:
         raise ConfigError(f"split={split!r} is unknown: expected one of {', '.join(map(repr, SPLITS))}.")
 
 
-def read_documents(pieces: Iterable[FilePiece], *, field: str = "text", split: str = "file") -> Iterator[TextDocument]:
-    """Yield the documents of some pieces of files, in order."""
+def read_documents(
+    pieces: Iterable[FilePiece],
+    *,
+    field: str = "text",
+    split: str = "file",
+    id_field: str = "",
+    lines: list[int] | None = None,
+) -> Iterator[TextDocument]:
+    """Yield the documents of some pieces of files, in order.
+
+    Args:
+        pieces: What is read.
+        field: Key or column of the text.
+        split: What a document is in a text file.
+        id_field: Key or column of what a document calls itself; empty: nothing is looked for.
+        lines: Is given how many lines each piece had, so that those of the next one can be counted on.
+    """
+    counts = [] if lines is None else lines
     for piece in pieces:
+        counts.append(0)
         if piece.file.kind == LINES:
-            yield from _jsonl(piece, field)
+            yield from _jsonl(piece, field, id_field, counts)
         elif piece.file.kind == PARQUET:
-            yield from _parquet(piece, field)
+            yield from _parquet(piece, field, id_field)
         else:
-            yield from _text(piece, split)
+            yield from _text(piece, split, counts)
 
 
 @contextmanager
@@ -161,38 +191,45 @@ class _Zstandard(io.RawIOBase):
         return True
 
 
-def _text(piece: FilePiece, split: str) -> Iterator[TextDocument]:
+def _text(piece: FilePiece, split: str, counts: list[int]) -> Iterator[TextDocument]:
     name = piece.file.name
     with _opened(piece, between_paragraphs=split == "paragraph") as (stream, after):
         lines = io.TextIOWrapper(stream, encoding="utf-8")
         if split == "file":
             yield TextDocument(lines.read(), name)
         elif split == "line":
-            for number, line in enumerate(lines, 1):
-                yield TextDocument(line.rstrip("\n"), name, f"line {number}{after}")
+            for number, line in _counted(lines, counts):
+                yield TextDocument(line.rstrip("\n"), name, f"line {number}{after}", number)
         else:
-            yield from _paragraphs(lines, name, after)
+            yield from _paragraphs(_counted(lines, counts), name, after)
 
 
-def _paragraphs(lines: Iterable[str], file: str, after: str) -> Iterator[TextDocument]:
+def _counted(lines: Iterable[T], counts: list[int]) -> Iterator[tuple[int, T]]:
+    """Yield lines with their numbers, and keep how many there were."""
+    for number, line in enumerate(lines, 1):
+        counts[-1] = number
+        yield number, line
+
+
+def _paragraphs(lines: Iterable[tuple[int, str]], file: str, after: str) -> Iterator[TextDocument]:
     """Yield runs of lines that are not blank."""
     held: list[str] = []
     first = 0
-    for number, line in enumerate(lines, 1):
+    for number, line in lines:
         if line.strip():
             first = first if held else number
             held.append(line)
         elif held:
-            yield TextDocument("".join(held).rstrip("\n"), file, f"line {first}{after}")
+            yield TextDocument("".join(held).rstrip("\n"), file, f"line {first}{after}", first)
             held = []
     if held:
-        yield TextDocument("".join(held).rstrip("\n"), file, f"line {first}{after}")
+        yield TextDocument("".join(held).rstrip("\n"), file, f"line {first}{after}", first)
 
 
-def _jsonl(piece: FilePiece, field: str) -> Iterator[TextDocument]:
+def _jsonl(piece: FilePiece, field: str, id_field: str, counts: list[int]) -> Iterator[TextDocument]:
     name = piece.file.name
     with _opened(piece) as (lines, after):
-        for number, line in enumerate(lines, 1):
+        for number, line in _counted(lines, counts):
             if not line.strip():
                 continue
             place = f"line {number}{after}"
@@ -205,10 +242,11 @@ def _jsonl(piece: FilePiece, field: str) -> Iterator[TextDocument]:
                 raise SourceError(
                     f"{name}, {place} has no {field!r}; it has {has}. Pass field= (--field) for another key."
                 )
-            yield TextDocument(_content(found[field], name, place), name, place)
+            own = _id(found.get(id_field), name, place)
+            yield TextDocument(_content(found[field], name, place), name, place, number, own)
 
 
-def _parquet(piece: FilePiece, field: str) -> Iterator[TextDocument]:
+def _parquet(piece: FilePiece, field: str, id_field: str) -> Iterator[TextDocument]:
     name = piece.file.name
     try:
         file = pyarrow.parquet.ParquetFile(piece.file.path)
@@ -220,13 +258,17 @@ def _parquet(piece: FilePiece, field: str) -> Iterator[TextDocument]:
             raise SourceError(
                 f"{name} has no column {field!r}; it has {has}. Pass field= (--field) for another column."
             )
-        for row, value in _values(file, piece, field):
+        columns = [field, id_field] if id_field in file.schema_arrow.names else [field]
+        for row, (value, *more) in _values(file, piece, columns):
             content = value.as_py() if pyarrow.types.is_string(value.type) or not value.is_valid else _ids(value)
-            yield TextDocument(_content(content, name, f"row {row}"), name, f"row {row}")
+            own = _id(more[0].as_py() if more else None, name, f"row {row}")
+            yield TextDocument(_content(content, name, f"row {row}"), name, f"row {row}", row, own)
 
 
-def _values(file: pyarrow.parquet.ParquetFile, piece: FilePiece, field: str) -> Iterator[tuple[int, Any]]:
-    """Yield the rows of the row groups that begin in a piece: the number in the file, and the value."""
+def _values(
+    file: pyarrow.parquet.ParquetFile, piece: FilePiece, columns: list[str]
+) -> Iterator[tuple[int, tuple[Any, ...]]]:
+    """Yield the rows of the row groups that begin in a piece: the number in the file, and a value a column."""
     row, total = 0, max(file.metadata.num_rows, 1)
     for group in range(file.metadata.num_row_groups):
         # By rows, not by bytes: only a column's metadata says where it begins, and asking pyarrow for that of a hostile
@@ -234,18 +276,18 @@ def _values(file: pyarrow.parquet.ParquetFile, piece: FilePiece, field: str) -> 
         start = piece.file.size * row // total
         if piece.start <= min(max(start, 0), piece.file.size - 1) < piece.stop:
             number = row
-            for column in _columns(file, piece.file.name, field, group):
-                yield from enumerate(column, number)
-                number += len(column)
+            for batch in _batches(file, piece.file.name, columns, group):
+                yield from enumerate(zip(*(batch.column(name) for name in columns), strict=True), number)
+                number += len(batch)
         row += file.metadata.row_group(group).num_rows
 
 
-def _columns(file: pyarrow.parquet.ParquetFile, name: str, field: str, group: int) -> Iterator[Any]:
-    """Yield a column in batches, whole ones only: what is inside is checked before it is looked at."""
+def _batches(file: pyarrow.parquet.ParquetFile, name: str, columns: list[str], group: int) -> Iterator[Any]:
+    """Yield columns in batches, whole ones only: what is inside is checked before it is looked at."""
     try:
-        for batch in file.iter_batches(ROWS_AT_ONCE, row_groups=[group], columns=[field]):
+        for batch in file.iter_batches(ROWS_AT_ONCE, row_groups=[group], columns=columns):
             batch.validate(full=True)  # offsets and texts of a damaged file may point anywhere
-            yield batch.column(0)
+            yield batch
     except (pyarrow.ArrowException, OSError, ValueError) as error:
         raise SourceError(f"{name} cannot be read ({error}). It is damaged; write it again.") from error
 
@@ -254,6 +296,22 @@ def _ids(value: Any) -> Any:
     """Return a list of ids without making Python integers of them."""
     values = getattr(value, "values", None)
     return value.as_py() if values is None else values.to_numpy(zero_copy_only=False)
+
+
+def _id(value: Any, name: str, place: str) -> bytes:
+    """Return what a document calls itself, whatever type it has; nothing where it says nothing."""
+    if value is None or value == b"":
+        return b""
+    if not isinstance(value, str):
+        value = (
+            value.hex() if isinstance(value, bytes) else json.dumps(value, ensure_ascii=False, default=str).strip('"')
+        )
+    found: bytes = value.encode(errors="backslashreplace")  # half a character has no bytes
+    if len(found) > LONGEST_ID:
+        raise SourceError(
+            f"{name}, {place} has an id of {len(found)} bytes: expected at most {LONGEST_ID}. Pass another id= (--id)."
+        )
+    return found
 
 
 def _content(value: Any, name: str, place: str) -> Any:

@@ -4,6 +4,7 @@
     ├── tokens.json     dtype, vocabulary, numbers of documents and tokens, hash of the content
     ├── tokens.bin      1 2 3 4 5 6 7          little-endian, the smallest integers that hold the vocabulary
     ├── offsets.bin     0     3   5   7        int64; document d is tokens[offsets[d] : offsets[d + 1]]
+    ├── names…          what each document is called (``lading.identity.document_names``)
     └── packing-…/      packing indices, made beside what they pack
 
 Both arrays are memory-mapped: a corpus may be larger than memory. End-of-document
@@ -12,6 +13,7 @@ tokens are not stored; packing appends them.
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -19,7 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lading.errors import SourceError
+from lading.identity.document_names import DocumentNames, has_names
 from lading.runtime.fields import Fields, Origin
+from lading.runtime.mapped import mapped_array
 from lading.runtime.paths import local_path
 
 TOKENS_VERSION = 1
@@ -65,9 +69,9 @@ class TokenStore:
         self.eod_token_id = found.integer("eod_token_id", low=-(1 << 31), high=(1 << 31) - 1)
         self.tokenizer, self.content = found.text("tokenizer"), found.text("content")
         dtype = np.dtype(found.text("dtype", choices=DTYPES))
-        self.tokens = _mapped(self.path / "tokens.bin", dtype, found.integer("num_tokens", low=0, high=MOST))
+        self.tokens = mapped_array(self.path / "tokens.bin", dtype, found.integer("num_tokens", low=0, high=MOST))
         documents = found.integer("num_documents", low=0, high=MOST)
-        self.offsets = _mapped(self.path / "offsets.bin", np.dtype("<i8"), documents + 1)
+        self.offsets = mapped_array(self.path / "offsets.bin", np.dtype("<i8"), documents + 1)
         self._check_ends()
         if validate if validate is not None else self.tokens.nbytes + self.offsets.nbytes < CHECKED_BELOW_BYTES:
             self.validate()
@@ -107,8 +111,10 @@ class TokenStore:
         return lengths
 
     def validate(self) -> None:
-        """Look at every offset and every token; raise with file, document and value of the first that is wrong."""
+        """Look at every offset, token and name; raise with file, document and value of the first that is wrong."""
         self.lengths()
+        if self.names is not None:
+            self.names.check()
         for i in range(0, self.num_tokens, BLOCK):
             block = self.tokens[i : i + BLOCK]
             if int(block.max()) >= self.vocab_size:
@@ -118,6 +124,22 @@ class TokenStore:
                     f"{self.path / 'tokens.bin'}: document {document} holds token {int(self.tokens[place])}, but the "
                     f"vocabulary has {self.vocab_size}. The file is damaged, or was made with another tokenizer."
                 )
+
+    @functools.cached_property
+    def names(self) -> DocumentNames | None:
+        """The names of the documents; None where the store was made without."""
+        names = DocumentNames(self.path) if has_names(self.path) else None
+        if names is not None and len(names) != len(self):
+            raise SourceError(f"{self.path} has {len(self)} documents and {len(names)} names: build it again.")
+        return names
+
+    def name(self, document: int) -> str:
+        """Return what a document is called, empty where that is not known."""
+        return "" if self.names is None else self.names[document]
+
+    def stored_at(self) -> str | None:
+        """Return where the store lies: written into plan and ``run.json``, so that names are found again."""
+        return str(self.path.absolute())
 
     def file_of(self, document: int) -> str:
         """Return the file that holds the tokens."""
@@ -167,16 +189,3 @@ def _read_description(path: Path) -> Fields:
     if found.value("tokens_version") != TOKENS_VERSION:
         found.refuse("tokens_version", str(TOKENS_VERSION))
     return found
-
-
-def _mapped(file: Path, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
-    if not file.is_file():
-        raise SourceError(f"{file} is missing. The store is damaged; build it again.")
-    expected, found = count * dtype.itemsize, file.stat().st_size
-    if found != expected:
-        raise SourceError(
-            f"{file} has {found} bytes, expected {expected} ({count} x {dtype}). It was cut off or belongs to another "
-            "store; build it again."
-        )
-    # A plain array over the map: slices of np.memmap cost microseconds each. Of an empty file nothing can be mapped.
-    return np.asarray(np.memmap(file, dtype, "r", shape=(count,))) if count else np.zeros(0, dtype)

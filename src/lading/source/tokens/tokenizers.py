@@ -43,6 +43,10 @@ class FastTokenizer:
             encode = getattr(self.inner, "encode_batch_fast", self.inner.encode_batch)
             return [encoding.ids for encoding in encode(texts, add_special_tokens=False)]
 
+    def decode(self, ids: list[int]) -> str:
+        """Return the text of some ids."""
+        return str(self.inner.decode(ids, skip_special_tokens=False))
+
     def content(self) -> str:
         """Return what identifies the tokenizer, whatever it is called."""
         return hashlib.blake2b(self.inner.to_str().encode(), digest_size=16).hexdigest()

@@ -116,6 +116,11 @@ class TokenWriter:
             self._stack = stack.pop_all()
         return self
 
+    @property
+    def folder(self) -> Path:
+        """Where the store is until it is whole: what lies in it becomes part of it."""
+        return self._aside
+
     def add(self, ids: Any, *, file: str = "", place: str = "") -> None:
         """Add a document of ready ids.
 
