@@ -15,7 +15,7 @@ import os
 import socket
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -34,11 +34,12 @@ from lading.ledger.begun import (
     read_refusal,
 )
 from lading.ledger.description import read_plan
-from lading.ledger.launch import Launch
-from lading.ledger.log import Log, append, read_log
-from lading.ledger.parts import remove_unclosed
+from lading.ledger.launch import Launch, Seal
+from lading.ledger.log import Log, append, read_log, record_bytes, sha256_of_bytes
+from lading.ledger.manifest import remove_unclosed
 from lading.ledger.run_folder import RankFolder, RunFolder
-from lading.runtime.files import clean_up, create_aside, sync_folder
+from lading.ledger.seal import next_seal, unsealed
+from lading.runtime.files import clean_up, create_aside, renamed, sync_folder
 from lading.runtime.processes import process_identity
 
 _VISIBLE_SECONDS = 120.0
@@ -117,9 +118,10 @@ def _join_or_claim(run: RunFolder, request: Request) -> Opened:
         joined = _joined(run, request, log)
         if joined is not None:
             return joined
+        before = unsealed(run, log)
         if not request.fork:
-            check_alone(run, log, own=request.own)
-        claimed = _claim(run, log, request)
+            check_alone(run, before, own=request.own)
+        claimed = _claim(run, log, request, next_seal(log, before))
         if claimed is not None:
             return claimed
 
@@ -148,7 +150,7 @@ def _joined(run: RunFolder, request: Request, log: Log) -> Opened | None:
         raise LedgerError(refused)
     others = {number: launch for number, launch in log.launches.items() if launch is not newest}
     _check_alike(run, request, replace(log, launches=others), newest)
-    return _begin(run, request, newest, is_opener=False)
+    return _joins(run, request, newest)
 
 
 def _check_alike(run: RunFolder, request: Request, before: Log, theirs: Launch) -> None:
@@ -182,17 +184,15 @@ def _read(path: Path) -> Begun | None:
         return None
 
 
-def check_alone(run: RunFolder, log: Log, own: int | None = None) -> None:
-    """Refuse to open an attempt while a rank of another one runs."""
-    for attempt in sorted(log.launches, reverse=True):
-        for folder in run.ranks(attempt) if attempt != own else ():
-            begun = _read(folder.begun)
-            if begun is not None and not begun.has_ended and _runs(folder, begun):
-                raise LedgerError(
-                    f"rank {begun.rank} of attempt {attempt} is running: process {begun.process[0]} on {begun.host} "
-                    f"writes to {run.path}. Expected one attempt at a time: close its ledger or end it first, give "
-                    "this run a folder of its own, or pass Ledger(..., fork=True) for a second line of history."
-                )
+def check_alone(run: RunFolder, before: Mapping[tuple[int, int], Begun], own: int | None = None) -> None:
+    """Refuse to open an attempt while a rank of another one runs; those that are in a seal have ended."""
+    for (attempt, rank), begun in sorted(before.items(), key=lambda found: -found[0][0]):
+        if attempt != own and not begun.has_ended and begun.rows is None and _runs(run.rank(attempt, rank), begun):
+            raise LedgerError(
+                f"rank {rank} of attempt {attempt} is running: process {begun.process[0]} on {begun.host} "
+                f"writes to {run.path}. Expected one attempt at a time: close its ledger or end it first, give "
+                "this run a folder of its own, or pass Ledger(..., fork=True) for a second line of history."
+            )
 
 
 def _runs(folder: RankFolder, begun: Begun) -> bool:
@@ -219,16 +219,16 @@ def _changed(folder: RankFolder) -> list[float]:
     return [path.stat().st_mtime for path in (folder.begun, folder.tail) if path.exists()]
 
 
-def _claim(run: RunFolder, log: Log, request: Request) -> Opened | None:
+def _claim(run: RunFolder, log: Log, request: Request, seal: Seal | None) -> Opened | None:
     """Create the launch record of the next attempt; return None where another process was first."""
-    launch = request.make(log)
-    claim = leave_claim(run, new_begun(request.run_id, launch.attempt, request.world.rank, log.newest))
-    sha256 = append(run, log, "launch", launch.to_dict())
-    if sha256 is None:
+    launch = replace(request.make(log), seal=seal)
+    launch = replace(launch, sha256=sha256_of_bytes(record_bytes(log, "launch", launch.to_dict())))
+    begun = new_begun(request.run_id, launch.attempt, request.world.rank, launch.sha256)
+    claim = leave_claim(run, begun)
+    if append(run, log, "launch", launch.to_dict()) is None:
         claim.unlink(missing_ok=True)
         return None
-    opened = _begin(run, request, replace(launch, sha256=sha256), is_opener=True)
-    claim.unlink(missing_ok=True)
+    opened = _begin(run, request, launch, begun, claim)
     tidy(run, launch.attempt)
     return opened
 
@@ -251,16 +251,21 @@ def tidy(run: RunFolder, attempt: int) -> None:
             remove_unclosed(rank)
 
 
-def _begin(run: RunFolder, request: Request, launch: Launch, *, is_opener: bool) -> Opened:
-    """Say that this rank begins; refuse where another process did."""
-    folder = run.rank(launch.attempt, request.world.rank)
+def _joins(run: RunFolder, request: Request, launch: Launch) -> Opened:
+    """Begin in an attempt that another rank opened."""
     begun = new_begun(request.run_id, launch.attempt, request.world.rank, launch.sha256)
-    if not create_aside(folder.begun, begun.to_bytes()):
+    return _begin(run, request, launch, begun, None)
+
+
+def _begin(run: RunFolder, request: Request, launch: Launch, begun: Begun, claim: Path | None) -> Opened:
+    """Say that this rank begins, by the claim that its process left if it opens the attempt; refuse where one did."""
+    folder = run.rank(launch.attempt, request.world.rank)
+    if not (create_aside(folder.begun, begun.to_bytes()) if claim is None else renamed(claim, folder.begun)):
         raise LedgerError(
             f"{folder.path} belongs to another process already: two processes write as rank {request.world.rank} of "
             f"attempt {launch.attempt}. Give each its rank= and world_size=, or each run its own folder."
         )
-    return Opened(launch, folder, begun, is_opener)
+    return Opened(launch, folder, begun, claim is not None)
 
 
 def _agree(store: Any, run: RunFolder, request: Request) -> Opened:
@@ -285,7 +290,7 @@ def _agree(store: Any, run: RunFolder, request: Request) -> Opened:
     launch = log.launches[found["attempt"]]
     before = {n: x for n, x in log.launches.items() if n < launch.attempt}
     _check_alike(run, request, replace(log, launches=before), launch)
-    return _begin(run, request, launch, is_opener=False)
+    return _joins(run, request, launch)
 
 
 def _visible(run: RunFolder, request: Request, sha256: str) -> Log:

@@ -3,8 +3,9 @@
     opening       the rank is about to make its folder and tail; it has recorded nothing
     running       it has a tail. Replaced whenever a part is closed: lines and SHA-256 of the manifest
     closed        it ended in order
-    interrupted   it ended by an exception or Ctrl-C; everything it recorded is in parts
-    sealed        it died, and a compaction made parts of everything it had recorded
+    interrupted   it was broken off in order, by Ctrl-C; everything it recorded is in parts
+    failed        it ended by an exception; everything it recorded is in parts
+    died          it was killed, and a compaction made parts of everything it had recorded
 
 A process that claims an attempt first leaves ``claim-<random>.json`` here, so that
 a launch in the log without any file here means that files are gone. A rank that
@@ -20,19 +21,22 @@ import secrets
 import socket
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from lading.errors import CorruptLedgerError
-from lading.ledger.launch import MOST_ATTEMPTS, MOST_RANKS
+from lading.ledger.launch import ATTEMPT, MOST_RANKS, SHA256, TIME, process
 from lading.ledger.limits import now_seconds, readable
 from lading.ledger.log import sha256_of_bytes
 from lading.ledger.run_folder import RankFolder, RunFolder
-from lading.runtime.fields import LONGEST_TEXT, Fields, Origin
+from lading.runtime.fields import LONGEST_TEXT, Fields, FieldTable, Origin, optional
 from lading.runtime.files import create_aside, json_bytes, sync_folder, write_aside
 from lading.runtime.processes import is_running, process_identity
 
-OPENING, RUNNING, CLOSED, INTERRUPTED, SEALED = STATES = ("opening", "running", "closed", "interrupted", "sealed")
+STATES = ("opening", "running", "closed", "interrupted", "failed", "died")
+OPENING, RUNNING, CLOSED, INTERRUPTED, FAILED, DIED = STATES
+ENDS = (CLOSED, INTERRUPTED, FAILED, DIED)
 REFUSED = "refused.json"
 NO_MANIFEST = sha256_of_bytes(b"")
 _LATELY_SECONDS = 60.0
@@ -47,13 +51,15 @@ class Begun:
         attempt: Number of the attempt.
         rank: Which rank.
         launch: SHA-256 of the attempt's launch record.
-        state: ``opening``, ``running``, ``closed``, ``interrupted`` or ``sealed``.
+        state: One of ``STATES``.
         lines: Lines of its manifest.
         manifest: SHA-256 of these lines.
         host: Its machine.
         process: Id and start time of its process.
         time: Seconds since 1970, when this was written.
         compacting: Lines and SHA-256 of the manifest that a compaction is about to put in place of this one.
+        rows: Rows of all its tables, once it has ended or was found dead (see ``lading.ledger.seal``).
+        rows_sha256: Their SHA-256, whatever files they are in.
     """
 
     run: str
@@ -67,23 +73,25 @@ class Begun:
     process: tuple[int, int]
     time: float
     compacting: tuple[int, str] | None = None
+    rows: int | None = None
+    rows_sha256: str | None = None
 
     @property
     def has_ended(self) -> bool:
         """Whether the rank's files are closed: by itself, or after its death."""
-        return self.state in (CLOSED, INTERRUPTED, SEALED)
+        return self.state in ENDS
 
     @property
     def ended_in_order(self) -> bool:
         """Whether the rank closed its files itself."""
-        return self.state in (CLOSED, INTERRUPTED)
+        return self.state in (CLOSED, INTERRUPTED, FAILED)
 
     def to_bytes(self) -> bytes:
         """Return the content of the file."""
         return json_bytes({**self._fields(), "check": self._check()})
 
     def _fields(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "compacting" or value is not None}
+        return {name: value for name, value in vars(self).items() if value is not None}
 
     def _check(self) -> str:
         return sha256_of_bytes(json.dumps(self._fields(), sort_keys=True, separators=(",", ":")).encode())
@@ -104,31 +112,41 @@ def read_begun(path: Path) -> Begun:
     """Read what a rank says of itself."""
     origin = Origin(path, CorruptLedgerError, "Restore it from a copy; the other ranks stay readable.")
     fields = origin.record(origin.read(1 << 16))
-    begun = Begun(
-        run=fields.hexadecimal("run", digits=32),
-        attempt=fields.integer("attempt", low=0, high=MOST_ATTEMPTS),
-        rank=fields.integer("rank", low=0, high=MOST_RANKS),
-        launch=fields.hexadecimal("launch", digits=64),
-        state=fields.text("state", choices=STATES),
-        lines=fields.integer("lines", low=0, high=10**9),
-        manifest=fields.hexadecimal("manifest", digits=64),
-        host=fields.text("host"),
-        process=(fields.integers("process", low=0, least=2, most=2)[0], fields.integers("process")[1]),
-        time=fields.number("time", low=0, high=1e12),
-        compacting=_compacting(fields),
-    )
-    if fields.hexadecimal("check", digits=64) != begun._check():
+    values = fields.each(_FIELDS)
+    check = values.pop("check")
+    begun = Begun(**values)
+    if check != begun._check():
         origin.refuse("check", "the SHA-256 of the other fields", "another")
+    if (begun.rows is None) != (begun.rows_sha256 is None) or (begun.has_ended and begun.rows is None):
+        origin.refuse("rows", "the number and the SHA-256 of the rows of a rank that ended", "not both")
     return begun
 
 
-def _compacting(fields: Fields) -> tuple[int, str] | None:
-    items = fields.maybe(Fields.items, "compacting", least=2, most=2)
-    return None if items is None else (items.integer(0, low=0, high=10**9), items.hexadecimal(1, digits=64))
+def _compacting(fields: Fields, key: str) -> tuple[int, str]:
+    items = fields.items(key, least=2, most=2)
+    return items.integer(0, low=0, high=10**9), items.hexadecimal(1, digits=64)
+
+
+_FIELDS: FieldTable = {
+    "run": partial(Fields.hexadecimal, digits=32),
+    "attempt": ATTEMPT,
+    "rank": partial(Fields.integer, low=0, high=MOST_RANKS),
+    "launch": SHA256,
+    "state": partial(Fields.text, choices=STATES),
+    "lines": partial(Fields.integer, low=0, high=10**9),
+    "manifest": SHA256,
+    "host": Fields.text,
+    "process": process,
+    "time": TIME,
+    "compacting": optional(_compacting),
+    "rows": optional(Fields.integer, low=0),
+    "rows_sha256": optional(Fields.hexadecimal, digits=64),
+    "check": SHA256,
+}
 
 
 def leave_claim(run: RunFolder, begun: Begun) -> Path:
-    """Leave a claim in an attempt's folder; whoever claims removes it when the rank began, or another was first."""
+    """Leave a claim in an attempt's folder; it becomes the rank's own when the launch is in the log, or is removed."""
     folder = run.begun(begun.attempt)
     folder.mkdir(parents=True, exist_ok=True)
     for parent in (folder.parent, run.ledger, run.path):

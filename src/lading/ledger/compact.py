@@ -1,4 +1,4 @@
-"""Seal the tails of dead ranks into Parquet and merge small parts, so that any engine that reads Parquet sees all rows.
+"""Make Parquet of the tails of dead ranks and merge small parts, so that any engine that reads Parquet sees all rows.
 
     tail, part 0, 1, 2 ...  ──▶ merged parts, under new numbers
                             ──▶ begun knows the new manifest besides the old one
@@ -15,26 +15,28 @@ import contextlib
 import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from lading.errors import CorruptLedgerError, LedgerError
-from lading.ledger.begun import OPENING, SEALED, Begun, lives, read_begun, write_begun
+from lading.ledger.begun import DIED, OPENING, Begun, lives, read_begun, write_begun
 from lading.ledger.description import read_description
 from lading.ledger.log import read_log, repeat_until_first, sha256_of_bytes
-from lading.ledger.parts import LedgerPart, Manifest, has_live_rows, read_manifest, settled_rows, sha256_of, write_part
+from lading.ledger.manifest import LedgerPart, Manifest, read_manifest
+from lading.ledger.parts import live_tables, pieces_of, read_closed, settled_rows, write_part
+from lading.ledger.row_hash import RowsHash, rows_hash
 from lading.ledger.run_folder import RankFolder, RunFolder
-from lading.ledger.schema import SCHEMAS, TABLES
+from lading.ledger.seal import append_seal
+from lading.ledger.tables import FORMATS, TABLES
 from lading.ledger.tail import read_tail
 from lading.runtime.blocks.progress import Progress, silent
 from lading.runtime.files import clean_up, journal_line, sync_folder, write_aside
 from lading.runtime.locks import alone
 from lading.runtime.paths import local_path
 
-MERGED_ROWS = {"batches": 1 << 20, "samples": 1 << 22, "events": 1 << 20}
+MERGED_ROWS = {name: max(1 << 20, 4 * found.part_rows) for name, found in FORMATS.items()}
 
 Tables = dict[str, pa.Table]
 
@@ -45,7 +47,7 @@ class Compaction:
 
     Attributes:
         ranks: Ranks (of all attempts) that were looked at.
-        sealed: Ranks whose tail became Parquet.
+        closed: Ranks whose tail became Parquet.
         merged: Ranks whose parts were merged.
         files_before: Parquet files there were.
         files_after: Parquet files there are.
@@ -54,7 +56,7 @@ class Compaction:
     """
 
     ranks: int
-    sealed: int
+    closed: int
     merged: int
     files_before: int
     files_after: int
@@ -63,7 +65,7 @@ class Compaction:
 
 
 def compact(path: str | os.PathLike[str], progress: Progress = silent) -> Compaction:
-    """Seal the tails of dead ranks into Parquet and merge small parts; what the run says stays the same.
+    """Make Parquet of the tails of dead ranks and merge small parts; what the run says stays the same.
 
     Killed at any moment, nothing is lost, and the next call completes it. Ranks that run are left alone.
 
@@ -78,9 +80,10 @@ def compact(path: str | os.PathLike[str], progress: Progress = silent) -> Compac
     with _alone(run):
         clean_up(run.log)
         found = _Work(run, progress).done()
-        if found.sealed or found.merged:
-            fields = {"sealed": found.sealed, "merged": found.merged, "files": found.files_after}
+        if found.closed or found.merged:
+            fields = {"closed": found.closed, "merged": found.merged, "files": found.files_after}
             repeat_until_first(run, lambda: read_log(run, description.sha256), "compact", fields)
+            append_seal(run, description.sha256)
     return found
 
 
@@ -98,7 +101,7 @@ class _Work:
 
     def __init__(self, run: RunFolder, progress: Progress) -> None:
         self._run, self._progress = run, progress
-        self._sealed = self._merged = self._running = self._before = self._after = 0
+        self._closed = self._merged = self._running = self._before = self._after = 0
         self._damaged: list[str] = []
 
     def done(self) -> Compaction:
@@ -114,7 +117,7 @@ class _Work:
             except CorruptLedgerError as error:
                 self._damaged.append(str(error))
         self._progress(1.0, "done")
-        counts = (len(folders), self._sealed, self._merged, self._before, self._after, self._running)
+        counts = (len(folders), self._closed, self._merged, self._before, self._after, self._running)
         return Compaction(*counts, tuple(self._damaged))
 
     def _rank(self, folder: RankFolder) -> None:
@@ -128,9 +131,9 @@ class _Work:
         rank = _RankFolder(folder, begun)
         before = sum(len(part.files) for part in rank.manifest.parts)
         after = before
-        if rank.is_sealable or rank.is_mergeable:
+        if rank.is_closable or rank.is_mergeable:
             after = rank.compacted()
-            self._sealed += rank.is_sealable
+            self._closed += rank.is_closable
             self._merged += rank.is_mergeable
         self._before, self._after = self._before + before, self._after + after
 
@@ -157,7 +160,7 @@ def _check_known(folder: RankFolder, manifest: Manifest, begun: Begun) -> None:
 
 def _settled(begun: Begun, manifest: Manifest) -> Begun:
     lines = len(manifest.lines)
-    return replace(begun, state=manifest.end or SEALED, lines=lines, manifest=manifest.sha256(lines), compacting=None)
+    return replace(begun, state=manifest.end or DIED, lines=lines, manifest=manifest.sha256(lines), compacting=None)
 
 
 def _remove_old(folder: RankFolder, manifest: Manifest, begun: Begun) -> None:
@@ -177,7 +180,7 @@ class _RankFolder:
         self.folder, self.begun, self.manifest = folder, begun, read_manifest(folder)
         self.tail = read_tail(folder.tail)
         self._check()
-        self.is_sealable = not begun.has_ended
+        self.is_closable = not begun.has_ended
         self.is_mergeable = any(len(group) > 1 for group in self._groups())
 
     def _check(self) -> None:
@@ -204,7 +207,7 @@ class _RankFolder:
         """Do it; return the number of Parquet files there are now."""
         # The next number is what a dead rank may have left; an attempt that opens meanwhile removes that one.
         number = max((part.number for part in self.manifest.parts), default=-1) + 1
-        groups, tail = self._groups(), self._tail_tables()
+        groups, tail = self._groups(), live_tables(self.manifest, self.tail)
         last = groups.pop() if groups and tail else []
         parts: list[LedgerPart] = []
         for group in [*groups, last]:
@@ -214,17 +217,31 @@ class _RankFolder:
                 number += 1
                 more = tail if group is last else {}
                 parts.append(write_part(self.folder, number, self._tables(group, more)))
-        self._replace_manifest(parts)
+        self._replace_manifest(parts, self._same_rows(parts, tail))
         return sum(len(part.files) for part in parts)
 
-    def _replace_manifest(self, parts: list[LedgerPart]) -> None:
+    def _same_rows(self, parts: list[LedgerPart], tail: Tables) -> RowsHash:
+        """Return the hash of the new parts' rows; refuse where it is not that of the old ones."""
+        known, read = (self.begun.rows, self.begun.rows_sha256), partial(read_closed, self.folder)
+        if known == (None, None):
+            known = rows_hash(pieces_of(self.manifest.parts, read, tail))
+        found = rows_hash(pieces_of(parts, read, {}))
+        if found != known:
+            raise CorruptLedgerError(
+                f"{self.folder.path}: its rows have the SHA-256 {found.sha256[:16]}..., and {self.folder.begun} knows "
+                f"{str(known[1])[:16]}...: one of them was altered. Left as it is; run `lading verify`."
+            )
+        return found
+
+    def _replace_manifest(self, parts: list[LedgerPart], stored: RowsHash) -> None:
         values: list[dict[str, Any]] = [
             {"compacted": True},
             *({"part": part.number, "files": [asdict(file) for file in part.files]} for part in parts),
-            {"part": len(parts), "end": self.manifest.end or SEALED},
+            {"part": len(parts), "end": self.manifest.end or DIED},
         ]
         lines = [journal_line(value) for value in values]
-        begun = replace(self.begun, compacting=(len(lines), sha256_of_bytes(b"".join(lines))))
+        announced = len(lines), sha256_of_bytes(b"".join(lines))
+        begun = replace(self.begun, compacting=announced, rows=stored.rows, rows_sha256=stored.sha256)
         write_begun(self.folder, begun)
         write_aside(self.folder.manifest, b"".join(lines))
         manifest = read_manifest(self.folder)
@@ -232,28 +249,12 @@ class _RankFolder:
         write_begun(self.folder, begun)
         _remove_old(self.folder, manifest, begun)
 
-    def _tail_tables(self) -> Tables:
-        """Return the rows of the tail that are in no part, as a rank that closes makes a part of them."""
-        if not has_live_rows(self.manifest, self.tail):
-            return {}
-        tables = {name: pa.concat_tables(found) for name, found in self.tail.tables.items() if found}
-        return tables if any(map(len, tables.values())) else {}
-
     def _tables(self, group: list[LedgerPart], more: Tables) -> Tables:
         """Return the rows of some parts, in order, and more rows after them."""
         found: dict[str, list[pa.Table]] = {name: [] for name in TABLES}
         for part in group:
             for file in part.files:
-                found[file.table].append(_read(self.folder.path / file.file, file.sha256, file.table))
+                found[file.table].append(read_closed(self.folder, file))
         for name, table in more.items():
             found[name].append(table)
         return {name: settled_rows(name, tables) for name, tables in found.items() if tables}
-
-
-def _read(path: Path, sha256: str, table: str) -> pa.Table:
-    try:
-        if sha256_of(path) != sha256:
-            raise ValueError("its SHA-256 is not the manifest's")
-        return pq.ParquetFile(path, page_checksum_verification=True).read().cast(SCHEMAS[table])
-    except (OSError, pa.ArrowException, ValueError) as error:
-        raise CorruptLedgerError(f"{path} cannot be read ({error}); left as it is.") from error

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from lading.errors import ConfigError, CorruptLedgerError, LedgerError, ResumeError
+from lading.ledger.launch import TIME
 from lading.ledger.limits import now_seconds
 from lading.ledger.log import Log, sha256_of_bytes
 from lading.ledger.run_folder import LEDGER_VERSION, RunFolder
 from lading.order import plan_json
 from lading.order.plan import Plan
 from lading.order.plan_json import check_order_version
-from lading.runtime.fields import Origin
-from lading.runtime.files import create_aside, json_bytes, sync_folder
+from lading.runtime.fields import Fields, FieldTable, Origin, optional
+from lading.runtime.files import create_aside, json_bytes
 from lading.runtime.shown import shown
 
 RECORDS = ("digest", "names", "content")
@@ -87,21 +89,24 @@ def read_description(run: RunFolder) -> Description:
 
 
 def _description_from(content: bytes, origin: Origin) -> Description:
-    fields = origin.record(content)
-    fields.only("ledger_version", "run", "lading", "created", "record", "datasets", "lengths")
-    datasets = tuple(fields.texts("datasets", most=_MOST_DATASETS))
-    named = [name for name in datasets if name]
+    values = origin.record(content).each(_FIELDS)
+    del values["ledger_version"]
+    found = Description(**values, sha256=sha256_of_bytes(content))
+    named = [name for _, name in found.named_datasets]
     if len(set(named)) < len(named):
         origin.refuse("datasets", "a name for each", f"two that are called {max(named, key=named.count)!r}")
-    return Description(
-        run=fields.hexadecimal("run", digits=32),
-        lading=fields.text("lading"),
-        created=fields.number("created", low=0, high=1e12),
-        record=fields.text("record", choices=RECORDS),
-        datasets=datasets,
-        lengths=tuple(fields.integers("lengths", low=0, most=_MOST_DATASETS)) if "lengths" in fields else (),
-        sha256=sha256_of_bytes(content),
-    )
+    return found
+
+
+_FIELDS: FieldTable = {
+    "ledger_version": Fields.integer,
+    "run": partial(Fields.hexadecimal, digits=32),
+    "lading": Fields.text,
+    "created": TIME,
+    "record": partial(Fields.text, choices=RECORDS),
+    "datasets": lambda fields, key: tuple(fields.texts(key, most=_MOST_DATASETS)),
+    "lengths": optional(lambda fields, key: tuple(fields.integers(key, low=0, most=_MOST_DATASETS)), ()),
+}
 
 
 def describe(run: RunFolder, fresh: Description) -> Description:
@@ -154,8 +159,9 @@ def keep_plan(run: RunFolder, plan: Plan) -> str:
     """Write a plan, events left out, unless it is there; return the SHA-256 of its file."""
     path, content = run.plan(bounded(plan, run.path).fingerprint), json_bytes(plan_json.to_dict(plan, ()))
     if not path.exists():
-        path.parent.mkdir(exist_ok=True)
-        sync_folder(run.path)
+        path.parent.mkdir(exist_ok=True)  # on disk before a launch names it: a claim comes first, and syncs the run
+        for _, weights in plan.sample_weights:  # before the plan, which names them
+            create_aside(path.with_name(weights.file_name), weights.content())
         create_aside(path, content)
     found = path.read_bytes()
     if found != content:  # written by another Lading, or for other workers: they may read further ahead
@@ -172,7 +178,9 @@ def read_plan(run: RunFolder, fingerprint: str, sha256: str | None) -> Plan:
         origin.refuse("", f"the SHA-256 {str(sha256)[:16]}... that the launch record knows", "another: it was altered")
     try:
         check_order_version(path, origin.record(content).value("order_version"), LedgerError)
-        plan = Plan.from_json(content.decode())
+        plan = Plan.from_json(content.decode(), beside=path.parent)
+        for _, weights in plan.sample_weights:
+            _ = weights.ends  # refuses a file that is missing, or another
     except LedgerError:
         raise
     except Exception as error:  # whatever the bytes are, the file is named

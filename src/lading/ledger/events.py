@@ -6,6 +6,7 @@ jump                          the loader passed steps over
 validated                     what was measured after a chunk, and on which steps of which plan
 pending                       a state was taken while delivered batches waited for their update
 note                          a sentence about this attempt, which ``verify`` repeats
+mask                          from a step on the tokens of some documents are padding; the order stays as it is
 """
 
 from __future__ import annotations
@@ -13,22 +14,21 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
-
-import pyarrow as pa
-import pyarrow.parquet as pq
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from lading.errors import CorruptLedgerError, LadingError, LedgerError
 from lading.ledger.launch import Range, ranges
-from lading.ledger.parts import PartFile, has_live_rows, read_manifest, sha256_of
+from lading.ledger.limits import LONGEST_REASON
 from lading.ledger.run_folder import RankFolder
-from lading.ledger.schema import EVENTS
-from lading.ledger.tail import read_tail
 from lading.order.event import Event, event_from_dict
-from lading.runtime.fields import Fields, Origin
+from lading.runtime.fields import Fields, FieldTable, Origin, optional
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 PLAN_KINDS = ("reweight", "rebatch", "block", "rescore", "choose")
-JUMP, PENDING, VALIDATED, NOTE = "jump", "pending", "validated", "note"
+JUMP, PENDING, VALIDATED, NOTE, MASK = OTHER_KINDS = ("jump", "pending", "validated", "note", "mask")
 
 
 @dataclass(frozen=True)
@@ -96,10 +96,17 @@ def _check(event: EventRow, fields: Fields) -> None:
     elif event.kind == NOTE:
         fields.only("text")
         fields.text("text")
+    elif event.kind == MASK:
+        fields.each(_MASK)
     else:
-        fields.origin.refuse(
-            "kind", f"one of {', '.join((*PLAN_KINDS, JUMP, PENDING, VALIDATED, NOTE))}", repr(event.kind)[:80]
-        )
+        fields.origin.refuse("kind", f"one of {', '.join((*PLAN_KINDS, *OTHER_KINDS))}", repr(event.kind)[:80])
+
+
+_MASK: FieldTable = {
+    "dataset": partial(Fields.integer, low=0),
+    "documents": partial(Fields.integers, low=0, least=1),
+    "reason": optional(Fields.text, "", longest=LONGEST_REASON),
+}
 
 
 def _check_validated(fields: Fields) -> None:
@@ -116,19 +123,7 @@ def _check_validated(fields: Fields) -> None:
 
 def pending_at(folder: RankFolder, step: int) -> tuple[Range, ...]:
     """Return the steps that waited for their update when the newest state before a step was taken."""
-    tail, manifest = read_tail(folder.tail), read_manifest(folder)
-    tables = [_read(folder, f) for part in manifest.parts for f in part.files if f.table == "events"]
-    if tail.generation is not None and has_live_rows(manifest, tail):
-        tables += tail.tables["events"]
-    rows = [row for row in event_rows(folder, tables) if row.kind == PENDING and row.step == step]
-    return rows[-1].pending if rows else ()
+    from lading.ledger.parts import rows_of  # here: what continues nothing opens no Arrow
 
-
-def _read(folder: RankFolder, file: PartFile) -> pa.Table:
-    path = folder.path / file.file
-    try:
-        if sha256_of(path) != file.sha256:
-            raise ValueError("its SHA-256 is not the manifest's")
-        return pq.ParquetFile(path, page_checksum_verification=True).read().cast(EVENTS)
-    except (OSError, pa.ArrowException, ValueError) as error:
-        raise CorruptLedgerError(f"{path} cannot be read ({error}). Run `lading verify`.") from error
+    rows = event_rows(folder, rows_of(folder, "events"))
+    return next((row.pending for row in reversed(rows) if row.kind == PENDING and row.step == step), ())

@@ -12,14 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
-from lading.runtime.fields import Fields
+from lading.runtime.fields import Fields, FieldTable, nullable, optional
 
 KINDS = ("root", "resume", "inferred", "unknown", "replay")
 MOST_RANKS = 1 << 20
 MOST_ATTEMPTS = 10**6
 MOST_STEPS = 1 << 62
+_MOST_BASES = _MOST_NOTES = 1 << 10
 
 Range = tuple[int, int]
 
@@ -42,6 +44,34 @@ class Parent:
 
 
 @dataclass(frozen=True)
+class Seal:
+    """What the ranks of earlier attempts had recorded when they ended (see ``lading.ledger.seal``).
+
+    Attributes:
+        sha256: Of the seal before and a line for each rank that ended since.
+        stop: Attempts below this number are in this seal or in one before.
+        open: (attempt, first rank, stop) of their ranks that are in none: they run, died, or never began.
+    """
+
+    sha256: str
+    stop: int
+    open: tuple[tuple[int, int, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class Base:
+    """A checkpoint that the weights of an attempt were loaded from.
+
+    Attributes:
+        waybill: SHA-256 of its waybill.
+        where: Where it was, a hint.
+    """
+
+    waybill: str
+    where: str
+
+
+@dataclass(frozen=True)
 class Launch:
     """Where an attempt began.
 
@@ -61,6 +91,9 @@ class Launch:
         process: Id and start time of that process.
         lading: Lading's version.
         time: Seconds since 1970.
+        seal: What was sealed before it; None where nothing was.
+        bases: The checkpoints that its weights were loaded from.
+        notes: Sentences about the attempt, which ``verify`` repeats.
         sha256: Of the record's file; what states and children know it by. "" before it is written.
     """
 
@@ -78,11 +111,15 @@ class Launch:
     process: tuple[int, int]
     lading: str
     time: float
+    seal: Seal | None = None
+    bases: tuple[Base, ...] = ()
+    notes: tuple[str, ...] = ()
     sha256: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields of the record."""
-        return {name: value for name, value in asdict(self).items() if name != "sha256"}
+        """Return the fields of the record; what is not used is absent."""
+        unused = {"sha256", *(name for name in ("seal", "bases", "notes") if not getattr(self, name))}
+        return {name: value for name, value in asdict(self).items() if name not in unused}
 
     def alike(self, other: Launch) -> bool:
         """Say whether two ranks that are about to launch mean the same launch."""
@@ -93,31 +130,14 @@ class Launch:
         return self.token, self.world_size, self.start_step, self.plan, self.kind, parent
 
 
-def launch_from(fields: Fields, sha256: str) -> Launch:
-    """Return the launch of a log record, every field checked."""
-    start = fields.integer("start_step", low=0, high=MOST_STEPS)
-    plan = fields.maybe(Fields.hexadecimal, "plan", digits=16)
-    kind = fields.text("kind", choices=KINDS)
-    parent = fields.maybe(Fields.record, "parent")
-    if (kind in ("resume", "inferred", "replay", "unknown")) != (parent is not None) and kind != "root":
-        fields.refuse("parent", f"the parent of a {kind}")
-    return Launch(
-        attempt=fields.integer("attempt", low=0, high=MOST_ATTEMPTS),
-        kind=kind,
-        parent=None if parent is None else _parent(parent),
-        start_step=start,
-        world_size=fields.integer("world_size", low=1, high=MOST_RANKS),
-        token=fields.text("token"),
-        plan=plan,
-        plan_sha256=None if plan is None else fields.hexadecimal("plan_sha256", digits=64),
-        events=tuple(dict(fields.items("events").record(i)._values) for i in fields.items("events")),
-        pending=ranges(fields, "pending"),
-        host=fields.text("host"),
-        process=_pair(fields.integers("process", low=0, least=2, most=2)),
-        lading=fields.text("lading"),
-        time=fields.number("time", low=0, high=1e12),
-        sha256=sha256,
-    )
+def launch_from(fields: Fields, values: dict[str, Any], sha256: str) -> Launch:
+    """Return the launch of a log record whose fields were read by ``LAUNCH``."""
+    launch = Launch(**values, sha256=sha256)
+    if launch.kind != "root" and launch.parent is None:
+        fields.refuse("parent", f"the parent of a {launch.kind}")
+    if (launch.plan is None) != (launch.plan_sha256 is None):
+        fields.refuse("plan_sha256", "64 hexadecimal digits" if launch.plan else "null: there is no plan")
+    return launch
 
 
 def ranges(fields: Fields, key: str) -> tuple[Range, ...]:
@@ -144,14 +164,69 @@ def as_ranges(steps: Sequence[int]) -> list[list[int]]:
     return found
 
 
-def _parent(fields: Fields) -> Parent:
-    return Parent(
-        run=fields.hexadecimal("run", digits=32),
-        launch=fields.hexadecimal("launch", digits=64),
-        attempt=fields.integer("attempt", low=0, high=MOST_ATTEMPTS),
-        step=fields.integer("step", low=0, high=MOST_STEPS),
-    )
+def process(fields: Fields, key: str) -> tuple[int, int]:
+    """Return id and start time of a process, checked."""
+    return _pair(fields.integers(key, low=0, least=2, most=2))
+
+
+def seal_from(fields: Fields, key: str) -> Seal:
+    """Return a seal, checked."""
+    found = Seal(**fields.record(key).each(_SEAL))
+    if any(first >= stop for _, first, stop in found.open):
+        fields.refuse(key, "open ranks as attempt, first rank, stop")
+    return found
 
 
 def _pair(values: Sequence[int]) -> tuple[int, int]:
     return values[0], values[1]
+
+
+def _open_ranks(fields: Fields, key: str) -> tuple[tuple[int, ...], ...]:
+    items = fields.items(key, most=MOST_RANKS)
+    return tuple(tuple(items.integers(i, low=0, high=MOST_RANKS, least=3, most=3)) for i in items)
+
+
+def _events(fields: Fields, key: str) -> tuple[dict[str, Any], ...]:
+    return tuple(dict(event._values) for event in fields.records(key))
+
+
+def bases_from(fields: Fields, key: str) -> tuple[Base, ...]:
+    """Return checkpoints that weights were made from, checked."""
+    return tuple(Base(**base.each(_BASE)) for base in fields.records(key, most=_MOST_BASES))
+
+
+def _notes(fields: Fields, key: str) -> tuple[str, ...]:
+    return tuple(fields.texts(key, most=_MOST_NOTES))
+
+
+SHA256 = partial(Fields.hexadecimal, digits=64)
+ATTEMPT = partial(Fields.integer, low=0, high=MOST_ATTEMPTS)
+STEP = partial(Fields.integer, low=0, high=MOST_STEPS)
+TIME = partial(Fields.number, low=0, high=1e12)
+_BASE: FieldTable = {"waybill": SHA256, "where": Fields.text}
+_SEAL: FieldTable = {"sha256": SHA256, "stop": ATTEMPT, "open": _open_ranks}
+_PARENT: FieldTable = {
+    "run": partial(Fields.hexadecimal, digits=32),
+    "launch": SHA256,
+    "attempt": ATTEMPT,
+    "step": STEP,
+}
+LAUNCH: FieldTable = {
+    "attempt": ATTEMPT,
+    "kind": partial(Fields.text, choices=KINDS),
+    "parent": nullable(lambda fields, key: Parent(**fields.record(key).each(_PARENT))),
+    "start_step": STEP,
+    "world_size": partial(Fields.integer, low=1, high=MOST_RANKS),
+    "token": Fields.text,
+    "plan": nullable(Fields.hexadecimal, digits=16),
+    "plan_sha256": nullable(Fields.hexadecimal, digits=64),
+    "events": _events,
+    "pending": ranges,
+    "host": Fields.text,
+    "process": process,
+    "lading": Fields.text,
+    "time": TIME,
+    "seal": optional(seal_from),
+    "bases": optional(bases_from, ()),
+    "notes": optional(_notes, ()),
+}

@@ -16,28 +16,27 @@ from __future__ import annotations
 
 import functools
 import os
-import sys
 import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from lading.errors import ConfigError, LedgerError
+from lading.errors import LedgerError
 from lading.identity import Bill, World
 from lading.identity.content import content_hashes
-from lading.ledger.begun import CLOSED, INTERRUPTED
-from lading.ledger.description import RECORDS, read_description
+from lading.ledger.begun import CLOSED, FAILED, INTERRUPTED
 from lading.ledger.events import JUMP, NOTE, PENDING, VALIDATED, event_text
+from lading.ledger.given import check_choices, check_open, checked_bills, checked_losses, checked_number, checked_update
 from lading.ledger.launch import Launch, as_ranges
 from lading.ledger.limits import now_milliseconds, readable
-from lading.ledger.log import read_log
-from lading.ledger.opening import Opening, blocks_to_honour, checked_mark, open_attempt_of
-from lading.ledger.rows import MOST_OPEN, Fate, Rows, checked_number, checked_update, warm_up
+from lading.ledger.opening import Opening, checked_mark, open_attempt_of, warn_of_blocks
+from lading.ledger.rows import MOST_OPEN, Fate, Rows
 from lading.ledger.run_folder import RunFolder
-from lading.ledger.schema import APPLIED, SKIPPED
-from lading.ledger.writer import Writer, sync_every
+from lading.ledger.seal import seal_dead, seal_own
+from lading.ledger.tables import APPLIED, SKIPPED
+from lading.ledger.waybill.trained import Waybills
+from lading.ledger.writer import Writer, check_thread, close_forgotten, sync_every, unwritable
 from lading.order.event import Event, event_from_dict, event_to_dict
 from lading.order.plan import Plan
 from lading.runtime.fields import LONGEST_TEXT
@@ -66,7 +65,7 @@ class Ledger:
         run_dir: Folder of the run; the same for all ranks and all attempts.
         plan: The plan the bills come from. None: a Lading loader whose tracker this is brings its own; with any other,
             nothing predicts the names, so they are kept.
-        record: ``digest`` (8 bytes a batch; the plan knows the rest), ``names`` or ``content`` (names and a hash of
+        record: ``digest`` (12 bytes a batch; the plan knows the rest), ``names`` or ``content`` (names and a hash of
             each sample's bytes). None: what the run records; for a new one ``digest`` with a plan, ``names`` without.
         rank: This process's rank; None: as the bills say.
         world_size: Number of ranks; None: as the bills say.
@@ -77,6 +76,7 @@ class Ledger:
         allow_unknown_parent: Continue from a state that was taken in an attempt that this folder does not know;
             ``lading verify`` then calls the steps before unknown.
         fork: Open an attempt although another one is running: a second line of history.
+        base: Checkpoints that the weights were loaded from, each with a waybill: a path or several.
         names: Names of the datasets, where there is no plan.
         lengths: Samples of each of them, 0 where it is unknown: reports then count passes.
         part_rows: Rows of ``batches``, ``samples`` and ``events`` at which a Parquet part is closed.
@@ -95,11 +95,12 @@ class Ledger:
         allow_changed_plan: bool = False,
         allow_unknown_parent: bool = False,
         fork: bool = False,
+        base: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] = (),
         names: Iterable[str] = (),
         lengths: Iterable[int] = (),
         part_rows: dict[str, int] | None = None,
     ) -> None:
-        _check_choices(record, on_error)
+        check_choices(record, on_error)
         self._record = record
         self.run_dir, self.plan, self.on_error = local_path(run_dir), plan, on_error
         self._sync = sync_every(flush_every)
@@ -108,13 +109,16 @@ class Ledger:
         self._fork, self._names, self._part_rows = fork, tuple(names), part_rows
         self._lengths = tuple(int(length) for length in lengths)
         self._run = RunFolder(self.run_dir.absolute())  # training may change its folder
+        self._waybills = Waybills(self._run, base)
         self._run_id = ""
         self._launch: Launch | None = None
         self._loaded: Mapping[str, Any] | None = None
+        self._follows: Mapping[str, Any] | None = None
         self._writer: Writer | None = None
         self._finalizer: weakref.finalize[Any, Any] | None = None
+        self._seal: Callable[[], None] | None = None
         self._last, self._settled = -1, -1
-        self._open: dict[int, None] = {}
+        self._open: dict[int, Bill] = {}
         self._marked: set[int] = set()
         self._broken = self._closed = False
         self._lock, self._iterates = threading.RLock(), 0
@@ -124,6 +128,21 @@ class Ledger:
     def attempt(self) -> int | None:
         """Number of the open attempt; None before the first bill."""
         return None if self._launch is None else self._launch.attempt
+
+    @property
+    def launched(self) -> dict[str, Any] | None:
+        """Run, attempt and launch of the attempt opened last, and the step after the last delivered; None before."""
+        if self._launch is None:
+            return None
+        named = {"run": self._run_id, "attempt": self._launch.attempt, "launch": self._launch.sha256}
+        return {**named, "step": self._last + 1}
+
+    def follow(self, launched: Mapping[str, Any] | None) -> None:
+        """Note in which attempt the same loader was recorded before, by another ledger of this process; None: in none.
+
+        An attempt that is opened without a loaded state then continues that one: nothing trained on is undone.
+        """
+        self._follows = launched
 
     @property
     def is_closed(self) -> bool:
@@ -181,13 +200,15 @@ class Ledger:
         """
         if self._writer is None or self._launch is None or self._broken:
             return None
+        step = self._last + 1 if step is None else step
         if not self._closed:  # a closed one has everything on disk
-            self._check_thread()
-            step = self._last + 1 if step is None else step
+            check_thread(self._iterates)
             if step <= self._settled or step < self._launch.start_step:  # the loader was moved back without a state
                 self._guarded(self._open_attempt, step, self._world or World.current(), None)
             self._note_pending(step)
-        return {"run": self._run_id, "attempt": self._launch.attempt, "launch": self._launch.sha256}
+            self._waybills.settle()
+        self._waybills.take(self._launch.sha256, step, as_ranges([s for s in sorted(self._open) if s < step]))
+        return {name: value for name, value in (self.launched or {}).items() if name != "step"}
 
     @_entry
     def deliver(self, bill: Bill, batch: Any = None) -> None:
@@ -215,8 +236,8 @@ class Ledger:
         elif step > self._last + 1:
             self._note_event(step, JUMP, {"from": self._last + 1})
         elif step <= self._last:
-            self._open = {s: None for s in self._open if s < step}
-        self._open[step] = None
+            self._open = {s: given for s, given in self._open.items() if s < step}
+        self._open[step] = bill
         if len(self._open) > MOST_OPEN:
             del self._open[next(iter(self._open))]
         self._last = step
@@ -224,23 +245,36 @@ class Ledger:
         self._writer.put(Rows.deliver, bill, now_milliseconds(), content, samples=len(bill))
 
     @_entry
-    def commit(self, bills: Bill | Iterable[Bill], update: int | None = None, loss: Any = None, **metrics: Any) -> None:
+    def commit(
+        self,
+        bills: Bill | Iterable[Bill],
+        update: int | None = None,
+        loss: Any = None,
+        row_losses: Any = None,
+        **metrics: Any,
+    ) -> None:
         """Record that an optimizer update used one batch, or several accumulated ones.
 
         Args:
             bills: The bill, or the bills of one update.
             update: Number of the update.
-            loss: Its loss; a float or anything that becomes one (a tensor is read in the background).
+            loss: Its loss as it is now; a float or anything that becomes one (a device is waited for by the writer).
+            row_losses: The loss of each row of this rank's batch, NaN where it is unknown, in the batch's order: an
+                array, a tensor or a list. With a list of bills, a list of as many of them (None: unknown).
             **metrics: Further numbers by name.
         """
-        for name, value in metrics.items():
-            metrics[name] = checked_number(name, value)
-        self._settle(bills, APPLIED, update=checked_update(update), loss=checked_number("loss", loss), metrics=metrics)
+        metrics = {name: checked_number(name, value) for name, value in metrics.items()}
+        self._waybills.update = update = checked_update(update)
+        losses: tuple[Any, ...] = ()
+        if row_losses is not None:
+            bills = bills if isinstance(bills, Bill) else checked_bills(bills)
+            losses = checked_losses(bills, row_losses)
+        self._settle(bills, APPLIED, update, checked_number("loss", loss), metrics, None, losses)
 
     @_entry
     def skip(self, bills: Bill | Iterable[Bill], reason: str) -> None:
         """Record that a batch was not used, and why (an overflow, for instance)."""
-        self._settle(bills, SKIPPED, reason=str(reason))
+        self._settle(bills, SKIPPED, None, None, {}, str(reason), ())
 
     def is_open(self, bill: Bill) -> bool:
         """Say whether a delivered batch still waits to be committed or skipped."""
@@ -267,6 +301,26 @@ class Ledger:
             self._note_event(step, NOTE, {"text": readable(text, LONGEST_TEXT)})
 
     @_entry
+    def record_rows(self, table: str, rows: Iterable[tuple[Any, ...]]) -> None:
+        """Record rows of ``rollouts``, ``uses`` or ``fates``, in the columns' order; ``begin`` opened the attempt."""
+        if self._writer is not None and not self._is_off():
+            self._writer.put(Rows.add, table, rows)
+
+    @_entry
+    def checkpoint(self, path: str | os.PathLike[str], state: Mapping[str, Any], *, after: Any = None) -> None:
+        """Say what a checkpoint that was saved learned from: its waybill, beside its files or inside its folder.
+
+        Another thread hashes; it appears with a later ``commit``, ``mark``, ``checkpoint`` or ``close``.
+
+        Args:
+            path: Folder or file, completely written by all ranks. Every rank may call this, rank 0 writes.
+            state: What the loader's ``state_dict()`` returned for it.
+            after: The future of a save that is still under way.
+        """
+        if not self._broken and (self._world or World.current()).rank == 0:
+            self._waybills.begin(path, state, self._run_id, self._launch, after, wait=self._closed)
+
+    @_entry
     def flush(self) -> None:
         """Wait until everything recorded so far is on disk. A closed ledger is on disk already."""
         if self._writer is not None and not self._closed and not self._is_off():
@@ -274,23 +328,29 @@ class Ledger:
             self._complain(insist=self.on_error == "raise")
 
     @_entry
-    def close(self, *, interrupted: bool = False) -> None:
+    def close(self, *, interrupted: bool = False, failed: bool = False) -> None:
         """Write everything and close the last part. Closing twice is fine.
 
         Args:
-            interrupted: Whether training was broken off, by an exception or Ctrl-C.
+            interrupted: Whether training was broken off in order, by Ctrl-C or a signal.
+            failed: Whether training ended by an exception.
         """
         if self._closed:
             return
         self._closed = True
-        self._end(INTERRUPTED if interrupted else CLOSED)
+        if self._launch is not None:  # a checkpoint may be saved afterwards
+            self._waybills.take(self._launch.sha256, self._last + 1, as_ranges(sorted(self._open)))
+        self._waybills.complete()
+        self._end(FAILED if failed else INTERRUPTED if interrupted else CLOSED)
+        if self._seal is not None:
+            self._seal()
 
     def __enter__(self) -> Ledger:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
         if kind is None or self._writer is None or not self._writer.is_foreign:  # a fork that fails has its own error
-            self.close(interrupted=kind is not None)
+            self.close(interrupted=kind is KeyboardInterrupt, failed=kind not in (None, KeyboardInterrupt))
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_lock"}
@@ -301,29 +361,24 @@ class Ledger:
     def __repr__(self) -> str:
         return f"Ledger({str(self.run_dir)!r}, attempt={self.attempt}, record={self.record!r})"
 
-    def _settle(self, bills: Bill | Iterable[Bill], fate: str, **fields: Any) -> None:
-        """Record what became of some batches; further fields are those of ``Fate``."""
+    def _settle(self, bills: Bill | Iterable[Bill], fate: str, *fields: Any) -> None:
+        """Record what became of some batches; further fields are those of ``Fate`` after its time."""
         if self._is_off():
             return
-        several = (bills,) if isinstance(bills, Bill) else _checked_bills(bills)
+        several = (bills,) if isinstance(bills, Bill) else checked_bills(bills)
         for bill in several:
             if bill.step not in self._open and (self._writer is None or bill.step > self._last):
                 self._take(bill)
         writer = self._writer
         if writer is None:
             return
+        check_open(several, self._open, fate, self.attempt)
         steps = tuple([bill.step for bill in several])
-        if not self._open.keys() >= (once := set(steps)) or len(once) < len(steps):
-            unknown = [step for step in steps if step not in self._open]
-            step = unknown[0] if unknown else max(steps, key=steps.count)
-            raise LedgerError(
-                f"step {step} cannot become {fate}: its fate was recorded before in attempt {self.attempt}, or "
-                f"it is not among the last {MOST_OPEN} delivered. Commit or skip each batch once, and soon."
-            )
         for step in steps:
             del self._open[step]
         self._settled = max(self._settled, *steps) if steps else self._settled
-        writer.put(Rows.settle, Fate(steps, fate, now_milliseconds(), **fields))
+        writer.put(Rows.settle, Fate(steps, fate, now_milliseconds(), *fields))
+        self._waybills.settle()
         if writer.has_news:
             self._complain()
 
@@ -332,10 +387,8 @@ class Ledger:
         launch = self._launch
         if self._writer is None or launch is None or step <= self._settled or step < launch.start_step:
             return False
-        if loaded is None:
-            return True
-        if is_new_plan:
-            return False
+        if loaded is None or is_new_plan:
+            return loaded is None
         parent = launch.parent
         is_same_load = parent is not None and (parent.launch, parent.step) == (loaded["launch"], loaded["step"])
         return loaded["launch"] == launch.sha256 or (is_same_load and self._settled < 0)
@@ -345,15 +398,7 @@ class Ledger:
         if self.plan is None and not self._names:
             self._names = bill.names or tuple(f"dataset {d}" for d in range(int(bill.dataset_idx.max(initial=0)) + 1))
         if self.plan is not None and self._run.description.exists():
-            blocks = read_log(self._run, read_description(self._run).sha256).blocks
-            pending = blocks_to_honour(blocks, self.plan, bill.step)
-            if pending:
-                warnings.warn(
-                    f"{sum(len(b.indices) for b in pending)} samples were blocked by hand and this loader does not "
-                    "know: they are used as before. Pass the ledger as the loader's tracker, or follow "
-                    "ledger.begin(step).",
-                    stacklevel=5,
-                )
+            warn_of_blocks(self._run, self.plan, bill.step)
         loaded, self._loaded = self._loaded, None
         self._guarded(self._open_attempt, bill.step, self._world or bill.world, loaded)
 
@@ -371,32 +416,34 @@ class Ledger:
             self._lengths,
             loaded,
             previous=self._launch,
+            follows=self._follows,
             honour_blocks=honour_blocks,
             fork=self._fork,
+            bases=self._waybills.bases,
             **self._allow,
         )
         description, opened = open_attempt_of(opening)
         self.plan = self._followed(opened.launch)
-        warm_up()
         self._record, self._run_id = description.record, description.run
-        steps, seconds = self._sync
         self._writer = Writer(
             opened.folder,
             opened.begun,
             Rows(description.record),
-            sync_steps=steps,
-            sync_seconds=seconds,
+            sync_steps=self._sync[0],
+            sync_seconds=self._sync[1],
             part_rows=self._part_rows,
             has_peers=world.world_size > 1,
+            chores=seal_dead(self._run, description.sha256) if opened.is_opener else None,
         )
-        self._finalizer = weakref.finalize(self, _close_forgotten, self._writer)  # at the end of the process, too
+        seal = functools.partial(seal_own, self._run, description.sha256, opened.launch)
+        self._seal = seal if world.rank == 0 else None
+        self._finalizer = weakref.finalize(self, close_forgotten, self._writer, self._waybills.complete, self._seal)
         self._world, self._launch = world, opened.launch
         self._last, self._settled, self._open, self._marked = step - 1, -1, {}, set()
 
     def _followed(self, launch: Launch) -> Plan | None:
         """Return the plan with the events of a launch: whoever opened the attempt decided which blocks it honours."""
-        events = [event_from_dict(e) for e in launch.events]
-        return None if self.plan is None else self.plan.with_events(events)
+        return None if self.plan is None else self.plan.with_events([event_from_dict(e) for e in launch.events])
 
     def _end(self, end: str) -> None:
         """Write everything of the open attempt, and say how it ended."""
@@ -409,7 +456,7 @@ class Ledger:
     def _note_event(self, step: int, kind: str, fields: Mapping[str, Any]) -> None:
         text = event_text(step, kind, fields)
         if self._writer is not None and (self._world or World.current()).rank == 0:
-            self._writer.put(Rows.event, step, kind, text, now_milliseconds())
+            self._writer.put(Rows.add, "events", [(step, kind, text, now_milliseconds())])
 
     def _note_pending(self, step: int) -> None:
         """Record which batches wait for their update while a state is taken: a resume will never use them."""
@@ -418,17 +465,6 @@ class Ledger:
             self._marked.add(step)
             self._note_event(step, PENDING, {"steps": as_ranges(pending)})
             self.flush()
-
-    def _check_thread(self) -> None:
-        """Refuse to mark a state while another thread iterates: the step it was taken at may be settled by now."""
-        if self._iterates != threading.get_ident():
-            other = next((thread for thread in threading.enumerate() if thread.ident == self._iterates), None)
-            if other is not None:
-                raise LedgerError(
-                    f"a state is taken in thread {threading.current_thread().name!r} while thread {other.name!r} "
-                    "iterates: it would belong to no step. Call state_dict() in the thread that trains, and pass on "
-                    "what it returns."
-                )
 
     def _is_off(self) -> bool:
         if self._closed:
@@ -442,7 +478,7 @@ class Ledger:
         try:
             action(*args, **options)
         except OSError as error:
-            why = error if isinstance(error, LedgerError) else _unwritable(self.run_dir, error)
+            why = error if isinstance(error, LedgerError) else unwritable(self.run_dir, error)
             if self.on_error == "raise":
                 raise why from error
             self._broken = True
@@ -455,36 +491,3 @@ class Ledger:
         if self.on_error == "raise" or (self._writer is not None and self._writer.is_refused):
             raise error
         warnings.warn(str(error), stacklevel=4)
-
-
-def _check_choices(record: str | None, on_error: str) -> None:
-    if record is not None and record not in RECORDS:
-        raise ConfigError(f"record is {record!r}: expected one of {', '.join(map(repr, RECORDS))}.")
-    if on_error not in ("raise", "warn"):
-        raise ConfigError(f"on_error is {on_error!r}: expected 'raise' or 'warn'.")
-
-
-def _checked_bills(bills: Any) -> list[Bill]:
-    several = list(bills) if isinstance(bills, Iterable) else [bills]
-    for bill in several:
-        if not isinstance(bill, Bill):
-            raise LedgerError(
-                f"the ledger was given {type(bill).__name__} for a bill: expected a Bill, or a list of them. "
-                "Commit the bills that loader.with_bills() yields."
-            )
-    return several
-
-
-def _unwritable(run_dir: Path, error: OSError) -> LedgerError:
-    return LedgerError(
-        f"the ledger in {run_dir} cannot be written: {error.strerror or error}. Make room, or give run_dir= a folder "
-        "that can be written; pass on_error='warn' to train without a record."
-    )
-
-
-def _close_forgotten(writer: Writer) -> None:
-    """Close what a ledger left open that was never closed; a process that an exception ended was interrupted."""
-    writer.close(INTERRUPTED if getattr(sys, "last_value", None) is not None else CLOSED)
-    error = writer.take_error(insist=True)
-    if error is not None:
-        warnings.warn(str(error), stacklevel=2)

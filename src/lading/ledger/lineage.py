@@ -122,6 +122,17 @@ class AncestryRules:
             return self._foreign(loaded)
         return self._resumed(loaded)
 
+    def follow(self, step: int, before: Mapping[str, Any]) -> Ancestry:
+        """Return what an attempt continues whose loader was recorded before, in this process, without a loaded state.
+
+        Args:
+            step: Its first step.
+            before: Run, attempt and launch of the attempt before, and the step after its last.
+        """
+        if before["run"] != self._run or self._log.by_hash(before["launch"]) is None:
+            return self._without_state(step)
+        return Ancestry("resume" if step >= before["step"] else "replay", _parent({**before, "step": step}))
+
     def _without_state(self, step: int) -> Ancestry:
         if step == 0 or not self._log.launches:
             return Ancestry("root")

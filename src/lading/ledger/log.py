@@ -1,4 +1,4 @@
-"""The run's log: launches, blocks and compactions, one record a file, each with the SHA-256 of the one before.
+"""The run's log: launches, seals, blocks and more, one record a file, each with the SHA-256 of the one before.
 
     run.json ◀─sha256─ 000000.json ◀─sha256─ 000001.json ◀─ ... ◀─ newest ◀─sha256─ head.json
 
@@ -12,18 +12,31 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from lading.errors import CorruptLedgerError, LedgerError
 from lading.identity import SampleId
-from lading.ledger.launch import MOST_STEPS, Launch, launch_from
+from lading.ledger.launch import (
+    ATTEMPT,
+    LAUNCH,
+    MOST_STEPS,
+    SHA256,
+    STEP,
+    TIME,
+    Launch,
+    Range,
+    Seal,
+    launch_from,
+    ranges,
+    seal_from,
+)
 from lading.ledger.limits import LONGEST_REASON, now_seconds
 from lading.ledger.run_folder import RunFolder
-from lading.runtime.fields import Fields, Origin
-from lading.runtime.files import create_aside, json_bytes, sync_folder, write_aside
+from lading.runtime.fields import Fields, FieldTable, Origin, nullable, optional
+from lading.runtime.files import create_aside, json_bytes, write_aside
 
-TYPES = ("launch", "block", "compact")
 _WAY_OUT = "Restore it from a copy; the other files stay readable."
 _MOST_BYTES = 1 << 26
 
@@ -41,6 +54,48 @@ class BlockRequest:
     samples: tuple[SampleId, ...]
     reason: str
     time: float
+
+
+@dataclass(frozen=True)
+class ForgetRequest:
+    """Samples and documents that a model must not have learned from.
+
+    Attributes:
+        samples: The samples.
+        documents: Number of the dataset and number of the document in it, of each document.
+        reason: Why.
+        step: The first step that used any of them; None: none did.
+        time: Seconds since 1970.
+    """
+
+    samples: tuple[SampleId, ...]
+    documents: tuple[SampleId, ...]
+    reason: str
+    step: int | None
+    time: float
+
+
+@dataclass(frozen=True)
+class CheckpointRecord:
+    """A checkpoint that was saved, with its waybill.
+
+    Attributes:
+        where: Where it was put, a hint.
+        waybill: SHA-256 of its waybill.
+        attempt: The attempt that saved it.
+        step: The next step of the loader when it was saved.
+        update: The last optimizer update in it; None where updates are not numbered.
+        time: Seconds since 1970.
+        pending: Ranges of earlier steps that waited for their update.
+    """
+
+    where: str
+    waybill: str
+    attempt: int
+    step: int
+    update: int | None
+    time: float
+    pending: tuple[Range, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -63,6 +118,9 @@ class Log:
     Attributes:
         launches: The launches that can be read, by attempt.
         blocks: The blocks, in order.
+        seals: The seals, in order, by the number of their record, a launch or a ``seal``.
+        forgets: What is to be forgotten, in order.
+        checkpoints: The checkpoints, in order.
         next_number: Number of the next record.
         newest: SHA-256 of the newest record; of ``run.json`` where there is none.
         head: Number and SHA-256 that ``head.json`` has; None where it cannot be read.
@@ -71,6 +129,9 @@ class Log:
 
     launches: dict[int, Launch] = field(default_factory=dict)
     blocks: list[BlockRequest] = field(default_factory=list)
+    seals: dict[int, Seal] = field(default_factory=dict)
+    forgets: list[ForgetRequest] = field(default_factory=list)
+    checkpoints: list[CheckpointRecord] = field(default_factory=list)
     next_number: int = 0
     newest: str = ""
     head: tuple[int, str] | None = None
@@ -127,28 +188,60 @@ def _read_head(run: RunFolder, log: Log) -> tuple[int, str] | None:
 def _read_record(path: Path, content: bytes, number: int, sha256: str, log: Log) -> str:
     """Take a record into the log; return the SHA-256 it knows of the one before."""
     fields = Origin(path, CorruptLedgerError, _WAY_OUT).record(content)
-    if fields.integer("number", low=0) != number:
-        fields.refuse("number", str(number))
     kind = fields.text("type", choices=TYPES)
-    previous = fields.hexadecimal("previous", digits=64)
+    values = fields.each({**_EVERY, **_FIELDS[kind]})
+    found, _, previous = (values.pop(name) for name in _EVERY)
+    if found != number:
+        fields.refuse("number", str(number))
     if kind == "launch":
-        launch = launch_from(fields, sha256)
+        launch = launch_from(fields, values, sha256)
         if launch.attempt in log.launches:
             fields.refuse("attempt", f"a number after {max(log.launches)}")
         log.launches[launch.attempt] = launch
+        if launch.seal is not None:
+            log.seals[number] = launch.seal
+    elif kind == "seal":
+        log.seals[number] = values["seal"]
     elif kind == "block":
-        log.blocks.append(_block_from(fields))
-    else:  # a compaction changed no answer: that it took place is all there is to know
-        for name in ("sealed", "merged", "files"):
-            fields.integer(name, low=0)
-    return previous
+        log.blocks.append(BlockRequest(**values))
+    elif kind == "forget":
+        log.forgets.append(ForgetRequest(**values))
+    elif kind == "checkpoint":
+        log.checkpoints.append(CheckpointRecord(**values))
+    return str(previous)  # a compaction changed no answer: that it took place is all there is to know
 
 
-def _block_from(fields: Fields) -> BlockRequest:
-    items = fields.items("samples")
-    pairs = [items.integers(i, low=0, high=MOST_STEPS, least=2, most=2) for i in items]
-    reason = fields.text("reason", longest=LONGEST_REASON)
-    return BlockRequest(tuple(SampleId(*pair) for pair in pairs), reason, fields.number("time", low=0, high=1e12))
+def _samples(fields: Fields, key: str) -> tuple[SampleId, ...]:
+    items = fields.items(key)
+    return tuple(SampleId(*items.integers(i, low=0, high=MOST_STEPS, least=2, most=2)) for i in items)
+
+
+_REASON = partial(Fields.text, longest=LONGEST_REASON)
+_COUNT = partial(Fields.integer, low=0)
+_EVERY: FieldTable = {"number": _COUNT, "type": Fields.text, "previous": SHA256}
+_FIELDS: dict[str, FieldTable] = {
+    "launch": LAUNCH,
+    "seal": {"time": TIME, "seal": seal_from},
+    "block": {"time": TIME, "samples": _samples, "reason": _REASON},
+    "compact": {"time": TIME, "closed": _COUNT, "merged": _COUNT, "files": _COUNT},
+    "forget": {
+        "time": TIME,
+        "samples": _samples,
+        "documents": _samples,
+        "reason": _REASON,
+        "step": nullable(Fields.integer, low=0, high=MOST_STEPS),
+    },
+    "checkpoint": {
+        "time": TIME,
+        "where": Fields.text,
+        "waybill": SHA256,
+        "attempt": ATTEMPT,
+        "step": STEP,
+        "update": nullable(Fields.integer, low=0),
+        "pending": optional(ranges, ()),
+    },
+}
+TYPES = tuple(_FIELDS)
 
 
 def _check_chain(run: RunFolder, log: Log, hashes: dict[int, str], previous: dict[int, str]) -> None:
@@ -180,7 +273,7 @@ def append(run: RunFolder, log: Log, kind: str, fields: dict[str, Any]) -> str |
     Args:
         run: The run.
         log: Its log as it was read.
-        kind: ``launch``, ``block`` or ``compact``.
+        kind: One of ``TYPES``.
         fields: What the record says.
     """
     content = record_bytes(log, kind, fields)
@@ -208,8 +301,7 @@ def begin_log(run: RunFolder, description_sha256: str) -> None:
     """Make the folder and the head of a log, before its first record."""
     if run.head.exists():
         return
-    run.log.mkdir(exist_ok=True)
-    sync_folder(run.path)
+    run.log.mkdir(exist_ok=True)  # on disk before the first record: a claim comes first, and syncs the run
     create_aside(run.head, json_bytes({"number": -1, "sha256": description_sha256}))
 
 

@@ -16,13 +16,14 @@ from typing import Any
 from lading.errors import ConfigError, ResumeError
 from lading.identity import SampleId, World
 from lading.ledger.attempts import Opened, Request, launch_token, open_attempt
-from lading.ledger.description import Description, check_plan, describe, keep_plan, new_description
+from lading.ledger.description import Description, check_plan, describe, keep_plan, new_description, read_description
 from lading.ledger.events import pending_at
-from lading.ledger.launch import Launch, Range
+from lading.ledger.forgetting import masks_to_honour, refuse_tainted
+from lading.ledger.launch import Base, Launch, Range
 from lading.ledger.limits import now_seconds
 from lading.ledger.lineage import Ancestry, AncestryRules
-from lading.ledger.log import BlockRequest, Log, begin_log
-from lading.ledger.parts import recorded_until
+from lading.ledger.log import BlockRequest, ForgetRequest, Log, begin_log, read_log
+from lading.ledger.manifest import recorded_until
 from lading.ledger.run_folder import RunFolder
 from lading.order.event import Block, Event, ResumeBase, event_to_dict
 from lading.order.plan import Plan
@@ -45,11 +46,13 @@ class Opening:
         names: Names of the datasets, where there is no plan.
         lengths: Their lengths, where they are known.
         loaded: What the loaded state says, or None.
-        previous: The attempt of this process before, or None.
+        previous: The attempt of this ledger before, or None.
+        follows: What another ledger of this process recorded of the same loader before, or None.
         honour_blocks: Whether the loader will follow the plan that comes back.
         allow_changed_plan: Whether a run may be continued that was begun with another plan.
         allow_unknown_parent: Whether a state of an attempt may be continued that this folder does not know.
         fork: Whether another attempt may be running.
+        bases: The checkpoints that the weights were loaded from.
     """
 
     run: RunFolder
@@ -61,10 +64,12 @@ class Opening:
     lengths: tuple[int, ...]
     loaded: Mapping[str, Any] | None
     previous: Launch | None
+    follows: Mapping[str, Any] | None
     honour_blocks: bool
     allow_changed_plan: bool
     allow_unknown_parent: bool
     fork: bool
+    bases: tuple[Base, ...] = ()
 
 
 def open_attempt_of(opening: Opening) -> tuple[Description, Opened]:
@@ -107,9 +112,11 @@ def _launch(opening: Opening, description: Description, plan_sha256: str | None,
     run, plan = opening.run, opening.plan
     check_plan(run, log, plan, allow_changed_plan=opening.allow_changed_plan)
     ancestry = _ancestry(opening, description, log)
+    refuse_tainted(log, ancestry)
     events: tuple[Event, ...] = plan.events if plan is not None else ()
     if opening.honour_blocks and plan is not None:
-        events = (*events, *blocks_to_honour(log.blocks, plan, opening.step))
+        events = (*events, *blocks_to_honour((*log.blocks, *log.forgets), plan, opening.step))
+        events = (*events, *masks_to_honour(log.forgets, plan, opening.step))
     return Launch(
         attempt=max(log.launches, default=-1) + 1,
         kind=ancestry.kind,
@@ -125,6 +132,7 @@ def _launch(opening: Opening, description: Description, plan_sha256: str | None,
         process=process_identity(os.getpid()),
         lading=description.lading,
         time=now_seconds(),
+        bases=opening.bases,
     )
 
 
@@ -134,6 +142,9 @@ def _ancestry(opening: Opening, description: Description, log: Log) -> Ancestry:
         description.run, log, str(opening.run.path), whole, allow_unknown=opening.allow_unknown_parent
     )
     replayed = opening.previous if opening.loaded is None else None
+    is_unnamed = opening.loaded is None or not opening.loaded["run"]  # a state says more than what came before it
+    if opening.follows is not None and opening.previous is None and is_unnamed:
+        return rules.follow(opening.step, opening.follows)
     return rules.decide(opening.step, opening.loaded, replayed)
 
 
@@ -179,7 +190,7 @@ def checked_mark(loaded: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     }
 
 
-def blocked_by_hand(blocks: Iterable[BlockRequest]) -> dict[SampleId, str]:
+def blocked_by_hand(blocks: Iterable[BlockRequest | ForgetRequest]) -> dict[SampleId, str]:
     """Return the samples that were blocked by hand, with the reason, in the order they were asked for."""
     blocked: dict[SampleId, str] = {}
     for request in blocks:
@@ -188,7 +199,7 @@ def blocked_by_hand(blocks: Iterable[BlockRequest]) -> dict[SampleId, str]:
     return blocked
 
 
-def blocks_to_honour(blocks: Iterable[BlockRequest], plan: Plan, step: int) -> tuple[Block, ...]:
+def blocks_to_honour(blocks: Iterable[BlockRequest | ForgetRequest], plan: Plan, step: int) -> tuple[Block, ...]:
     """Return the block events that a plan lacks, to act from a step on."""
     known = {SampleId(plan.number_of(name), i) for name, indices in plan.blocked for i in indices}
     known |= {SampleId(e.dataset, i) for e in plan.events if isinstance(e, Block) for i in e.indices}
@@ -199,3 +210,14 @@ def blocks_to_honour(blocks: Iterable[BlockRequest], plan: Plan, step: int) -> t
         if sample not in known:
             wanted.setdefault((sample.dataset, reason), []).append(sample.index)
     return tuple(Block(step, dataset, tuple(indices), reason) for (dataset, reason), indices in wanted.items())
+
+
+def warn_of_blocks(run: RunFolder, plan: Plan, step: int) -> None:
+    """Say that samples were blocked by hand, where a loader does not follow what the ledger knows."""
+    pending = blocks_to_honour(read_log(run, read_description(run).sha256).blocks, plan, step)
+    if pending:
+        warnings.warn(
+            f"{sum(len(b.indices) for b in pending)} samples were blocked by hand and this loader does not know: they "
+            "are used as before. Pass the ledger as the loader's tracker, or follow ledger.begin(step).",
+            stacklevel=6,
+        )

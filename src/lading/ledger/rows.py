@@ -10,25 +10,23 @@ reader would take is left out and named, and the others are written.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.errors import LedgerError
-from lading.identity import Bill, digest, total_digest
+from lading.identity import Bill
 from lading.identity.digest import as_signed
 from lading.identity.hashing import fold
 from lading.ledger.deviations import deviations_text
 from lading.ledger.limits import readable
-from lading.ledger.schema import DELIVERED, SAMPLES, SCHEMAS, typed
+from lading.ledger.packed import PackedRows, Row, joined, layout, step_of
+from lading.ledger.tables import DELIVERED, TABLES
 from lading.runtime.fields import LONGEST_TEXT
-from lading.runtime.numbers import whole
 
+_BATCHES = layout("batches")
 _NO_METRICS: Mapping[str, Any] = {}
 MOST_OPEN = 4096  # batches whose fate is open; a loader whose batches are never committed must not fill the memory
 
@@ -54,6 +52,7 @@ class Fate(NamedTuple):
         loss: Its loss; anything ``float`` understands.
         metrics: Further numbers by name.
         reason: Why they were skipped.
+        row_losses: Of each step the losses of its rows that count, or None.
     """
 
     steps: tuple[int, ...]
@@ -63,6 +62,7 @@ class Fate(NamedTuple):
     loss: Any = None
     metrics: Mapping[str, Any] = _NO_METRICS
     reason: str | None = None
+    row_losses: tuple[Any, ...] = ()
 
 
 class Rows:
@@ -75,9 +75,9 @@ class Rows:
     def __init__(self, record: str) -> None:
         self._names = record != "digest"
         self._open: dict[int, _Open] = {}
-        self._rows: list[tuple[Any, ...]] = []
         self._samples: list[_Open] = []
-        self._events: list[tuple[int, str, str, int]] = []
+        self._rows: dict[str, list[Row]] = {name: [] for name in TABLES}
+        self._pieces: dict[str, list[PackedRows]] = {name: [] for name in TABLES}
         self._shown: set[int] = set()
         self.problems: list[str] = []
         self._last = -1
@@ -99,63 +99,68 @@ class Rows:
         if step in self._shown:
             self._shown.remove(step)
         else:
-            self._add(row, Fate((step,), DELIVERED, row.time))
+            self._add(row, DELIVERED, row.time)
         self._name(row)
 
     def settle(self, fate: Fate) -> None:
         """Take what became of delivered steps."""
         loss = self._number("loss", fate.loss)
-        numbers = {readable(name, LONGEST_TEXT): self._number(name, value) for name, value in fate.metrics.items()}
-        metrics = {name: number for name, number in numbers.items() if number is not None}
+        metrics = self._numbers(fate.metrics) if fate.metrics else None
         reason = None if fate.reason is None else readable(fate.reason)
-        settled = fate._replace(loss=loss, metrics=metrics, reason=reason)
-        for step in fate.steps:
-            row = self._open.pop(step)
-            self._shown.discard(step)
-            self._add(row, settled)
-            self._name(row)
+        rows = [self._open.pop(step) for step in fate.steps]
+        for row in rows:
+            self._shown.discard(row.bill.step)
+            self._add(row, fate.fate, fate.time, fate.update, loss, metrics, reason)
+            if self._names:
+                self._name(row)
+        for step, row, losses in zip(fate.steps, rows, fate.row_losses, strict=False):
+            if losses is not None:
+                self._pieces["row_losses"] += self._good("row_losses", [(step, row.bill, losses)], _loss_rows, _first)
 
     def show_open(self) -> None:
         """Make rows of the batches whose fate is open, too, as delivered; once each."""
         for step, row in self._open.items():
             if step not in self._shown:
                 self._shown.add(step)
-                self._add(row, Fate((step,), DELIVERED, row.time))
+                self._add(row, DELIVERED, row.time)
 
-    def event(self, step: int, kind: str, text: str, time: int) -> None:
-        """Take something that happened to the order: a change of the plan, a jump, a checkpoint inside an update."""
-        self._events.append((step, kind, text, time))
+    def add(self, table: str, rows: Iterable[tuple[Any, ...]]) -> None:
+        """Take rows of any table but ``samples``, their values in the columns' order."""
+        for row in rows:
+            try:
+                self._rows[table].append(layout(table).pack(row))
+            except Exception as error:  # a number that is none, a text that is none
+                self.leave_out(f"step {row[0]} in {table!r}", error)
 
     def name_open(self) -> None:
         """Name the batches that will never be used."""
         for row in self._open.values():
             self._name(row)
 
-    def take(self) -> dict[str, pa.Table]:
+    def take(self) -> dict[str, PackedRows]:
         """Return the rows collected so far by table, and forget them."""
-        samples, rows, events = self._samples, self._rows, self._events
-        self._samples, self._rows, self._events = [], [], []
-        tables = {
-            "samples": self._table("samples", samples, _samples_table, lambda row: row.bill.step),
-            "batches": self._table("batches", rows, lambda some: _table_of("batches", some), lambda row: row[0]),
-            "events": self._table("events", events, lambda some: _table_of("events", some), lambda row: row[0]),
-        }
-        return {name: table for name, table in tables.items() if len(table)}  # a batch of padding has no names
+        samples, rows, pieces = self._samples, self._rows, self._pieces
+        self._samples, self._rows, self._pieces = [], {name: [] for name in TABLES}, {name: [] for name in TABLES}
+        pieces["samples"] += self._good("samples", samples, _samples_rows, lambda row: row.bill.step)
+        for name, some in rows.items():
+            pieces[name] += self._good(name, some, layout(name).of_rows, step_of)
+        found = {name: joined(some) for name, some in pieces.items() if some}
+        return {name: some for name, some in found.items() if some.rows}  # a batch of padding has no names
 
-    def _table(
-        self, name: str, rows: Sequence[Any], make: Callable[[Any], pa.Table], step_of: Callable[[Any], int]
-    ) -> pa.Table:
+    def _good(
+        self, name: str, rows: Sequence[Any], make: Callable[[Any], PackedRows], step_of: Callable[[Any], int]
+    ) -> list[PackedRows]:
         """Return the rows that a reader would take; the others are looked for, left out and named."""
         if not rows:
-            return SCHEMAS[name].empty_table()
+            return []
         try:
-            return typed(make(rows), name)
+            return [make(rows)]
         except Exception as error:  # whatever is wrong with a row, the next ones are recorded
             if len(rows) == 1:
                 self.leave_out(f"step {step_of(rows[0])} in {name!r}", error)
-                return SCHEMAS[name].empty_table()
+                return []
         half = len(rows) // 2
-        return pa.concat_tables([self._table(name, some, make, step_of) for some in (rows[:half], rows[half:])])
+        return [piece for some in (rows[:half], rows[half:]) for piece in self._good(name, some, make, step_of)]
 
     def leave_out(self, what: str, error: Exception) -> None:
         """Name something that is not recorded, and why."""
@@ -164,11 +169,30 @@ class Rows:
             "is recorded, and `lading verify` names the gap."
         )
 
-    def _add(self, row: _Open, fate: Fate) -> None:
+    def _add(
+        self,
+        row: _Open,
+        fate: str,
+        time: int,
+        update: int | None = None,
+        loss: float | None = None,
+        metrics: list[tuple[str, float]] | None = None,
+        reason: str | None = None,
+    ) -> None:
+        """Make a row of ``batches``: its columns in order."""
+        bill = row.bill
         try:
-            self._rows.append(_row(row, fate))
+            content = None if row.content is None else as_signed(int(_placed(bill, row.content).sum(dtype=np.uint64)))
+            exceptions = deviations_text(bill.deviations) if bill.deviations else None
+            place = (bill.step, update, bill.epoch, bill.chunk, bill.position, bill.num_samples)
+            found = (as_signed(bill.digest), content, fate, loss, time, metrics, reason, exceptions)
+            self._rows["batches"].append(_BATCHES.pack(place + found))
         except Exception as error:  # the bill is not what a bill should be
-            self.leave_out(f"step {row.bill.step} in 'batches'", error)
+            self.leave_out(f"step {bill.step} in 'batches'", error)
+
+    def _numbers(self, metrics: Mapping[str, Any]) -> list[tuple[str, float]] | None:
+        found = {readable(name, LONGEST_TEXT): self._number(name, value) for name, value in metrics.items()}
+        return [(name, number) for name, number in found.items() if number is not None] or None
 
     def _number(self, name: str, value: Any) -> float | None:
         if value is None or type(value) is float:
@@ -188,65 +212,17 @@ class Rows:
             self._samples.append(row)
 
 
-def checked_number(name: str, value: Any) -> Any:
-    """Return a number as a float, a tensor of one number as it is (it is read in the background); refuse the rest."""
-    if value is None or type(value) is float:
-        return value
-    try:
-        if isinstance(value, int | float | np.number | np.bool_):
-            return float(value)
-        is_single = hasattr(value, "__float__") and math.prod(getattr(value, "shape", ())) == 1
-    except (OverflowError, TypeError):
-        is_single = False
-    if not is_single:
-        shown = f"{type(value).__name__}{list(value.shape) if hasattr(value, 'shape') else ''}"
-        raise LedgerError(
-            f"{name} of a commit is {shown}: expected a number, or a tensor of one number. Pass each metric by its own "
-            "name: ledger.commit(bill, loss=loss, lr=lr)."
-        )
-    return value.detach() if hasattr(value, "detach") else value  # do not keep the graph alive
+def _first(row: tuple[int, Bill, Any]) -> int:
+    return row[0]
 
 
-def checked_update(update: Any) -> int | None:
-    """Return the number of an update; refuse what is none."""
-    number = whole(update)
-    if update is not None and (number is None or not 0 <= number < 1 << 63):
-        raise LedgerError(
-            f"update of a commit is {update!r}: expected the number of the optimizer update, from 0. "
-            "Leave it out if there is none."
-        )
-    return number
-
-
-def warm_up() -> None:
-    """Import what making rows will import (Numba, and pandas for pyarrow): a thread cannot, once the process ends."""
-    pa.array([0])
-    digest(*[np.zeros(1, dtype=np.int64)] * 3)
-
-
-def _row(row: _Open, fate: Fate) -> tuple[Any, ...]:
-    bill = row.bill
-    content = None if row.content is None else as_signed(total_digest(_placed(bill, row.content).tolist()))
-    exceptions = deviations_text(bill.deviations) if bill.deviations else None
-    place = (bill.step, fate.update, bill.epoch, bill.chunk, bill.position, bill.num_samples)
-    metrics = list(fate.metrics.items()) or None
-    return (
-        *place,
-        as_signed(bill.digest),
-        content,
-        fate.fate,
-        fate.loss,
-        fate.time,
-        metrics,
-        fate.reason,
-        exceptions,
-    )
-
-
-def _table_of(name: str, rows: Sequence[tuple[Any, ...]]) -> pa.Table:
-    columns = zip(*rows, strict=True)
-    schema = SCHEMAS[name]
-    return pa.Table.from_arrays([pa.array(c, type=f.type) for c, f in zip(columns, schema, strict=True)], schema=schema)
+def _loss_rows(rows: Sequence[tuple[int, Bill, Any]]) -> PackedRows:
+    (step, bill, losses), real = rows[0], rows[0][1].is_real
+    with np.errstate(over="ignore"):  # what a float of 4 bytes does not hold is infinite
+        found = np.array(losses.tolist(), np.float64).astype(np.float32)
+    own = bill.slots[real]
+    found = found[real] if len(found) == len(bill) else found
+    return layout("row_losses").of_columns({"step": np.full(len(own), step), "slot": own, "loss": found})
 
 
 def _placed(bill: Bill, content: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -255,21 +231,15 @@ def _placed(bill: Bill, content: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return fold((bill.position + bill.slots[real]).astype(np.uint64), content[real])
 
 
-def _samples_table(rows: list[_Open]) -> pa.Table:
+def _samples_rows(rows: Sequence[_Open]) -> PackedRows:
     real = [row.bill.is_real for row in rows]
-    steps = np.repeat([row.bill.step for row in rows], [row.bill.num_samples for row in rows])
-    slots = np.concatenate([row.bill.slots[r] for row, r in zip(rows, real, strict=True)])
-    datasets = np.concatenate([row.bill.dataset_idx[r] for row, r in zip(rows, real, strict=True)])
-    indices = np.concatenate([row.bill.idx[r] for row, r in zip(rows, real, strict=True)])
-    content = pa.nulls(len(steps), pa.int64())
-    if all(row.content is not None for row in rows):
-        parts = [row.content[r].view(np.int64) for row, r in zip(rows, real, strict=True) if row.content is not None]
-        content = pa.array(np.concatenate(parts))
-    arrays = [
-        pa.array(steps.astype(np.int64)),
-        pa.array(slots.astype(np.int32)),
-        pa.array(datasets.astype(np.int32)),
-        pa.array(indices.astype(np.int64)),
-        content,
-    ]
-    return pa.Table.from_arrays(arrays, schema=SAMPLES)
+    columns = {
+        "step": np.repeat([row.bill.step for row in rows], [row.bill.num_samples for row in rows]),
+        "slot": np.concatenate([row.bill.slots[r] for row, r in zip(rows, real, strict=True)]),
+        "dataset": np.concatenate([row.bill.dataset_idx[r] for row, r in zip(rows, real, strict=True)]),
+        "index": np.concatenate([row.bill.idx[r] for row, r in zip(rows, real, strict=True)]),
+    }
+    hashed = [row.content[r].view(np.int64) for row, r in zip(rows, real, strict=True) if row.content is not None]
+    if len(hashed) == len(rows):
+        columns["content"] = np.concatenate(hashed)
+    return layout("samples").of_columns(columns)

@@ -3,11 +3,13 @@
     runs/7/
     ├── run.json                    what the run is: its id, what is recorded, the datasets. Written once
     ├── plans/<fingerprint>.json    plans, events left out. Written once
-    ├── log/000000.json ...         the run's log: launches and blocks, one record a file; head.json knows the newest
+    ├── plans/<sha256>.weights      integer weights of the samples of a source, that a plan names. Written once
+    ├── log/000000.json ...         the run's log, one record a file; head.json knows the newest
     └── ledger/attempt=0002/begun/00001.json            rank 1 began, and how it ended
                └── rank=00001/part-000041.parquet       batches; one row a batch
                              samples-000041.parquet     names of samples, where no plan predicts them
                              events-000041.parquet      changes of the plan, jumps, checkpoints inside an update
+                             row_losses-, rollouts-, uses-, fates-000041.parquet    where training records them
                              manifest.jsonl             size and SHA-256 of every closed part
                              tail                       what is not in a part yet
 
@@ -21,7 +23,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-LEDGER_VERSION = 2
+LEDGER_VERSION = 3
 
 _ATTEMPT = re.compile(r"attempt=(\d{4,9})")
 _RANK = re.compile(r"rank=(\d{5,9})")
@@ -54,7 +56,7 @@ class RankFolder:
         return self.path / "manifest.jsonl"
 
     def part(self, table: str, number: int) -> Path:
-        """Return the file of a closed part of ``batches``, ``samples`` or ``events``."""
+        """Return the file of a closed part of a table."""
         return self.path / f"{_PREFIXES.get(table, table)}-{number:06d}.parquet"
 
 

@@ -1,111 +1,77 @@
-"""The three tables of a ledger, and how few bytes a row takes.
-
-    batches   one row a rank and batch: 8 bytes of digest, 3 to 4 of loss, 1 to 2 of time, the rest next to nothing
-    samples   one row a sample, where no plan predicts it: 3.5 bytes of shuffled index, little else
-    events    one row a change of the plan, jump, or checkpoint inside an update; rank 0's alone
-
-Columns that rise evenly are stored as differences, columns of few values as
-runs. Frozen by golden files: a change here is a new ``LEDGER_VERSION``.
-"""
+"""The tables of a ledger as Arrow and Parquet see them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
-from lading.ledger.limits import TIMES
-from lading.runtime.arrow import numbers
-
-APPLIED, DELIVERED, SKIPPED = "applied", "delivered", "skipped"
-ROLLED_BACK, LEFT_BEHIND = "rolled back", "left behind"  # worked out by readers, never stored
-PENDING_REASON = "pending at the checkpoint"
-
-BATCHES = pa.schema(
-    [
-        ("step", pa.int64()),
-        ("update", pa.int64()),
-        ("epoch", pa.int32()),
-        ("chunk", pa.int32()),
-        ("position", pa.int64()),
-        ("samples", pa.int32()),
-        ("digest", pa.int64()),
-        ("content", pa.int64()),
-        ("fate", pa.string()),
-        ("loss", pa.float32()),
-        ("time", pa.timestamp("ms", tz="UTC")),
-        ("metrics", pa.map_(pa.string(), pa.float64())),
-        ("reason", pa.string()),
-        ("exceptions", pa.string()),
-    ]
+from lading.ledger.packed import Maps, PackedRows, Texts, joined, layout
+from lading.ledger.tables import (
+    DELIVERED,
+    FLOAT32,
+    FORMATS,
+    INT32,
+    INT64,
+    MAP,
+    TEXT,
+    TIME,
+    check_range,
+    check_words,
 )
+from lading.runtime.arrow import column, numbers, words_of
 
-SAMPLES = pa.schema(
-    [
-        ("step", pa.int64()),
-        ("slot", pa.int32()),
-        ("dataset", pa.int32()),
-        ("index", pa.int64()),
-        ("content", pa.int64()),
-    ]
-)
-
-EVENTS = pa.schema(
-    [
-        ("step", pa.int64()),
-        ("kind", pa.string()),
-        ("event", pa.string()),
-        ("time", pa.timestamp("ms", tz="UTC")),
-    ]
-)
-
-SCHEMAS = {"batches": BATCHES, "samples": SAMPLES, "events": EVENTS}
-TABLES = tuple(SCHEMAS)
-
-_RISING = {
-    "batches": ("step", "update", "epoch", "chunk", "position", "samples", "time"),
-    "samples": ("step", "slot", "index"),
-    "events": ("step", "time"),
+_TYPES = {
+    INT64: pa.int64(),
+    INT32: pa.int32(),
+    FLOAT32: pa.float32(),
+    TIME: pa.timestamp("ms", tz="UTC"),
+    TEXT: pa.string(),
+    MAP: pa.map_(pa.string(), pa.float64()),
 }
-_FEW_VALUES = {"batches": ["fate", "reason"], "samples": ["dataset"], "events": ["kind"]}
-# What rows may hold: whoever made the files may have written anything into them.
-_STEPS, _INT32, _INT64 = (1 << 62) - 1, (1 << 31) - 1, (1 << 63) - 1
-_RANGES = {
-    "batches": {
-        "step": (0, _STEPS),
-        "update": (0, _INT64),
-        "epoch": (0, _INT32),
-        "chunk": (0, _INT32),
-        "position": (0, _STEPS),
-        "samples": (0, _INT32),
-        "digest": (-_INT64 - 1, _INT64),
-        "time": TIMES,
-    },
-    "samples": {"step": (0, _STEPS), "slot": (0, _INT32), "dataset": (0, _INT32), "index": (0, _INT64)},
-    "events": {"step": (0, _STEPS), "time": TIMES},
-}
-_MAY_MISS = ("update", "chunk")
-_WORDS: dict[str, dict[str, tuple[str, ...] | None]] = {
-    "batches": {"fate": (APPLIED, DELIVERED, SKIPPED)},
-    "samples": {},
-    "events": {"kind": None, "event": None},
-}
-_GROUP_ROWS = {"batches": 1 << 14, "samples": 1 << 18, "events": 1 << 14}
+SCHEMAS = {name: pa.schema([(c, _TYPES[kind]) for c, kind in found.columns.items()]) for name, found in FORMATS.items()}
+
+
+def rows_table(name: str, pieces: Sequence[PackedRows]) -> pa.Table:
+    """Return rows of a tail as a table."""
+    schema = SCHEMAS[name]
+    if not pieces:
+        return schema.empty_table()
+    columns = layout(name).columns(joined(pieces))
+    return pa.Table.from_arrays([_array(*columns[found.name], found.type) for found in schema], schema=schema)
+
+
+def _array(values: NDArray[Any] | Texts | Maps, known: NDArray[np.bool_], kind: pa.DataType) -> pa.Array:
+    bits = None if known.all() else pa.py_buffer(np.packbits(known, bitorder="little"))
+    if isinstance(values, np.ndarray):
+        stored = np.ascontiguousarray(values, values.dtype.newbyteorder("="))
+        return pa.Array.from_buffers(kind, len(known), [bits, pa.py_buffer(stored)])
+    offsets = pa.py_buffer(values.offsets.astype(np.int32))
+    if isinstance(values, Texts):
+        return pa.Array.from_buffers(kind, len(known), [bits, offsets, pa.py_buffer(values.content)])
+    items = pa.StructArray.from_arrays(
+        [_array(values.keys, np.ones(len(values.values), bool), kind.key_type), column(values.values, kind.item_type)],
+        fields=[kind.key_field, kind.item_field],
+    )
+    return pa.Array.from_buffers(kind, len(known), [bits, offsets], children=[items])
 
 
 def write_table(table: pa.Table, name: str, where: Any) -> None:
     """Write a table as Parquet."""
+    found = FORMATS[name]
     pq.write_table(
         table,
         where,
         compression="zstd",
-        use_dictionary=_FEW_VALUES[name],
-        column_encoding=dict.fromkeys(_RISING[name], "DELTA_BINARY_PACKED"),
+        use_dictionary=list(found.few_values),
+        column_encoding=dict.fromkeys(found.rising, "DELTA_BINARY_PACKED"),
         # Statistics only where readers prune by them: shuffled columns span everything anyway.
         write_statistics=["step"],
-        row_group_size=_GROUP_ROWS[name],
+        row_group_size=found.group_rows,
         write_page_checksum=True,
         store_schema=False,
     )
@@ -124,30 +90,21 @@ def typed(table: pa.Table, name: str, columns: list[str] | None = None) -> pa.Ta
     wanted = SCHEMAS[name] if columns is None else _coded(name, columns)
     table = table if table.schema.equals(wanted) else table.cast(wanted)
     table.validate(full=True)  # lengths of buffers, and that strings are UTF-8
-    for column, (low, high) in _RANGES[name].items():
-        if column in table.column_names:
-            _check_range(column, *numbers(table[column]), low, high, may_miss=column in _MAY_MISS)
-    for column, words in _WORDS[name].items():
-        if column in table.column_names:
-            _check_words(column, table[column], words)
+    found = FORMATS[name]
+    for name_of in (c for c in found.ranges if c in table.column_names):
+        check_range(name, name_of, *numbers(table[name_of]))
+    for name_of in (c for c in found.words if c in table.column_names):
+        _check_words(name, name_of, table[name_of])
     return table
 
 
-def _check_range(column: str, values: Any, known: Any, low: int, high: int, *, may_miss: bool) -> None:
-    if not may_miss and not known.all():
-        raise ValueError(f"row {int(np.flatnonzero(~known)[0])} has no {column}")
-    wrong = np.flatnonzero(known & ((values < low) | (values > high)))
-    if len(wrong):
-        raise ValueError(f"row {int(wrong[0])} has {column} {values[wrong[0]]}, expected {low} to {high}")
-
-
-def _check_words(column: str, values: pa.ChunkedArray, words: tuple[str, ...] | None) -> None:
+def _check_words(name: str, column: str, values: pa.ChunkedArray) -> None:
     if values.null_count:
         raise ValueError(f"a row has no {column}")
-    coded = [chunk.dictionary if hasattr(chunk, "dictionary") else chunk for chunk in values.chunks]
-    strange = set() if words is None else {word for chunk in coded for word in chunk.to_pylist()} - set(words)
-    if strange:
-        raise ValueError(f"a row has {column} {next(iter(strange))!r}, expected one of {', '.join(words or ())}")
+    words = FORMATS[name].words[column]
+    if words is not None and not np.any([words_of(values, word) for word in words], axis=0).all():
+        coded = [chunk.dictionary if hasattr(chunk, "dictionary") else chunk for chunk in values.chunks]
+        check_words(name, column, {word for chunk in coded for word in chunk.to_pylist()})
 
 
 def _coded(name: str, columns: list[str]) -> pa.Schema:
@@ -160,14 +117,14 @@ def latest_rows(table: pa.Table) -> pa.Table:
 
     A batch that was written as delivered is written again when its fate is known.
     """
-    if not len(table):
-        return table
-    keys = zip(
-        *(table[name].to_pylist() for name in ("attempt", "rank", "step") if name in table.column_names), strict=True
-    )
-    best: dict[tuple[int, ...], int] = {}
-    fates = table["fate"].to_pylist()
-    for row, key in enumerate(keys):
-        if key not in best or fates[row] != DELIVERED or fates[best[key]] == DELIVERED:
-            best[key] = row
-    return table if len(best) == len(table) else table.take(sorted(best.values()))
+    best = latest(table)
+    return table if len(best) == len(table) else table.take(best)
+
+
+def latest(table: pa.Table) -> NDArray[np.int64]:
+    """Return the places of the rows of ``batches`` that count, in order."""
+    keys = [numbers(table[name])[0] for name in ("step", "rank", "attempt") if name in table.column_names]
+    order = np.lexsort((~words_of(table["fate"], DELIVERED), *keys))  # of equal ones the later comes last
+    is_last = np.ones(len(table), dtype=bool)
+    is_last[:-1] = np.any([np.diff(key[order]) != 0 for key in keys], axis=0)
+    return np.sort(order[is_last])

@@ -2,7 +2,7 @@
 
     header    mark · generation · launch · rank · CRC                written once
     lengths   turn · bytes written · bytes synced · CRC              two places, used in turn after every append
-    record    mark · number · first step · three lengths · CRC · chained CRC · CRC of this line · rows as Arrow streams
+    record    mark · number · first step · a length a table · CRC · chained CRC · CRC of this line · rows of each table
     record    ...
 
 A record holds rows of all tables, so that names and batches are there together
@@ -21,20 +21,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import pyarrow as pa
-
 from lading.errors import LedgerError
-from lading.ledger.schema import TABLES, typed
+from lading.ledger.packed import PackedRows, layout
+from lading.ledger.tables import TABLES
 from lading.runtime.files import BINARY, write_aside
 
-MAGIC = b"LADTAIL2"
+MAGIC = b"LADTAIL3"
 HEADER_BYTES = 128
 _STATIC = struct.Struct("<8sQ32sI8x")
 _LENGTHS = struct.Struct("<QQQ")
 _LENGTHS_AT = (64, 96)
 _CRC = struct.Struct("<I")
 _MARK = b"LREC"
-_RECORD = struct.Struct("<4sQq3I")
+_RECORD = struct.Struct(f"<4sQq{len(TABLES)}I")
 _SUMS = struct.Struct("<III")
 _RECORD_BYTES = _RECORD.size + _SUMS.size
 
@@ -59,9 +58,10 @@ class TailWriter:
         write_aside(path, header.ljust(HEADER_BYTES, b"\0"))
         self._file = os.open(path, os.O_RDWR | BINARY)
 
-    def append(self, tables: Mapping[str, pa.Table], *, first_step: int) -> None:
+    def append(self, tables: Mapping[str, PackedRows]) -> None:
         """Add a record of rows; all of it or, on a full disk, nothing."""
-        streams = [_to_stream(tables[name]) if name in tables else b"" for name in TABLES]
+        streams = [tables[name].to_bytes() if name in tables else b"" for name in TABLES]
+        first_step = min(rows.first_step for rows in tables.values())
         head = _RECORD.pack(_MARK, self._records, first_step, *map(len, streams))
         own = zlib.crc32(b"".join(streams), zlib.crc32(head))
         chain = zlib.crc32(_CRC.pack(own), self._chain)
@@ -121,7 +121,7 @@ class Tail:
         generation: Number of the part it will become; None where the header is damaged.
         launch: SHA-256 of the launch record it belongs to; "" where the header is damaged.
         rank: The rank it belongs to.
-        tables: The good rows of each table, in order.
+        rows: The good rows of each table, in order.
         records: Number of good records.
         missing: Bytes that were written once and are gone.
         unsynced: Whether all the missing bytes may never have reached the disk (written, but not synced).
@@ -133,7 +133,7 @@ class Tail:
     generation: int | None = None
     launch: str = ""
     rank: int = -1
-    tables: dict[str, list[pa.Table]] = field(default_factory=lambda: {name: [] for name in TABLES})
+    rows: dict[str, list[PackedRows]] = field(default_factory=lambda: {name: [] for name in TABLES})
     records: int = 0
     missing: int = 0
     unsynced: bool = False
@@ -223,16 +223,16 @@ def _read_records(content: bytes, written: int, chain: int | None, tail: Tail) -
 
 def _take(body: bytes, lengths: list[int], tail: Tail) -> bool:
     """Add the rows of a record; return False where they are not what a ledger writes."""
-    tables, start = {}, 0
+    found, start = {}, 0
     for name, length in zip(TABLES, lengths, strict=True):
         if length:
             try:
-                tables[name] = typed(_from_stream(body[start : start + length]), name)
-            except (pa.ArrowException, OSError, ValueError, TypeError):
+                found[name] = layout(name).from_bytes(body[start : start + length])
+            except ValueError:
                 return False
         start += length
-    for name, table in tables.items():
-        tail.tables[name].append(table)
+    for name, rows in found.items():
+        tail.rows[name].append(rows)
     tail.records += 1
     return True
 
@@ -249,15 +249,3 @@ def _write(file: int, content: memoryview, offset: int) -> int:
         return os.pwrite(file, content, offset)
     os.lseek(file, offset, os.SEEK_SET)  # Windows
     return os.write(file, content)
-
-
-def _to_stream(table: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as stream:
-        stream.write_table(table)
-    return bytes(sink.getvalue().to_pybytes())
-
-
-def _from_stream(payload: bytes) -> pa.Table:
-    with pa.ipc.open_stream(payload) as stream:
-        return stream.read_all()

@@ -11,17 +11,19 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import threading
 import time
+import warnings
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
-from lading.errors import ConfigError, CorruptLedgerError, LedgerError
-from lading.ledger.begun import CLOSED, Begun, read_refusal
-from lading.ledger.parts import RankStore
+from lading.errors import ConfigError, CorruptLedgerError, LadingError, LedgerError
+from lading.ledger.begun import CLOSED, FAILED, INTERRUPTED, Begun, read_refusal
+from lading.ledger.packed import PackedRows
+from lading.ledger.rank_store import RankStore, warm_up
 from lading.ledger.rows import Rows
 from lading.ledger.run_folder import RankFolder
 from lading.runtime.numbers import is_whole
@@ -29,6 +31,7 @@ from lading.runtime.threads import Busy
 
 _TURN_SECONDS = 0.2
 _LOOK_SECONDS = 1.0
+_CHORES_SECONDS = 0.1
 _QUEUE_ITEMS, _QUEUE_SAMPLES = 1 << 14, 1 << 21
 _FEW_ITEMS = (
     256  # that wait for the next turn: of more, rows are made at once, or Python's collector visits their bills
@@ -48,6 +51,7 @@ class Writer:
         sync_seconds: Sync after this much time, or None.
         part_rows: Rows of each table at which a part is closed.
         has_peers: Whether other ranks may be refused, so that this one has to end, too.
+        chores: Work that can wait, done bit by bit after the rows: an attempt seals the dead ranks before it.
     """
 
     def __init__(
@@ -60,7 +64,9 @@ class Writer:
         sync_seconds: float | None,
         part_rows: dict[str, int] | None = None,
         has_peers: bool = False,
+        chores: Iterator[None] | None = None,
     ) -> None:
+        self._chores = chores or iter(())
         self._refusal: str | None = None
         self._has_peers, self._looked_at = has_peers, 0.0
         self._store, self._rows, self._folder = RankStore(folder, begun, part_rows), rows, folder
@@ -71,7 +77,7 @@ class Writer:
         self._turn_done = threading.Condition()
         self._asked = self._answered = 0
         self._closing, self._end = False, CLOSED
-        self._unsaved: deque[dict[str, pa.Table]] = deque()
+        self._unsaved: deque[dict[str, PackedRows]] = deque()
         self._since_sync, self._synced_at = 0, time.monotonic()
         self._fault: LedgerError | None = None
         self._disk_fault: LedgerError | None = None
@@ -143,6 +149,7 @@ class Writer:
         """Write everything, close the last part, say how it ended (``closed`` or ``interrupted``), end the thread."""
         if self.is_foreign or self._closing:
             return
+        warm_up()
         self._closing, self._end = True, end
         self.flush()
         self._thread.join()
@@ -184,6 +191,7 @@ class Writer:
 
     def _turn(self, *, flush: bool, closing: bool) -> None:
         self._look_for_refusal()
+        self._store.catch_up()
         while self._take_some():  # in portions, so that the rows in memory stay few however far behind we are
             self._take_rows()
             self._save()
@@ -198,10 +206,19 @@ class Writer:
         if due:
             self._store.sync()
             self._since_sync, self._synced_at = 0, time.monotonic()
+        self._do_chores()
         if closing:
             self._store.close(self._end)
         else:
             self._store.close_full_part()
+
+    def _do_chores(self) -> None:
+        until = time.monotonic() + _CHORES_SECONDS
+        try:
+            while time.monotonic() < until:
+                next(self._chores)
+        except (StopIteration, OSError, LadingError):  # what could not be done is left to `lading seal`
+            self._chores = iter(())
 
     def _take_rows(self) -> None:
         tables = self._rows.take()
@@ -242,8 +259,8 @@ class Writer:
         """Drop the oldest rows that could not be written, where they no longer fit the memory set aside."""
         while len(self._unsaved) > 1 and sum(map(_bytes_of, self._unsaved)) > self.unsaved_bytes:
             tables = self._unsaved.popleft()
-            self.lost_rows += sum(map(len, tables.values()))
-            last = max(table["step"][-1].as_py() for table in tables.values())
+            self.lost_rows += sum(rows.rows for rows in tables.values())
+            last = max(rows.last_step for rows in tables.values())
             self._fault = LedgerError(
                 f"{self.lost_rows} rows of the ledger in {self._folder.path} are lost: it could not be written for so "
                 f"long that they no longer fit the memory set aside (last lost: step {last}). `lading verify` will "
@@ -257,7 +274,7 @@ class Writer:
             except (OSError, MemoryError):  # tried again
                 raise
             except Exception as error:  # it never will
-                lost = sum(map(len, self._unsaved[0].values()))
+                lost = sum(rows.rows for rows in self._unsaved[0].values())
                 self.lost_rows += lost
                 self._rows.leave_out(f"a record of {lost} rows", error)
             self._unsaved.popleft()
@@ -274,8 +291,8 @@ def sync_every(flush_every: int | str) -> tuple[int | None, float | None]:
     return None, float(match.group(1))
 
 
-def _bytes_of(tables: dict[str, pa.Table]) -> int:
-    return sum(int(table.nbytes) for table in tables.values())
+def _bytes_of(tables: dict[str, PackedRows]) -> int:
+    return sum(len(rows.structs) + len(rows.texts) for rows in tables.values())
 
 
 def _explained(error: Exception, folder: RankFolder) -> LedgerError:
@@ -288,3 +305,35 @@ def _explained(error: Exception, folder: RankFolder) -> LedgerError:
     )
     explained.__cause__ = error
     return explained
+
+
+def unwritable(run_dir: Path, error: OSError) -> LedgerError:
+    """Return the error of a run that cannot be written."""
+    return LedgerError(
+        f"the ledger in {run_dir} cannot be written: {error.strerror or error}. Make room, or give run_dir= a folder "
+        "that can be written; pass on_error='warn' to train without a record."
+    )
+
+
+def close_forgotten(writer: Writer, before: Callable[[], None], seal: Callable[[], None] | None = None) -> None:
+    """Close what a ledger left open that was never closed; a process that an exception ended failed."""
+    before()
+    last = getattr(sys, "last_value", None)
+    writer.close(CLOSED if last is None else INTERRUPTED if isinstance(last, KeyboardInterrupt) else FAILED)
+    error = writer.take_error(insist=True)
+    if error is not None:
+        warnings.warn(str(error), stacklevel=2)
+    elif seal is not None and not writer.is_foreign:
+        seal()
+
+
+def check_thread(iterates: int) -> None:
+    """Refuse to mark a state while another thread iterates: the step it was taken at may be settled by now."""
+    if iterates != threading.get_ident():
+        other = next((thread for thread in threading.enumerate() if thread.ident == iterates), None)
+        if other is not None:
+            raise LedgerError(
+                f"a state is taken in thread {threading.current_thread().name!r} while thread {other.name!r} "
+                "iterates: it would belong to no step. Call state_dict() in the thread that trains, and pass on "
+                "what it returns."
+            )

@@ -74,30 +74,25 @@ def _ordered(datasets: I64, indices: I64, values: I64, counts: I64, dtype: type)
     if not compiled.enabled():
         # 16 bits make NumPy's stable sort a radix sort.
         return indices[np.argsort((datasets - low).astype(np.uint16), kind="stable")].astype(dtype)
-    from lading.ledger.tracker import kernels  # opened at first use: Numba is optional and slow to import
-
-    sizes = np.zeros(int(values[-1]) - low + 1, np.int64)
-    sizes[values - low] = counts
+    places = np.zeros(int(values[-1]) - low + 1, np.int64)
+    places[values - low] = np.cumsum(counts) - counts
     out: NDArray[Any] = np.empty(len(indices), dtype)
-    kernels.group(datasets, indices, low, sizes, out)
+    compiled.kernels.group(datasets, indices, low, places, out)
     return out
 
 
 def _extent(values: I64) -> tuple[int, int]:
     if not compiled.enabled():
         return int(values.min()), int(values.max())
-    from lading.ledger.tracker import kernels  # opened at first use: Numba is optional and slow to import
-
-    low, high = kernels.extent(values)
-    return int(low), int(high)
+    found: tuple[int, int] = compiled.kernels.extent(values)
+    return found
 
 
 def _counts(values: I64, low: int, high: int) -> I64:
     if not compiled.enabled():
         return np.bincount(values - low)
-    from lading.ledger.tracker import kernels  # opened at first use: Numba is optional and slow to import
-
-    found: I64 = kernels.counts(values, low, high)
+    found = np.zeros(high - low + 1, np.int64)
+    compiled.kernels.counts(values, low, found)
     return found
 
 

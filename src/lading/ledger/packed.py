@@ -1,0 +1,245 @@
+"""Rows as the tail holds them: a struct each, and after the structs the texts that they speak of.
+
+    table    rows (u32) · struct · struct · ... · texts of row 0 · texts of row 1 · ...
+    struct   a bit for each column, set where the row has a value (u16) · the columns, little-endian, side by side
+
+A text is in the struct by its length in bytes (u32), a map of numbers by the bytes of its entries: length of the key
+(u32), key, value (f64). What is not there is 0. Written without Arrow, whose import takes longer than a first batch.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lading.ledger.tables import FLOAT32, FORMATS, INT32, INT64, MAP, TEXT, TIME, check_range, check_words
+
+_CODES = {INT64: "q", INT32: "i", FLOAT32: "f", TIME: "q", TEXT: "I", MAP: "I"}
+_COUNT, _NUMBER, _STEP = struct.Struct("<I"), struct.Struct("<d"), struct.Struct("<q")
+_STEP_AT = 2
+_LARGEST_FLOAT32 = 3.4028235677973366e38  # from here on a float of 4 bytes is infinite
+_CONTINUES = 0b1100_0000, 0b1000_0000  # bytes inside a character of UTF-8
+
+Row = tuple[bytes, bytes]
+
+
+class Texts(NamedTuple):
+    """A column of texts: their bytes side by side, and where each begins, the end of the last included."""
+
+    content: NDArray[np.uint8]
+    offsets: NDArray[np.int64]
+
+
+class Maps(NamedTuple):
+    """A column of maps: their entries side by side, and where those of each row begin, the end included."""
+
+    keys: Texts
+    values: NDArray[np.float64]
+    offsets: NDArray[np.int64]
+
+
+class PackedRows(NamedTuple):
+    """Rows of one table.
+
+    Attributes:
+        rows: How many.
+        structs: A struct a row.
+        texts: What the structs speak of.
+    """
+
+    rows: int
+    structs: bytes
+    texts: bytes = b""
+
+    def to_bytes(self) -> bytes:
+        """Return the rows as the tail holds them."""
+        return b"".join((_COUNT.pack(self.rows), self.structs, self.texts))
+
+    @property
+    def first_step(self) -> int:
+        """The step of the first row."""
+        return int(_STEP.unpack_from(self.structs, _STEP_AT)[0])
+
+    @property
+    def last_step(self) -> int:
+        """The step of the last row."""
+        return int(_STEP.unpack_from(self.structs, len(self.structs) - len(self.structs) // self.rows + _STEP_AT)[0])
+
+
+def step_of(row: Row) -> int:
+    """Return the step of a row."""
+    return int(_STEP.unpack_from(row[0], _STEP_AT)[0])
+
+
+def joined(pieces: Iterable[PackedRows]) -> PackedRows:
+    """Return some rows as one piece."""
+    rows, structs, texts = zip(*pieces, strict=True)
+    return PackedRows(sum(rows), b"".join(structs), b"".join(texts))
+
+
+class Layout:
+    """How the rows of one table are packed.
+
+    Args:
+        name: The table.
+    """
+
+    def __init__(self, name: str) -> None:
+        columns = FORMATS[name].columns
+        self._name, self._kinds = name, tuple(columns.values())
+        codes = [_CODES[kind] for kind in self._kinds]
+        self._struct = struct.Struct("<H" + "".join(codes))
+        self._bits = {column: 1 << place for place, column in enumerate(columns)}
+        self._every = (1 << len(columns)) - 1
+        self._varying = [(p, kind == TEXT) for p, kind in enumerate(self._kinds) if kind in (TEXT, MAP)]
+        self._dtype = np.dtype([("present", "<u2"), *((c, f"<{k}") for c, k in zip(columns, codes, strict=True))])
+
+    def pack(self, values: Sequence[Any]) -> Row:
+        """Return the struct of a row and its texts, of its values in the columns' order."""
+        given, present, texts = list(values), self._every, b""
+        for place, value in enumerate(given):
+            if value is None:
+                given[place] = 0
+                present ^= 1 << place
+        for place, is_text in self._varying:
+            if given[place]:
+                content = given[place].encode() if is_text else _entries(given[place])
+                given[place] = len(content)
+                texts += content
+            else:
+                given[place] = 0
+        try:
+            return self._struct.pack(present, *given), texts
+        except OverflowError:
+            return self._struct.pack(present, *(_narrow(v) if type(v) is float else v for v in given)), texts
+
+    def of_rows(self, rows: Sequence[Row]) -> PackedRows:
+        """Return rows as one piece; refuse values that no reader takes."""
+        structs, texts = zip(*rows, strict=True)
+        found = PackedRows(len(rows), b"".join(structs), b"".join(texts))
+        self.columns(found)
+        return found
+
+    def of_columns(self, columns: Mapping[str, NDArray[Any]]) -> PackedRows:
+        """Return rows of numbers, column by column, those left out not there; refuse values that no reader takes."""
+        out = np.zeros(len(columns["step"]), self._dtype)
+        for name, values in columns.items():
+            out[name] = values
+            if not np.array_equal(out[name], values, equal_nan=values.dtype.kind == "f"):
+                raise ValueError(f"a row has {name} beyond {self._dtype[name].itemsize} bytes")
+            out["present"] |= np.uint16(self._bits[name])
+        found = PackedRows(len(out), out.tobytes())
+        if found.rows:
+            self.columns(found)
+        return found
+
+    def from_bytes(self, content: bytes) -> PackedRows:
+        """Return the rows of a table in a tail; refuse what no ledger writes."""
+        if len(content) < _COUNT.size:
+            raise ValueError(f"{len(content)} bytes are no rows")
+        rows = _COUNT.unpack_from(content)[0]
+        end = _COUNT.size + rows * self._struct.size
+        if not rows or end > len(content):
+            raise ValueError(f"{len(content)} bytes do not hold {rows} rows")
+        found = PackedRows(rows, content[_COUNT.size : end], content[end:])
+        self.columns(found)
+        return found
+
+    def columns(self, found: PackedRows) -> dict[str, tuple[Any, NDArray[np.bool_]]]:
+        """Return each column (an array, ``Texts`` or ``Maps``) and which rows have it; refuse what no ledger writes."""
+        table = np.frombuffer(found.structs, self._dtype, count=found.rows)
+        present = table["present"]
+        if int(np.bitwise_or.reduce(present)) > self._every:
+            raise ValueError("a row has a column that there is none of")
+        places = dict(zip(self._bits, self._kinds, strict=True))
+        texts = self._texts(table, found.texts)
+        columns: dict[str, tuple[Any, NDArray[np.bool_]]] = {}
+        for column, kind in places.items():
+            known = (present & np.uint16(self._bits[column])) != 0
+            if not known.all() and table[column][~known].view(f"V{table[column].itemsize}").any():
+                raise ValueError(f"a row has no {column}, and a value of it")
+            columns[column] = (texts[column] if kind in (TEXT, MAP) else table[column]), known
+        self._check(columns)
+        return columns
+
+    def _texts(self, table: NDArray[Any], content: bytes) -> dict[str, Texts | Maps]:
+        names = [name for name, kind in zip(self._bits, self._kinds, strict=True) if kind in (TEXT, MAP)]
+        if not names:
+            if content:
+                raise ValueError("texts that no row speaks of")
+            return {}
+        lengths = np.stack([table[name] for name in names], axis=1).astype(np.int64)
+        ends = lengths.cumsum()
+        if ends[-1] != len(content):
+            raise ValueError(f"{len(content)} bytes of texts, expected {ends[-1]}")
+        starts = (ends - lengths.reshape(-1)).reshape(lengths.shape)
+        found: dict[str, Texts | Maps] = {}
+        for place, name in enumerate(names):
+            read = _strings if self._varying[place][1] else _maps
+            found[name] = read(content, starts[:, place], lengths[:, place])
+        return found
+
+    def _check(self, columns: Mapping[str, tuple[Any, NDArray[np.bool_]]]) -> None:
+        for column in FORMATS[self._name].ranges:
+            check_range(self._name, column, *columns[column])
+        for column in FORMATS[self._name].words:
+            (content, offsets), known = columns[column]
+            if not known.all():
+                raise ValueError(f"a row has no {column}")
+            if FORMATS[self._name].words[column] is not None:
+                text, edges = content.tobytes(), offsets.tolist()
+                found = {text[a:b] for a, b in itertools.pairwise(edges)}
+                check_words(self._name, column, {word.decode() for word in found})
+
+
+@functools.cache
+def layout(name: str) -> Layout:
+    """Return how the rows of a table are packed."""
+    return Layout(name)
+
+
+def _narrow(value: float) -> float:
+    return math.copysign(math.inf, value) if abs(value) >= _LARGEST_FLOAT32 else value
+
+
+def _entries(numbers: Iterable[tuple[str, float]]) -> bytes:
+    keys = [(key.encode(), value) for key, value in numbers]
+    return b"".join(part for key, value in keys for part in (_COUNT.pack(len(key)), key, _NUMBER.pack(value)))
+
+
+def _strings(content: bytes, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> Texts:
+    every = np.frombuffer(content, np.uint8)
+    mask, inside = _CONTINUES
+    if ((every[starts[lengths > 0]] & mask) == inside).any():
+        raise ValueError("a text begins inside a character")
+    offsets = np.concatenate([[0], lengths.cumsum()])
+    found = every[np.repeat(starts - offsets[:-1], lengths) + np.arange(offsets[-1])]
+    found.tobytes().decode()  # refuses what is no UTF-8
+    return Texts(found, offsets)
+
+
+def _maps(content: bytes, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> Maps:
+    keys: list[bytes] = []
+    values: list[float] = []
+    counts = np.zeros(len(starts), np.int64)
+    for row in np.flatnonzero(lengths).tolist():
+        at, before = int(starts[row]), len(keys)
+        end = at + int(lengths[row])
+        while at < end:
+            size = _COUNT.unpack_from(content, at)[0] if at + _COUNT.size <= end else len(content)
+            at += _COUNT.size + size + _NUMBER.size
+            if at > end:
+                raise ValueError(f"row {row} has a map that is cut off")
+            keys.append(content[at - size - _NUMBER.size : at - _NUMBER.size])
+            values.append(_NUMBER.unpack_from(content, at - _NUMBER.size)[0])
+        counts[row] = len(keys) - before
+    sizes = np.array([len(key) for key in keys], np.int64)
+    texts = _strings(b"".join(keys), sizes.cumsum() - sizes, sizes)
+    return Maps(texts, np.array(values, np.float64), np.concatenate([[0], counts.cumsum()]))

@@ -1,0 +1,1 @@
+"""What a checkpoint learned from: one file beside its weights."""

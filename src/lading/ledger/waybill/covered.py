@@ -1,0 +1,101 @@
+"""Which files of a checkpoint its waybill covers, and their SHA-256.
+
+Covered is every file but the waybill, claims made about it, and the marks that
+training itself changes later. A link that ends in a regular file is covered (a
+hub cache is links). A folder inside that is a run, or has a waybill of its own,
+answers for itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from lading.errors import LedgerError
+from lading.ledger.waybill.waybill import CLAIMS, WAYBILL, CoveredFile, is_relative
+from lading.runtime.files import is_aside
+from lading.runtime.processes import usable_cpus
+
+# DeepSpeed's pointer to the newest checkpoint, and what a resume from an earlier one renames.
+_MARKS = ("latest", "lading.json", "lading.rolled-back.json")
+_NOT_COVERED = (WAYBILL, CLAIMS, *_MARKS)
+_DISTCP = ".distcp"
+_MOST_METADATA = 1 << 28
+
+
+def files_of(checkpoint: Path) -> dict[str, Path]:
+    """Return the files that a waybill covers, by relative path; of a single file that one, by its name."""
+    if not checkpoint.is_dir():
+        return {checkpoint.name: checkpoint}
+    return dict(sorted(_inside(checkpoint, "")))
+
+
+def _inside(folder: Path, prefix: str) -> Iterator[tuple[str, Path]]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            name = f"{prefix}{entry.name}"
+            if entry.is_dir(follow_symlinks=False):
+                if not any((Path(entry.path) / own).exists() for own in (WAYBILL, "run.json")):
+                    yield from _inside(Path(entry.path), f"{name}/")
+            elif entry.is_file() and not is_aside(entry.name) and (prefix or entry.name not in _NOT_COVERED):
+                yield name, Path(entry.path)
+
+
+def hashed(
+    files: dict[str, Path], threads: int = 1, heard: Callable[[int], None] | None = None
+) -> dict[str, CoveredFile]:
+    """Return size and SHA-256 of files.
+
+    Args:
+        files: Their paths by name.
+        threads: Files that are read at once; 0: as many as there are processors.
+        heard: Is called with the bytes read since the last call.
+    """
+    if threads == 1:
+        return {name: _hash(path, heard) for name, path in files.items()}
+    with ThreadPoolExecutor(threads or usable_cpus()) as pool:
+        found = pool.map(lambda path: _hash(path, heard), files.values())
+        return dict(zip(files, found, strict=True))
+
+
+def _hash(path: Path, heard: Callable[[int], None] | None) -> CoveredFile:
+    total, size, room = hashlib.sha256(), 0, memoryview(bytearray(1 << 20))
+    with open(path, "rb", buffering=0) as file:
+        while read := file.readinto(room):
+            total.update(room[:read])
+            size += read
+            if heard is not None:
+                heard(read)
+    return CoveredFile(size, total.hexdigest())
+
+
+def check_names(checkpoint: Path, files: dict[str, Path]) -> None:
+    """Refuse a checkpoint that no waybill can describe, or of which files are not there."""
+    strange = [name for name in files if not is_relative(name)]
+    missing = [name for name in _named_shards(checkpoint) if name not in files]
+    if strange:
+        raise LedgerError(f"{checkpoint} has a file called {strange[0]!r}, which no waybill can name. Rename it.")
+    if not files:
+        raise LedgerError(f"{checkpoint} holds no file: there is nothing to describe. Save the checkpoint first.")
+    if missing:
+        raise LedgerError(
+            f"{checkpoint} lacks {missing[0]}, which its .metadata names: another process has not written it yet, or "
+            "to another disk. Wait until every process has saved, and give all of them the same folder."
+        )
+
+
+def _named_shards(checkpoint: Path) -> list[str]:
+    """Return the files that the metadata of a distributed checkpoint names; the pickle is read, never run."""
+    path = checkpoint / ".metadata"
+    if not path.is_file() or path.stat().st_size > _MOST_METADATA:
+        return []
+    import pickletools  # here: only sharded checkpoints need it
+
+    try:
+        texts = {argument for _, argument, _ in pickletools.genops(path.read_bytes()) if isinstance(argument, str)}
+    except ValueError:  # another format of metadata: it names nothing that we know
+        return []
+    return sorted(text for text in texts if text.endswith(_DISTCP))

@@ -1,0 +1,236 @@
+"""``waybill.json``: which files a checkpoint is made of, which steps of which run it learned from, and its parents.
+
+    checkpoint-600/waybill.json       of a folder
+    last.ckpt.waybill.json            of a single file
+
+Whoever changes the weights, or puts others in their place, cannot keep the
+waybill; whoever changes the waybill is no longer the parent that others name
+by its SHA-256. Whatever the bytes are: a checked value, or an error.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from lading.errors import ConfigError, CorruptLedgerError, LedgerError
+from lading.ledger.launch import ATTEMPT, SHA256, STEP, Base, Range, bases_from, ranges
+from lading.ledger.log import sha256_of_bytes
+from lading.runtime.fields import Fields, FieldTable, Origin, optional
+from lading.runtime.paths import local_path
+
+WAYBILL_VERSION = 1
+WAYBILL, CLAIMS = "waybill.json", "claims.jsonl"
+TRAINING, MERGE, CONVERSION, IMPORT = MADE = ("training", "merge", "conversion", "import")
+MOST_BYTES = 16 << 20
+_LONGEST_NAME = 1024
+_WAY_OUT = "Restore it from a copy, or make another with `lading model stamp`."
+
+
+@dataclass(frozen=True)
+class CoveredFile:
+    """Bytes and SHA-256 of a file."""
+
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Where training stood: before a step of an attempt.
+
+    Attributes:
+        run: Id of the run.
+        launch: SHA-256 of the attempt's launch record.
+        attempt: Its number.
+        step: The first step that is not learned from.
+        update: The last update that is; None where none is numbered.
+        plan_sha256: SHA-256 of the plan's file; None where nothing predicts the order.
+        seal: The newest seal of the run then; None where there was none.
+        pending: Ranges ``[first, stop)`` of earlier steps that waited for their update.
+    """
+
+    run: str
+    launch: str
+    attempt: int
+    step: int
+    update: int | None = None
+    plan_sha256: str | None = None
+    seal: str | None = None
+    pending: tuple[Range, ...] = ()
+
+
+@dataclass(frozen=True)
+class Total:
+    """What was used of a dataset: samples, passes where its length is known, tokens and names where they are.
+
+    Attributes:
+        samples: How many.
+        passes: How often it was gone through.
+        tokens: Samples times their mean number of tokens.
+        names: Digest of the names of its documents, as the store had them then.
+    """
+
+    samples: int
+    passes: float | None = None
+    tokens: int | None = None
+    names: str | None = None
+
+
+@dataclass(frozen=True)
+class Waybill:
+    """What a checkpoint is made of, and from.
+
+    Attributes:
+        made: ``training``, ``merge``, ``conversion`` or ``import``.
+        files: Its files by relative path.
+        moment: Where training stood; None where no training made it.
+        parents: What it was made from; of training, what the weights were loaded from at the start.
+        run_folder: Where the run lay, a hint.
+        totals: What the run used of each dataset, by name; earlier runs are not in it.
+        sha256: Of the waybill's file; what children know it by. "" before it is written.
+    """
+
+    made: str
+    files: Mapping[str, CoveredFile]
+    moment: Moment | None = None
+    parents: tuple[Base, ...] = ()
+    run_folder: str = ""
+    totals: Mapping[str, Total] = field(default_factory=dict)
+    sha256: str = ""
+
+    def to_bytes(self) -> bytes:
+        """Return the content of the file: a field a line, and a file a line."""
+        moment = {} if self.moment is None else vars(self.moment)
+        values: dict[str, Any] = {
+            "waybill": WAYBILL_VERSION,
+            "made": self.made,
+            **{name: value for name, value in moment.items() if value not in (None, ())},
+            "parents": [vars(parent) for parent in self.parents],
+            "run_folder": self.run_folder,
+            "totals": {name: _known(vars(total)) for name, total in sorted(self.totals.items())},
+        }
+        lines = [f" {json.dumps(name)}: {json.dumps(value)}" for name, value in values.items() if value != ""]
+        files = ",\n".join(f"  {json.dumps(name)}: {json.dumps(vars(self.files[name]))}" for name in sorted(self.files))
+        return "\n".join(["{", *(line + "," for line in lines), ' "files": {', files, " }", "}", ""]).encode()
+
+
+def _known(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def checkpoint_path(given: Any) -> Path:
+    """Return the checkpoint that a user means: a folder, a file, or a link to one; its waybill means it, too."""
+    path = local_path(given)
+    if path.name == WAYBILL:
+        path = path.parent
+    elif path.name.endswith(f".{WAYBILL}"):
+        path = path.with_name(path.name.removesuffix(f".{WAYBILL}"))
+    if not path.exists():
+        raise LedgerError(f"there is no checkpoint {path}: expected a folder or a file of weights. Check the path.")
+    return path
+
+
+def waybill_path(checkpoint: Path) -> Path:
+    """Return where the waybill of a checkpoint lies; a link that has none of its own has its target's."""
+    own = checkpoint / WAYBILL if checkpoint.is_dir() else checkpoint.with_name(f"{checkpoint.name}.{WAYBILL}")
+    if not own.exists() and checkpoint.is_symlink() and not checkpoint.is_dir():
+        real = checkpoint.resolve()
+        return real.with_name(f"{real.name}.{WAYBILL}")
+    return own
+
+
+def read_waybill(checkpoint: Path) -> Waybill:
+    """Read the waybill of a checkpoint."""
+    path = waybill_path(checkpoint)
+    if not path.exists():
+        raise LedgerError(
+            f"{checkpoint} has no waybill: expected {path}. It was saved without one, or the process was ended before "
+            "it was written. Make one: `lading model stamp CKPT --run RUN` from the state inside; of weights that came "
+            "from elsewhere `lading model stamp CKPT --made import`."
+        )
+    return waybill_at(path)
+
+
+def waybill_at(path: Path) -> Waybill:
+    """Read a waybill by the path of its file."""
+    origin = Origin(path, CorruptLedgerError, _WAY_OUT)
+    return waybill_from(origin.read(MOST_BYTES), origin)
+
+
+def checked(waybill: Waybill, path: Path) -> bytes:
+    """Return the content of a waybill that every reader takes; refuse others before they are written."""
+    content = waybill.to_bytes()
+    origin = Origin(f"the waybill of {path}", ConfigError, "Nothing is written.")
+    if len(content) > MOST_BYTES:
+        origin.refuse("", f"at most {MOST_BYTES} bytes", f"{len(content)}: too many files")
+    waybill_from(content, origin)
+    return content
+
+
+def waybill_from(content: bytes, origin: Origin) -> Waybill:
+    """Return a waybill with every field checked."""
+    fields = origin.record(content)
+    values = fields.each({**_FIELDS, **(_MOMENT if "run" in fields else {})})
+    moment = Moment(**{name: values[name] for name in _MOMENT}) if "run" in fields else None
+    kept = {name: values[name] for name in ("made", "files", "parents", "run_folder", "totals")}
+    found = Waybill(**kept, moment=moment, sha256=sha256_of_bytes(content))
+    if values["waybill"] != WAYBILL_VERSION:
+        fields.refuse("waybill", f"version {WAYBILL_VERSION}, which this Lading reads")
+    if (found.made == TRAINING) != (moment is not None):
+        fields.refuse("run", "the run of a checkpoint that was trained, and of no other")
+    if found.made in (MERGE, CONVERSION) and not found.parents:
+        fields.refuse("parents", f"what the {found.made} was made from")
+    return found
+
+
+def _files(fields: Fields, key: str) -> dict[str, CoveredFile]:
+    files = fields.record(key)
+    for name in files:
+        if not is_relative(name):
+            files.origin.refuse(files.place_of(name), "the relative path of a file inside the checkpoint", repr(name))
+    return {name: CoveredFile(**files.record(name).each(_FILE)) for name in files}
+
+
+def _totals(fields: Fields, key: str) -> dict[str, Total]:
+    totals = fields.record(key)
+    return {name: Total(**totals.record(name).each(_TOTAL)) for name in totals}
+
+
+_COUNT = partial(Fields.integer, low=0)
+_FILE: FieldTable = {"size": _COUNT, "sha256": SHA256}
+_TOTAL: FieldTable = {
+    "samples": _COUNT,
+    "passes": optional(Fields.number, low=0),
+    "tokens": optional(Fields.integer, low=0),
+    "names": optional(Fields.hexadecimal, digits=16),
+}
+_FIELDS: FieldTable = {
+    "waybill": _COUNT,
+    "made": partial(Fields.text, choices=MADE),
+    "files": _files,
+    "parents": bases_from,
+    "run_folder": optional(Fields.text, ""),
+    "totals": _totals,
+}
+_MOMENT: FieldTable = {
+    "run": partial(Fields.hexadecimal, digits=32),
+    "launch": SHA256,
+    "attempt": ATTEMPT,
+    "step": STEP,
+    "update": optional(Fields.integer, low=0),
+    "plan_sha256": optional(SHA256),
+    "seal": optional(SHA256),
+    "pending": optional(ranges, ()),
+}
+
+
+def is_relative(name: str) -> bool:
+    """Say whether a name stays inside its folder: no way up, no root, nothing that cannot be seen."""
+    parts = name.split("/")
+    usual = name.isprintable() and "\\" not in name and len(name) <= _LONGEST_NAME
+    return usual and not any(part in ("", ".", "..") for part in parts)
