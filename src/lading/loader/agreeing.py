@@ -6,11 +6,12 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from lading.errors import WorldError
+from lading.errors import PlanError, WorldError
 from lading.identity import fingerprint
 from lading.identity.agreement import agree
 from lading.loader.note import Observed
 from lading.order import Block
+from lading.runtime.numbers import whole
 
 
 def agree_on_decision(engine: Observed, what: str, decided: Mapping[str, Any]) -> None:
@@ -46,7 +47,10 @@ def blocking(engine: Observed, dataset: str | int, indices: Sequence[int], step:
         step: The first step that cannot have been prefetched.
         reason: Why.
     """
-    event = Block(step, engine.plan.number_of(dataset), tuple(map(int, indices)), reason)
+    chosen = tuple(number for index in indices if (number := whole(index)) is not None)
+    if len(chosen) < len(indices):
+        raise PlanError(f"samples {list(indices)[:5]} of dataset {dataset!r}: expected their indices, integers.")
+    event = Block(step, engine.plan.number_of(dataset), chosen, reason)
     samples = {"dataset": event.dataset, "samples": fingerprint(event.indices)}
     agree(
         engine.world,

@@ -15,6 +15,7 @@ from typing import Any
 
 from lading.errors import BadSampleError, LoaderError
 from lading.identity import Bill, Deviation
+from lading.identity.sample import LEFT_OUT
 from lading.loader.workers.failure import also, pickled_chain, restored
 
 POLICIES = ("raise", "skip", "substitute")
@@ -123,7 +124,7 @@ class BadSamples:
         self._bills[bill.step] = bill
         if len(self._bills) > _KEPT_BILLS:
             self._bills.popitem(last=False)
-        fresh = [(bill.step, d) for d in bill.deviations if d.reason != "blocked"]
+        fresh = [(bill.step, d) for d in bill.deviations if d.reason not in ("blocked", LEFT_OUT)]
         if fresh and not self.found:
             self._warn(bill, fresh[0][1])
         self.found += fresh

@@ -9,6 +9,7 @@ from typing import Any
 
 from lading.identity import Bill, Deviation, World
 from lading.loader.adaptive.scores import rescore
+from lading.loader.arguments import check_resume
 from lading.loader.bad_samples import BadSamplePolicy
 from lading.loader.engine import Engine
 from lading.loader.iteration import Batches
@@ -39,9 +40,11 @@ class EngineLoader:
     window_samples: int
     weights: Weights | None
     mixture: Any
+    sample_weights: Any
     chunk_batches: Any
     batch_schedule: Sequence[tuple[Any, int]] | None
     blocked: Mapping[str, Sequence[int]] | None
+    masked: Mapping[str, Sequence[int]] | None
     names: Mapping[str, str] | bool | None
     on_bad_sample: str | Mapping[str, str] | BadSamplePolicy
     fingerprint: str | None
@@ -175,6 +178,7 @@ class EngineLoader:
             state: What ``state_dict`` returned, on any rank.
             on_resume: What may differ; None: what the loader was made with.
         """
+        check_resume(on_resume)
         self.engine.load(state, self.on_resume if on_resume is None else on_resume)
 
     def peeking(self) -> AbstractContextManager[None]:

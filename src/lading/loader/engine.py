@@ -31,6 +31,7 @@ from lading.loader.adaptive.runner import measured, observers_of
 from lading.loader.adaptive.scores import resumable
 from lading.loader.agreeing import blocking
 from lading.loader.bill import billed, prepare
+from lading.loader.checking import check_plannable, check_sources
 from lading.loader.face import Face, check_world
 from lading.loader.fetch import Delivered, Fetcher, FetchRequest
 from lading.loader.iteration import Carrier, Iteration
@@ -67,9 +68,13 @@ class Engine:
         policies = request.on_bad_sample.by_source(request.sources)
         self.fetcher = Fetcher(request.sources, request.seed, request.collate_fn, policies, face.arrays)
         _ = self.readers  # refuses what is no source at once
+        _ = self.fetcher.counter  # refuses what a collate function says of its rows and means nothing
+        check_sources(request, self.readers)
+        check_plannable(request, self.readers)
         check_threads(request.workers, self.fetcher)
         self.notes = Notes(request.on_bad_sample.limit, observers_of(request))
         self.cursor, self.bad_samples = self.notes.cursor, self.notes.bad_samples
+        self._launched: Mapping[str, Any] | None = None  # the attempt that recorded it last
         self.tracker = tracker
         self.dataset: Any = None
         self.made_plan: Plan | None = None
@@ -95,7 +100,10 @@ class Engine:
 
     @tracker.setter
     def tracker(self, tracker: Any) -> None:
+        self._launched = self.notes.trackers.launched or self._launched
         self._tracker, self.notes.trackers = tracker, Trackers(tracker)
+        self.notes.trackers.follow(self._launched)
+        self.notes.remarked.clear()
 
     @property
     def world(self) -> World:
@@ -185,6 +193,8 @@ class Engine:
         is_newest = self._newest is not None and iteration is self._newest()
         content = delivery.batch if delivery.content is None else delivery.content
         self.notes.note(self, bill, stop, content, moves=is_newest)
+        if delivery.remark:
+            self.notes.remark(bill.step, delivery.remark)
         if is_newest and bill.step + 1 == stop and self.request.chunks is not None and not self.notes.is_peeking:
             self._carrier.keep(stop, iteration.release())  # the next chunk is read while this one is validated
         return bill
@@ -224,6 +234,8 @@ class Engine:
         for observer in () if notes.is_peeking else notes.observers:
             observer.begin(self, steps.start)
         self.fetcher.parts = self.plan.parts
+        if masked := self.plan.masked_at(steps.start):
+            self.fetcher.masked_readers(masked)  # refused now, not in a worker
         self.cursor.begin(steps, whole)
         return whole, steps
 
@@ -253,7 +265,7 @@ class Engine:
         step, plan = self.step, self.plan
         if before is not None:
             step, plan = step_before(before, self.plan, self.step), self._plan_before(before.step)
-        mark = self.notes.trackers.mark(step) or self.notes.loaded
+        mark = self.notes.trackers.mark(step) or self.notes.loaded or self._launched
         kept = [observer.state(plan, step) for observer in self.notes.observers]
         return make_state(plan, step, {name: value for part in kept for name, value in part.items()}, mark)
 
@@ -271,6 +283,7 @@ class Engine:
             observer.load(saved.policy)
         self.made_plan = plan if plan.lookahead_steps == lookahead else replace(plan, lookahead_steps=lookahead)
         self.notes.loaded, self._has_agreed = saved.mark, False
+        self.notes.remarked.clear()
         self._requested.clear()
         self.move_to(saved.step)
 

@@ -23,14 +23,16 @@ from lading.identity import Bill, Deviation
 from lading.identity.hashing import key64
 from lading.identity.sample import DATASET_IDX, IDX
 from lading.loader.bad_samples import Failure
-from lading.loader.gather import Arrays, gather_columns, gather_samples, sample_keys
+from lading.loader.gather import Arrays, check_alike, gather_columns, gather_samples, sample_keys
 from lading.loader.rows import RowGather
 from lading.loader.workers.failure import also
 from lading.order.parts import Parts
-from lading.order.substitute import substitutes
+from lading.order.substitute import part_substitutes
 from lading.runtime import compiled
 from lading.runtime.random_state import isolated_rng, seed
+from lading.source.counting import RowCounter, kept_rows
 from lading.source.parts import provides_names
+from lading.source.protocol import HoldsDocuments
 from lading.source.random_free import draws_nothing
 from lading.source.reader import Reader, reader_of
 
@@ -63,12 +65,14 @@ class Delivery(NamedTuple):
         bill: Its bill where it departs from the request.
         failure: The sample that could not be read.
         content: The rows of the bill where the batch is no longer just these: it is on devices.
+        remark: Why the rows of the batch could not be counted; empty where they were.
     """
 
     batch: Any
     bill: Bill | None = None
     failure: Failure | None = None
     content: Any = None
+    remark: str = ""
 
 
 Delivered = tuple[FetchRequest, Delivery]
@@ -105,20 +109,44 @@ class Fetcher:
         self.sources, self.seed, self.collate_fn = sources, seed, collate_fn
         self.policies, self.arrays = policies, arrays
         self.parts: Parts | None = None
+        self._masking: tuple[Any, list[Reader]] = ((), [])
 
     def __getstate__(self) -> dict[str, Any]:
         kept = ("sources", "seed", "collate_fn", "policies", "arrays", "parts")
-        return {name: vars(self)[name] for name in kept}
+        return {**{name: vars(self)[name] for name in kept}, "_masking": ((), [])}
 
     @functools.cached_property
     def readers(self) -> list[Reader]:
         """How each source is read; found anew in every process."""
         return [reader_of(source, name) for name, source in self.sources.items()]
 
+    def readers_of(self, bill: Bill) -> list[Reader]:
+        """Return how each source is read for a bill: without the documents that are masked."""
+        if bill.masked and bill.masked != self._masking[0]:
+            self._masking = bill.masked, self.masked_readers(bill.masked)
+        return self._masking[1] if bill.masked else self.readers
+
+    def masked_readers(self, masked: tuple[tuple[int, tuple[int, ...]], ...]) -> list[Reader]:
+        """Return how each source is read without some documents; refuse a source that cannot leave any out."""
+        assert self.parts is not None, "the engine sets the parts with its plan"
+        found = list(self.readers)
+        for dataset, documents in masked:
+            number, name = self.parts.source(dataset), self.parts.names[dataset]
+            source = found[number].source
+            if not isinstance(source, HoldsDocuments):
+                raise SourceError(
+                    f"documents of dataset {name!r} are masked, and it is a {type(source).__name__}, which cannot "
+                    "leave a document out of a row. Give the PackedRows or Windows themselves, or block rows "
+                    "(lading forget --by row)."
+                )
+            found[number] = reader_of(source.without(documents), name)
+        return found
+
     @functools.cached_property
     def in_columns(self) -> bool:
         """Whether batches are gathered column by column."""
-        return self.collate_fn is None and all(r.columns is not None for r in self.readers)
+        alike = len({r.layout for r in self.readers}) == 1
+        return alike and self.collate_fn is None and all(r.columns is not None for r in self.readers)
 
     @functools.cached_property
     def _rows(self) -> RowGather | None:
@@ -158,11 +186,11 @@ class Fetcher:
     def __call__(self, request: FetchRequest) -> Delivery:
         """Fetch a batch."""
         try:
-            return Delivery(self._batch(request.bill))
+            return self._batch(request.bill)
         except _ReadError as error:
             return self._recover(request, error)
 
-    def _batch(self, bill: Bill) -> Any:
+    def _batch(self, bill: Bill) -> Delivery:
         with self._drawing(bill):
             return self._assemble(bill)
 
@@ -183,24 +211,22 @@ class Fetcher:
         prefix = key64(self.seed, "rng")
         if not compiled.enabled():
             return functools.partial(key64, prefix=prefix)
-        from lading.identity import kernels  # opened at first use: Numba is optional and slow to import
+        return functools.partial(compiled.kernels.key_of_three, prefix)
 
-        return functools.partial(kernels.key_of_three, np.uint64(prefix))
-
-    def _assemble(self, bill: Bill) -> Any:
+    def _assemble(self, bill: Bill) -> Delivery:
         try:
             found = self._read(bill)
         except Exception as error:
             raise _ReadError from error
-        return found if self.in_columns else self._collated(found, bill)
+        return Delivery(found) if self.in_columns else self._collated(found, bill)
 
     def _read(self, bill: Bill) -> Any:
         keys = sample_keys(self.seed, bill) if self.keyed else None
         if self._rows is not None:
             return self._rows.batch(bill)
         if self.in_columns:
-            return gather_columns(self.readers, bill, keys, self.arrays)
-        samples = gather_samples(self.readers, bill, keys)
+            return gather_columns(self.readers_of(bill), bill, keys, self.arrays)
+        samples = gather_samples(self.readers_of(bill), bill, keys)
         return samples if self._names_of_some is None else self._alike(samples, bill)
 
     @functools.cached_property
@@ -221,9 +247,18 @@ class Fetcher:
             for row, sample in enumerate(samples)
         ]
 
-    def _collated(self, samples: list[Any], bill: Bill) -> Any:
+    @functools.cached_property
+    def counter(self) -> RowCounter:
+        """What compares batches with their bills."""
+        return RowCounter(self.collate_fn or self.arrays.collate)
+
+    def _collated(self, samples: list[Any], bill: Bill) -> Delivery:
         try:
-            return (self.collate_fn or self.arrays.collate)(samples)
+            if self.collate_fn is None and len(self.sources) > 1:
+                check_alike(samples, bill)
+            batch = (self.collate_fn or self.arrays.collate)(samples)
+            kept, remark = self.counter(batch, len(bill), bill)
+            return Delivery(batch, None if kept is None else kept_rows(bill, kept), remark=remark)
         except LadingError:
             raise
         except Exception as error:
@@ -243,13 +278,14 @@ class Fetcher:
                     return Delivery(None, failure=failure)
                 bill = self._amended(request, bill, row, failure, {r for r, _ in failures})
         if not failures:
-            return Delivery(self._read_again(request, error))
+            return self._read_again(request, error)
         try:
-            return Delivery(self._batch(bill), bill=bill)
+            found = self._batch(bill)
         except _ReadError as again:
-            return Delivery(self._read_again(request, again, bill), bill=bill)
+            found = self._read_again(request, again, bill)
+        return found if found.bill is not None else found._replace(bill=bill)
 
-    def _read_again(self, request: FetchRequest, error: _ReadError, amended: Bill | None = None) -> Any:
+    def _read_again(self, request: FetchRequest, error: _ReadError, amended: Bill | None = None) -> Delivery:
         """Read a batch again whose samples can be read one by one: the error may not come again."""
         bill = amended or request.bill
         if {self.policies[d] for d in np.unique(bill.source_idx).tolist()} != {"raise"}:
@@ -259,6 +295,8 @@ class Fetcher:
                 except _ReadError as found:
                     error = found
         cause = error.__cause__
+        if isinstance(cause, LadingError):  # it says what is wrong itself: rows that are not as many as asked for
+            raise cause
         wrong = SourceError(
             f"batch {bill.batch_id} of step {bill.step} could not be read: {type(cause).__name__}: {cause}. Each of "
             "its samples can be read alone, so the error may not come again. Resume from the last state, or pass "
@@ -303,19 +341,17 @@ class Fetcher:
         """Return the bill with the first sample in a bad one's place that can be read."""
         assert self.parts is not None, "the engine sets the parts with its plan"
         blocked = request.blocked.get(failure.dataset, frozenset())
-        part = self.parts.part(failure.dataset)
         tries = 0
-        for candidate in substitutes(part.reach, self.seed, failure.index - part.first):
-            if part.first + candidate in blocked:
-                continue
-            changed = self._with_index(bill, row, part.first + candidate)
+        for candidate in part_substitutes(self.parts, failure.dataset, self.seed, failure.index, blocked):
+            changed = self._with_index(bill, row, candidate)
             if self._attempt(changed, row) is None:
                 return changed
             tries += 1
             if tries == _SUBSTITUTE_TRIES:
                 break
+        name = self.parts.names[failure.dataset]
         raise SourceError(
-            f"sample {failure.index} of dataset {part.name!r} cannot be read ({failure.error}), "
+            f"sample {failure.index} of dataset {name!r} cannot be read ({failure.error}), "
             f"nor can {tries} others tried in its place. The dataset seems broken as a whole: check its files."
         )
 

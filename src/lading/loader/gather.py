@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 from lading.errors import SourceError
 from lading.identity import Bill
 from lading.identity.hashing import key64, keys64
+from lading.runtime.arrays import is_texts
+from lading.source.counting import check_columns, check_samples
 from lading.source.reader import Reader, split_by_source
 
 U64 = NDArray[np.uint64]
@@ -79,19 +81,39 @@ def gather_columns(readers: Sequence[Reader], bill: Bill, keys: U64 | None, arra
 def gather_samples(readers: Sequence[Reader], bill: Bill, keys: U64 | None) -> list[Any]:
     """Return the samples of a bill in row order."""
     if len(readers) == 1:
-        return readers[0].samples(bill.rows, bill.epoch, keys)
+        return _samples(readers[0], bill.rows, bill.epoch, keys)
     samples: list[Any] = [None] * len(bill)
     for number, rows in split_by_source(bill.source_idx, len(readers)):
         part_keys = None if keys is None else keys[rows]
-        part = readers[number].samples(bill.rows[rows], bill.epoch, part_keys)
+        part = _samples(readers[number], bill.rows[rows], bill.epoch, part_keys)
         for row, sample in zip(rows.tolist(), part, strict=True):
             samples[row] = sample
     return samples
 
 
+def check_alike(samples: Sequence[Any], bill: Bill) -> None:
+    """Refuse dicts of several sources whose keys differ: a collate function would take those of the first sample.
+
+    One that lacks a key fails there; one that has another would lose it, or not, by its place in the batch.
+    """
+    first = samples[0]
+    if isinstance(first, Mapping) and len(set(map(len, samples))) > 1:
+        row = next(row for row, sample in enumerate(samples) if len(sample) != len(first))
+        raise _mismatch(bill, (0, np.zeros(1, np.int64), first), (0, np.full(1, row), samples[row]))
+
+
 def _columns(reader: Reader, indices: NDArray[np.int64], epoch: int, keys: U64 | None) -> Any:
     assert reader.columns is not None
-    return reader.columns(indices, epoch, keys)
+    found = reader.columns(indices, epoch, keys)
+    if reader.layout is None:
+        check_columns(found, len(indices), type(reader.source).__name__)
+    return found
+
+
+def _samples(reader: Reader, indices: NDArray[np.int64], epoch: int, keys: U64 | None) -> list[Any]:
+    found = reader.samples(indices, epoch, keys)
+    check_samples(found, indices, type(reader.source).__name__)
+    return found
 
 
 def _interleaved(parts: Sequence[Part], bill: Bill, arrays: Arrays) -> Any:
@@ -103,7 +125,7 @@ def _interleaved(parts: Sequence[Part], bill: Bill, arrays: Arrays) -> Any:
     structure = first[2]
     if isinstance(structure, Mapping):
         return {name: _interleaved([(n, r, p[name]) for n, r, p in parts], bill, arrays) for name in structure}
-    if isinstance(structure, list | tuple):
+    if isinstance(structure, list | tuple) and not is_texts(structure):
         columns = ([(n, r, p[i]) for n, r, p in parts] for i in range(len(structure)))
         return type(structure)(_interleaved(column, bill, arrays) for column in columns)
     if not _is_array(structure):
@@ -137,7 +159,7 @@ def _fits(part: Any, first: Any) -> bool:
 def _shape(part: Any) -> str:
     if isinstance(part, Mapping):
         return f"keys {', '.join(sorted(map(str, part)))}"
-    if isinstance(part, list | tuple):
+    if isinstance(part, list | tuple) and not is_texts(part):
         return f"{len(part)} columns"
     return f"{part.dtype} rows of shape {tuple(part.shape[1:])}" if _is_array(part) else "a column of objects"
 

@@ -33,6 +33,15 @@ def column_keys(names: Mapping[str, str] | bool | None, sources: Iterable[Any], 
     if names is False:
         return {}
     chosen = dict(names) if isinstance(names, Mapping) else {}
+    keys = list(chosen.values())
+    if (
+        not isinstance(names, Mapping | bool | None)
+        or not all(isinstance(k, str) for k in keys)
+        or len({*keys}) < len(keys)
+    ):
+        raise LoaderError(
+            f"names is {names!r}: expected a dict of different texts, such as {{'idx': 'sample_idx'}}, or False."
+        )
     unknown = sorted(set(chosen) - set(NAME_COLUMNS))
     if unknown:
         raise LoaderError(f"names has {', '.join(unknown)}: expected keys among {', '.join(NAME_COLUMNS)}.")

@@ -77,6 +77,7 @@ class Notes:
         last_bill: The bill of the batch yielded last.
         on_yield: Called with the bill of each batch of the newest iteration, before its user gets it.
         loaded: The state loaded last, until its first batch is yielded.
+        remarked: Sentences about batches that the trackers have.
     """
 
     def __init__(self, limit: int, observers: Sequence[Observer]) -> None:
@@ -86,6 +87,13 @@ class Notes:
         self.on_yield: Callable[[Bill], None] | None = None
         self.loaded: dict[str, Any] | None = None
         self.is_peeking = False  # batches are only looked at
+        self.remarked: set[str] = set()
+
+    def remark(self, step: int, text: str) -> None:
+        """Have a sentence about the batches of a run written down, once."""
+        if text not in self.remarked and not self.is_peeking:
+            self.remarked.add(text)
+            self.trackers.note(step, text)
 
     def note(self, engine: Observed, bill: Bill, stop: int, batch: Any, *, moves: bool) -> None:
         """Note that a batch reached the training loop.

@@ -19,7 +19,7 @@ from lading.loader.engine import Engine
 from lading.loader.options import LoaderOptions, PlainOptions, takes
 from lading.loader.request import request_of
 from lading.order import Plan
-from lading.runtime.arrays import host, side_by_side
+from lading.runtime.arrays import host, is_texts, side_by_side
 from lading.source.buffers import MIN_BYTES, Memory
 
 
@@ -34,12 +34,12 @@ class NumpyArrays:
         self.small_names, self._memory = small_names, Memory()
 
     def columns(self, columns: Any) -> Any:
-        """Return what a source gave as arrays; lists become tuples."""
+        """Return what a source gave as arrays; lists become tuples, but those of texts."""
         if isinstance(columns, Mapping):
             return {name: self.columns(column) for name, column in columns.items()}
-        if isinstance(columns, tuple | list):
+        if isinstance(columns, tuple | list) and not is_texts(columns):
             return tuple(map(self.columns, columns))
-        return host(columns)
+        return columns if isinstance(columns, list) else host(columns)
 
     def allocate(self, rows: int, like: NDArray[Any]) -> NDArray[Any]:
         """Return an empty array with so many rows."""

@@ -29,9 +29,12 @@ class LoaderOptions(TypedDict, total=False):
         weights: Shares of the datasets, by name or in order; an epoch is then the sum of their lengths.
         mixture: A ``Mixture`` (schedule, temperature, token weights, policy ...) or a ``Curriculum``; instead of
             ``weights``.
+        sample_weights: How often a sample comes in a pass, against the others of its source: an array, a column,
+            ``"balanced:label"`` (classes alike), a function of the source or a ``.npy`` file; or these by source.
         chunk_batches: Batches of a chunk, or ``Chunks`` that adapt. Each iteration then yields one chunk.
         batch_schedule: Global batch sizes that change as planned, ``[(0, 32), ("1000ba", 64)]``; instead of a size.
         blocked: Samples that are never used, ``{"data": [3, 9]}``: each is replaced by a substitute from step 0 on.
+        masked: Documents of packed rows that are never used, ``{"data": [81]}``: their tokens are padding, from step 0.
         names: Keys of the name columns in dict batches (``{"idx": "sample_idx"}``), or False for none.
         tracker: Anything with ``update(bill)`` and ``flush()``: a BatchTracker, a Ledger, or several of them.
         on_bad_sample: What to do about a sample that cannot be read: ``raise``, ``skip`` or ``substitute``; by the
@@ -49,9 +52,11 @@ class LoaderOptions(TypedDict, total=False):
     window_samples: int
     weights: Weights | None
     mixture: Mixture | Curriculum | MixtureSpec | Weights | None
+    sample_weights: Any
     chunk_batches: Any
     batch_schedule: Sequence[tuple[Any, int]] | None
     blocked: Mapping[str, Sequence[int]] | None
+    masked: Mapping[str, Sequence[int]] | None
     names: Mapping[str, str] | bool | None
     tracker: Any
     on_bad_sample: str | Mapping[str, str] | BadSamplePolicy

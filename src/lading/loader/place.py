@@ -32,7 +32,7 @@ class Placer:
         bill = delivery.bill or request.bill
         with contextlib.nullcontext() if self._face.places_freely else self._isolated(bill):
             batch, bill, content = self._face.place(delivery.batch, bill, request.batch_rows)
-        return request, Delivery(batch, bill, None, content if self._keeps_content() else None)
+        return request, Delivery(batch, bill, None, content if self._keeps_content() else None, delivery.remark)
 
     def _isolated(self, bill: Bill) -> contextlib.AbstractContextManager[None]:
         return isolated_rng(key64(self._seed, "place", bill.epoch, bill.step) >> 1)

@@ -23,6 +23,7 @@ from lading.identity import World, fingerprint
 from lading.identity.content import joined_hash, sample_hashes
 from lading.loader.adaptive.scores import planned_adaptation
 from lading.loader.request import LoaderRequest, check_plan
+from lading.loader.sample_values import sample_weights_of
 from lading.order.adaptive.curriculum.request import Curriculum
 from lading.order.dataset import PlannedDataset
 from lading.order.mixture.request import Mixture
@@ -41,6 +42,12 @@ _SAMPLED = 64
 _CHUNK = 4096
 
 
+def check_mode(mode: Any) -> None:
+    """Refuse what is no way to look at content."""
+    if mode not in MODES:
+        raise SourceError(f"fingerprint is {mode!r}: expected None, 'sample' or 'full'.")
+
+
 def describe(reader: Reader, mode: str | None, workers: int = 1) -> str:
     """Return the fingerprint of a source.
 
@@ -49,8 +56,7 @@ def describe(reader: Reader, mode: str | None, workers: int = 1) -> str:
         mode: Content to look at: None, ``"sample"`` or ``"full"``.
         workers: Processes that read it for ``"full"``; the result is the same.
     """
-    if mode not in MODES:
-        raise SourceError(f"fingerprint is {mode!r}: expected None, 'sample' or 'full'.")
+    check_mode(mode)
     source = reader.source
     parts: dict[str, Any] = {"type": type(source).__qualname__, "length": len(source), "columns": _columns(source)}
     if mode is not None:
@@ -126,6 +132,8 @@ def make_plan(
         lookahead_steps=max(LOOKAHEAD_STEPS, in_flight) if lookahead is None else lookahead,
         drop_last=request.drop_last,
         blocked=request.blocked or (),
+        masked=request.masked or (),
+        sample_weights=sample_weights_of(request, readers),
         chunk_batches=None if chunks is None else chunks.first,
         chunk_schedule=chunks.schedule if chunks is not None and len(chunks.schedule) > 1 else (),
     )

@@ -69,13 +69,14 @@ class Pulls:
         """Whether batches were pulled of which none was reported, so that the position of the run is unknown."""
         return bool(self._queue) and not self._has_begun
 
-    def deliver(self, pull: Pull | None = None, bill: Bill | None = None, batch: Any = None) -> Bill:
+    def deliver(self, pull: Pull | None = None, bill: Bill | None = None, batch: Any = None, remark: str = "") -> Bill:
         """Note that a batch reached the training loop.
 
         Args:
             pull: Which one; None: the first that is on its way.
             bill: Its bill, where it departs from the request.
             batch: Its content.
+            remark: Why its rows could not be counted.
         """
         while self._queue and pull is not None and self._queue[0] != pull:
             self._queue.popleft()  # dropped on the way: ``skip_first_batches``
@@ -92,4 +93,6 @@ class Pulls:
             self._engine.begin()
             self._has_begun = True
         self._engine.note(bill, self._stop, batch)
+        if remark := remark or self._engine.fetcher.counter.uncounted:
+            self._engine.notes.remark(bill.step, remark)
         return bill

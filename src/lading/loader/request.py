@@ -9,6 +9,7 @@ from typing import Any
 
 from lading.errors import LoaderError, MixtureError, PlanError, SourceError
 from lading.loader.adaptive.chunks import Chunks
+from lading.loader.arguments import check_named, check_options
 from lading.loader.bad_samples import BadSamplePolicy
 from lading.order.adaptive.curriculum.request import Curriculum
 from lading.order.mixture.request import Mixture
@@ -72,9 +73,11 @@ class LoaderRequest:
     shuffle: bool | str
     window_samples: int
     mixture: MixtureSpec | Mixture | Curriculum
+    sample_weights: Any
     chunk_batches: Any
     batch_schedule: Sequence[Any] | None
     blocked: Mapping[str, Sequence[int]] | None
+    masked: Mapping[str, Sequence[int]] | None
     drop_last: bool
     names: Mapping[str, str] | bool | None
     collate_fn: Callable[[list[Any]], Any] | None
@@ -93,6 +96,11 @@ class LoaderRequest:
             raise PlanError("no batch size: expected batch_size= (a rank's) or global_batch_size= (all ranks').")
         for name in ("batch_size", "global_batch_size"):
             check_count(name, getattr(self, name))
+        if self.batch_size is not None and self.global_batch_size is not None:
+            raise PlanError(
+                f"batch_size={self.batch_size} (a rank's) and global_batch_size={self.global_batch_size} (all ranks'): "
+                "expected one of them."
+            )
         _ = self.chunks  # refuses what is no size of chunks
         if self.shuffle not in _SHUFFLES:
             raise PlanError(f"shuffle is {self.shuffle!r}: expected True, False or 'window'.")
@@ -139,6 +147,7 @@ def request_of(given: Mapping[str, Any]) -> LoaderRequest:
     Args:
         given: Every argument by its name; those that the request has no room for belong to the face.
     """
+    check_options(given)
     workers = {f.name: given[_WORKER_ARGUMENTS.get(f.name, f.name)] for f in fields(WorkerRequest)}
     made = {
         "sources": named_sources(given["sources"]),
@@ -152,12 +161,15 @@ def request_of(given: Mapping[str, Any]) -> LoaderRequest:
 def named_sources(sources: Any) -> dict[str, Any]:
     """Return the sources by name; one without a name is called ``data``."""
     if isinstance(sources, Mapping):
-        return {str(name): source for name, source in sources.items()}
+        named = {str(name): source for name, source in sources.items()}
+        check_named(named)
+        return named
     if isinstance(sources, list | tuple) and sources and all(map(_is_dataset, sources)):
         raise SourceError(
             f"sources is a {type(sources).__name__} of {len(sources)} datasets: expected one dataset, or several by "
             'name. Pass {"a": ..., "b": ...}, or torch.utils.data.ConcatDataset(...) for one order over all of them.'
         )
+    check_named({"data": sources})
     return {"data": sources}
 
 
@@ -179,7 +191,10 @@ def asked_mixture(weights: Weights | None, mixture: Any) -> Mixture | MixtureSpe
 
 def first_size(batch_schedule: Sequence[tuple[Any, int]] | None) -> int | None:
     """Return the batch size that a schedule begins with."""
-    return batch_schedule[0][1] if batch_schedule else None
+    is_pairs = (
+        isinstance(batch_schedule, list | tuple) and batch_schedule and isinstance(batch_schedule[0], list | tuple)
+    )
+    return batch_schedule[0][1] if is_pairs and batch_schedule else None
 
 
 def check_count(name: str, value: Any) -> None:

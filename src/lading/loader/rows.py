@@ -5,7 +5,7 @@
     memory that is unused                     ─┘
 
 The loop is one thread. Large columns of a single source are left to the framework where that has threads of its own
-(``Arrays.selecting``). What is no such rows is read by ``gather``, which gives the same where Numba is not installed.
+(``Arrays.selecting``). What is no such rows is read by ``gather``, which gives the same where nothing is compiled.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from lading.source.protocol import Reader
 from lading.source.reader import split_by_source
 
 _Layout = tuple[Any, ...]
-_LITTLE_BYTES = 1 << 16
 _LARGE_BYTES = 1 << 18  # of a column in a batch; less is copied before other threads are awake
 
 
@@ -39,9 +38,7 @@ class RowGather:
     """
 
     def __init__(self, sources: Sequence[Sequence[Any]], layout: _Layout, arrays: Arrays) -> None:
-        from lading.loader import kernels  # opened at first use: Numba is optional and slow to import
-
-        self._kernels, self._layout, self._arrays = kernels, layout, arrays
+        self._layout, self._arrays = layout, arrays
         self._shelves = [buffers.Buffers() for _ in sources[0]]
         self._columns = [column for columns in sources for column in columns]  # keeps the memory alive
         self._like = [arrays.columns(_first_row(column)) for column in sources[0]]
@@ -54,7 +51,6 @@ class RowGather:
         self._lengths = np.array([len(columns[0]) for columns in sources], dtype=np.int64)
         self._sizes = np.array([_row_bytes(column) for column in sources[0]], dtype=np.int64)
         self._row_bytes = self._sizes.tolist()
-        self._sample_bytes = sum(self._row_bytes)
         self._selecting = _selecting(sources, arrays)
 
     @classmethod
@@ -81,9 +77,8 @@ class RowGather:
         out, targets = self._allocated(len(rows))
         large = self._large(len(rows))
         targets[large] = 0
-        is_little = len(rows) * self._sample_bytes < _LITTLE_BYTES
-        gather = self._kernels.gather_little if is_little else self._kernels.gather
-        wrong = int(gather(self._addresses, self._lengths, self._sizes, bill.source_idx, rows, targets))
+        table = self._addresses, self._lengths, self._sizes
+        wrong = compiled.kernels.gather(*table, bill.source_idx, rows, targets)
         if wrong >= 0:
             raise IndexError(f"row {rows[wrong]} of {self._lengths[bill.source_idx[wrong]]} rows")
         chosen = self._arrays.columns(rows.copy()) if large else None

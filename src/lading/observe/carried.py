@@ -128,7 +128,7 @@ class CarriedPass:
                     f"({self._to_skip} batches). It has changed, or can be read only once: start the epoch anew."
                 ) from None
         self._to_skip = 0
-        return RowNames(*map(np.concatenate, zip(*found, strict=True))) if found else None
+        return RowNames(*map(np.concatenate, zip(*(names[:3] for names in found), strict=True))) if found else None
 
 
 def _whole_numbers(column: Any, name: str) -> NDArray[np.int64]:

@@ -36,11 +36,12 @@ _COUNT_BITS = 40  # of a stream's row
 
 
 class RowNames(NamedTuple):
-    """Names of a batch's rows."""
+    """Names of a batch's samples; ``kept``: places of those that are rows of it, None: all."""
 
     datasets: NDArray[np.int32]
     indices: NDArray[np.int64]
     is_padding: NDArray[np.bool_]
+    kept: NDArray[np.int64] | None = None
 
 
 def pulled_indices(pulled: Any, length: int) -> NDArray[np.int64]:

@@ -65,7 +65,7 @@ class Recording:
         self._parts = parts
         self._heads = Heads(dataloader.dataset)
         self.notes: list[str] = []
-        self._has_looked = False
+        self._has_looked = self._has_remarked = False
         self.desk = Desk(pins=pins(dataloader), keeps_all=by_order or parts is not self.loader.__dict__)
         makes_batches = dataloader.batch_sampler is not None
         place = "batch_sampler" if makes_batches else "sampler"
@@ -76,9 +76,10 @@ class Recording:
             ahead=dataloader.num_workers * (dataloader.prefetch_factor or 0),
         )
         parts[place] = self.order
-        parts["collate_fn"] = SlippedCollate(
+        parts["collate_fn"] = self._collate = SlippedCollate(
             dataloader.collate_fn,
             self.desk,
+            type(dataloader.dataset).__name__,
             counts=self.is_iterable,
             makes_batches=makes_batches,
             is_sent=dataloader.num_workers > 0,
@@ -111,18 +112,26 @@ class Recording:
         self.order.prepare(skip, rewind, caught_up)
         return RecordedPass(self, iter(self.loader))
 
-    def names_in_stream(self, batch: Any, place: StreamPlace) -> RowNames:
+    def names_in_stream(self, batch: Any, place: StreamPlace, kept: NDArray[np.int64] | None = None) -> RowNames:
         """Return the names of a batch of a stream: its own, where it carries some, else what is known of its rows."""
         own = own_names(self.dataloader.dataset, batch)
         if own is not None:
             return own
         if place.start == 0 and place.num_workers > 1 and (text := self._heads.look(place.worker, batch)) is not None:
             self.notes.append(text)
-        return stream_names(place, self.world)
+        return stream_names(place, self.world)._replace(kept=kept)
 
     def look_for_rows(self, batch: Any, names: RowNames) -> None:
-        """Warn, once, of a dataset that makes its batches itself: a bill counts each of them as one sample."""
-        if self.dataloader.batch_sampler is not None or len(names.indices) != 1 or self._has_looked:
+        """Note, once, batches whose rows cannot be counted, and warn of a dataset that makes its batches itself.
+
+        A bill counts each of the latter as one sample.
+        """
+        if self.dataloader.batch_sampler is not None:
+            if not self._has_remarked and (remark := self._collate.counter.remark(batch, len(names.indices))):
+                self._has_remarked = True
+                self.notes.append(remark)
+            return
+        if len(names.indices) != 1 or self._has_looked:
             return
         self._has_looked, rows = True, rows_as_it_seems(batch)
         if rows > 1:
@@ -164,10 +173,11 @@ class RecordedPass:
             raise
         recording = self._recording
         batch, slip = (batch.batch, batch.slip) if isinstance(batch, SentBatch) else (batch, self._slip_of(batch))
+        kept = None if slip.kept is None else np.frombuffer(slip.kept, np.int64)
         if isinstance(slip.rows, StreamPlace):
-            names, worker = recording.names_in_stream(batch, slip.rows), slip.rows.worker
+            names, worker = recording.names_in_stream(batch, slip.rows, kept), slip.rows.worker
         else:  # torch gives batches to workers in turn
-            names, worker = recording.names(slip.indices), slip.place % self._workers
+            names, worker = recording.names(slip.indices)._replace(kept=kept), slip.place % self._workers
         recording.look_for_rows(batch, names)
         return batch, names, worker
 

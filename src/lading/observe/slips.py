@@ -23,6 +23,8 @@ from numpy.typing import NDArray
 from torch.utils.data import get_worker_info
 from torch.utils.data._utils.pin_memory import pin_memory
 
+from lading.source.counting import RowCounter, check_samples
+
 
 class StreamPlace(NamedTuple):
     """Where in its worker's stream a batch was: counted where the batch was made."""
@@ -40,11 +42,13 @@ class Slip(NamedTuple):
         number: Number of the pass.
         place: Place in the order in which the loader asked for the batches of the pass.
         rows: Indices of a map-style dataset, as bytes; or the place in a stream.
+        kept: Places of the rows that the collate function kept, as bytes; None: all.
     """
 
     number: int
     place: int
     rows: bytes | StreamPlace
+    kept: bytes | None = None
 
     @property
     def indices(self) -> NDArray[np.int64]:
@@ -162,14 +166,26 @@ class SlippedCollate:
         collate_fn: The user's.
         desk: The loader's.
         counts: Whether the samples are a stream's and have to be counted.
+        source: The type of the dataset.
         makes_batches: Whether it gets lists of samples, not single ones.
         is_sent: Whether this runs in a worker.
+
+    Attributes:
+        counter: What compares batches with the samples they are made of.
     """
 
     def __init__(
-        self, collate_fn: Callable[[Any], Any], desk: Desk, *, counts: bool, makes_batches: bool, is_sent: bool
+        self,
+        collate_fn: Callable[[Any], Any],
+        desk: Desk,
+        source: str,
+        *,
+        counts: bool,
+        makes_batches: bool,
+        is_sent: bool,
     ) -> None:
-        self.collate_fn, self._desk = collate_fn, desk
+        self.collate_fn, self._desk, self._source = collate_fn, desk, source
+        self.counter = RowCounter(collate_fn)
         self._counts, self._makes_batches, self._is_sent = counts, makes_batches, is_sent
         self._counted: dict[int, int] = {}  # samples in this process, by pass
 
@@ -177,11 +193,23 @@ class SlippedCollate:
         slip = self._desk.current
         if slip is not None and self._counts:
             slip = self._counted_slip(slip, len(data) if self._makes_batches else 1)
-        batch = self.collate_fn(data)
         if slip is None:
-            return batch  # of somebody who calls the function without the loader
+            return self.collate_fn(data)  # for somebody who calls the function without the loader
+        if not self._makes_batches:
+            batch = self.collate_fn(data)
+        else:
+            batch, slip = self._counted_batch(data, slip)
         is_wrapped = self._is_sent or self._desk.pins
         return SentBatch(self._desk, batch, slip) if is_wrapped else self._desk.put(batch, slip)
+
+    def _counted_batch(self, samples: list[Any], slip: Slip) -> tuple[Any, Slip]:
+        """Return the batch of some samples, counted before and after, and its slip."""
+        place = slip.rows
+        indices = range(place.start, place.start + place.size) if isinstance(place, StreamPlace) else slip.indices
+        check_samples(samples, indices, self._source)
+        batch = self.collate_fn(samples)
+        kept = self.counter(batch, len(indices)).kept
+        return batch, slip if kept is None else slip._replace(kept=kept.tobytes())
 
     def _counted_slip(self, slip: Slip, size: int) -> Slip:
         info = get_worker_info()

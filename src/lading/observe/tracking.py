@@ -42,13 +42,14 @@ from lading.ledger.ledger import Ledger
 from lading.loader.iteration import Batches
 from lading.loader.state import loaded_mark, marked
 from lading.loader.torch.ray import Lockstep, is_ray_worker
-from lading.loader.trackers import BeginsIterations, Trackers
+from lading.loader.trackers import BeginsIterations, Tracker, Trackers
 from lading.observe.carried import CarriedNames, CarriedPass
 from lading.observe.dataloader import described, draws_in_workers, order_of, pass_length, told_epoch
 from lading.observe.names import RowNames
 from lading.observe.recording import RecordedPass, Recording
 from lading.observe.track_state import TrackedState, names_digest
 from lading.runtime.random_state import GLOBAL, PutBack, Snapshot, capture, restore, same
+from lading.source.counting import kept_rows
 
 
 class ObservedBills:
@@ -67,20 +68,24 @@ class ObservedBills:
     def bill(self, at: TrackedState, world: World, names: RowNames) -> Bill:
         """Return the bill of the batch yielded next."""
         rows = len(names.indices)
-        return Bill(
-            batch_id=f"e{at.epoch}-s{at.step}-{zlib.crc32(at.step.to_bytes(8, 'little'), self._id_key):08x}",
-            step=at.step,
-            epoch=at.epoch,
-            chunk=None,
-            position=at.position,
-            slots=_slots(world.rank, rows),
-            dataset_idx=names.datasets,
-            idx=names.indices,
-            is_padding=names.is_padding,
-            global_size=(rows - int(np.count_nonzero(names.is_padding))) * world.world_size,
-            world=world,
-            names=self._names,
-        )
+        fields = {
+            "batch_id": f"e{at.epoch}-s{at.step}-{zlib.crc32(at.step.to_bytes(8, 'little'), self._id_key):08x}",
+            "step": at.step,
+            "epoch": at.epoch,
+            "chunk": None,
+            "position": at.position,
+            "slots": _slots(world.rank, rows),
+            "dataset_idx": names.datasets,
+            "idx": names.indices,
+            "is_padding": names.is_padding,
+            "global_size": (rows - int(np.count_nonzero(names.is_padding))) * world.world_size,
+            "world": world,
+            "names": self._names,
+            "deviations": (),
+            "source_rows": None,
+        }
+        bill = Bill.of(fields)
+        return bill if names.kept is None else kept_rows(bill, names.kept)
 
 
 @functools.lru_cache(maxsize=64)
@@ -113,8 +118,7 @@ class TrackedLoader(Lockstep):
         ids: str | tuple[str, str] | None = None,
         random: str = "restore",
     ) -> None:
-        if random not in ("restore", "keep"):
-            raise ConfigError(f"random is {random!r}: expected 'restore' or 'keep'.")
+        _check(run, tracker, names, ids, random)
         self.dataloader = dataloader
         self._restores = random == "restore"
         self._recording: Recording | CarriedNames
@@ -127,6 +131,7 @@ class TrackedLoader(Lockstep):
         options: dict[str, Any] = {"names": self.names, "lengths": lengths}
         self.ledger: Any = Ledger(run, **options) if isinstance(run, str | os.PathLike) else run
         self._settles = self.ledger is not run
+        self._known: tuple[Any, Any, Trackers] | None = None
         self.last_bill: Bill | None = None
         self._source = described(self._asked)
         self._bills = ObservedBills(self._source, self._asked.batch_size, self.names)
@@ -207,19 +212,29 @@ class TrackedLoader(Lockstep):
         if self._settles and self.ledger is not None:
             self.ledger.close()
 
+    def __enter__(self) -> TrackedLoader:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
+        """Close; after an exception the last batch was not used, and the ledger says how it ended."""
+        if kind is None:
+            self.close()
+        elif self._settles and self.ledger is not None:
+            self.ledger.__exit__(kind, *exception)
+
     def state_dict(self) -> dict[str, Any]:
         """Return where the loader stands: flat, JSON-able, at any time.
 
         The batch yielded last counts as used: a state is taken after an update, not in the middle of it.
         """
         self._settle_last()
-        Trackers(self._trackers()).flush()
+        self._told().flush()
         if not self._is_resumed:
             if self._standing.batch == 0:
                 self._note_start()
             self._standing.rank, self._standing.drawn_from = self.world.rank, self._recording.drawn_from
         self._standing.now = capture(self._asked)
-        mark = Trackers(self._trackers()).mark(self.step)
+        mark = self._told().mark(self.step)
         return {**self._standing.to_state(self._source), **marked(mark or self._loaded)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -317,7 +332,7 @@ class TrackedLoader(Lockstep):
     def _yielded(self, names: RowNames, mark: object, batch: Any) -> Bill:
         bill = self._bills.bill(self._standing, self.world, names)
         self.last_bill, self._idle = bill, None
-        self._standing.count(len(bill) * self.world.world_size)
+        self._standing.count(len(names.indices) * self.world.world_size)
         if mark is self._newest:  # an older pass that continues uses up steps, but not the newest pass
             self._standing.note(names.datasets, names.indices)
             if self._standing.batch == self._pass_length:
@@ -327,7 +342,7 @@ class TrackedLoader(Lockstep):
             for ledger in (tracker for tracker in self._trackers() if isinstance(tracker, BeginsIterations)):
                 ledger.begin(bill.step, None, self.world, self._loaded)
             self._loaded = None
-        Trackers(self._trackers()).update(bill, batch)
+        self._told().update(bill, batch)
         while self._recording.notes:
             self._record_note(bill.step, self._recording.notes.pop(0))
         return bill
@@ -345,9 +360,34 @@ class TrackedLoader(Lockstep):
         if mark is self._newest and self._standing.batch:
             self._standing.next_pass()
 
+    def _told(self) -> Trackers:
+        """Return those who are notified; looked at once, not for each batch."""
+        given = (self.tracker, self.ledger)
+        if self._known is None or self._known[0] is not given[0] or self._known[1] is not given[1]:
+            self._known = (*given, Trackers(self._trackers()))
+        return self._known[2]
+
     def _trackers(self) -> Sequence[Any]:
         several = self.tracker if isinstance(self.tracker, list | tuple) else (self.tracker,)
         return [tracker for tracker in (*several, self.ledger) if tracker is not None]
+
+
+def _check(run: Any, tracker: Any, names: Any, ids: Any, random: Any) -> None:
+    """Refuse arguments of ``track`` that are not of their kind."""
+    if random not in ("restore", "keep"):
+        raise ConfigError(f"random is {random!r}: expected 'restore' or 'keep'.")
+    if run is not None and not isinstance(run, str | os.PathLike | Tracker):
+        raise ConfigError(f"run is {run!r}: expected the folder of a run, or a lading.Ledger.")
+    Trackers(tracker)
+    if names is not None and (isinstance(names, str) or not all(isinstance(name, str) for name in names)):
+        raise ConfigError(
+            f"names is {names!r}: expected the names of the datasets by number, such as ['code', 'prose']."
+        )
+    columns = (ids,) if isinstance(ids, str) else ids
+    if ids is not None and not (
+        isinstance(columns, tuple) and len(columns) in (1, 2) and all(isinstance(c, str) for c in columns)
+    ):
+        raise ConfigError(f"ids is {ids!r}: expected the name of a column, or two, ('dataset', 'id').")
 
 
 _INEXACT = (

@@ -1,12 +1,8 @@
-"""How a loader's plan adapts, from what the user asked for; difficulties of samples, wherever they are written.
-
-an array · the name of a column · a function of the source · a ``.npy`` file      or these by source
-"""
+"""How a loader's plan adapts, from what the user asked for."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -17,6 +13,7 @@ from lading.errors import LoaderError, PlanError
 from lading.loader.agreeing import agree_on_decision
 from lading.loader.note import Observed
 from lading.loader.request import LoaderRequest
+from lading.loader.sample_values import by_source, values_of
 from lading.order.adaptive.chosen.adaptation import ChosenChunks
 from lading.order.adaptive.curriculum.adaptation import GradedSamples
 from lading.order.adaptive.curriculum.event import Rescore
@@ -24,10 +21,7 @@ from lading.order.adaptive.curriculum.levels import Levels
 from lading.order.adaptive.curriculum.request import Curriculum, joined, sizes_of
 from lading.order.adaptive.protocol import Adaptation
 from lading.order.plan import Plan
-from lading.runtime.arrays import host
 from lading.source.reader import Reader
-
-_READ = 4096
 
 
 class Rescored(Observed, Protocol):
@@ -98,40 +92,9 @@ def scores_of(request: LoaderRequest, readers: Sequence[Reader], scores: Any) ->
         readers: How its sources are read.
         scores: An array, the name of a column, a function of the source, a ``.npy`` file; or these by source.
     """
-    names = list(request.sources)
-    if not isinstance(scores, Mapping) and len(names) > 1 and not (isinstance(scores, str) or callable(scores)):
-        raise PlanError(
-            f"one array of scores for {len(names)} sources: expected one for each. Pass "
-            f"{{{names[0]!r}: ..., {names[1]!r}: ...}}."
-        )
-    by_name = scores if isinstance(scores, Mapping) else dict.fromkeys(names, scores)
-    if set(by_name) != set(names):
-        raise PlanError(f"scores are given for {', '.join(map(str, by_name))}: expected {', '.join(names)}.")
-    found = {name: _scores(reader, by_name[name], name) for name, reader in zip(names, readers, strict=True)}
-    return joined(found, {name: len(reader.source) for name, reader in zip(names, readers, strict=True)})
-
-
-def _scores(reader: Reader, given: Any, name: str) -> Any:
-    if callable(given):
-        given = given(reader.source)
-    if isinstance(given, os.PathLike) or (isinstance(given, str) and given.endswith(".npy")):
-        try:
-            return np.load(given, allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
-            raise PlanError(f"the scores of {name!r} in {os.fspath(given)!r} cannot be read: {error}.") from error
-    try:
-        values = host(_column(reader, given)) if isinstance(given, str) else host(given)
-        return np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError, KeyError, IndexError) as error:
-        raise PlanError(f"the scores of {name!r}: expected one number for each sample ({error}).") from error
-
-
-def _column(reader: Reader, column: str) -> Any:
-    """Return one column of a source: at once where it has columns, else sample by sample."""
-    columns = getattr(reader.source, "columns", None)
-    if isinstance(columns, Mapping) and column in columns:
-        return columns[column]
-    chosen = np.arange(len(reader.source), dtype=np.int64)
-    starts = range(0, len(chosen), _READ)
-    parts = (reader.samples(c := chosen[start : start + _READ], 0, np.zeros(len(c), np.uint64)) for start in starts)
-    return [host(sample[column]) for part in parts for sample in part]
+    by_name = by_source(scores, list(request.sources), "scores")
+    if set(by_name) != set(request.sources):
+        raise PlanError(f"scores are given for {', '.join(by_name)}: expected {', '.join(request.sources)}.")
+    named = list(zip(request.sources, readers, strict=True))
+    found = {name: values_of(reader, by_name[name], f"the scores of {name!r}") for name, reader in named}
+    return joined(found, {name: len(reader.source) for name, reader in named})

@@ -16,7 +16,7 @@ from typing import Any, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from lading.errors import missing_extra
+from lading.errors import LoaderError, missing_extra
 
 try:
     import jax
@@ -66,8 +66,10 @@ class JaxFace:
 
     def share(self, plan: Plan, step: int, world: World) -> Bill:
         """Return the rows of this process's devices, and those it answers for."""
-        whole = plan.bill(step, pad=True)
-        return _rows_of(whole, self._share(len(whole), world).rows).replace(world=world)
+        share = self._share(plan.clock.batch_at(step), world)
+        if share.is_own:
+            return plan.bill(step, world=world, pad=True)
+        return _rows_of(plan.bill(step, pad=True), share.rows).replace(world=world)
 
     def place(self, batch: Any, bill: Bill, batch_rows: int) -> tuple[Any, Bill, Any]:
         """Make global arrays of the rows that this process's devices hold."""
@@ -99,6 +101,7 @@ class _Share:
         local: Places of these among the rows read; None: all.
         booked: Places of the rows it answers for among the rows read; None: all.
         is_empty: Whether it answers for none; one row then stands in, as padding.
+        is_own: Whether it reads the rows it answers for, and no others.
     """
 
     placement: Placement
@@ -107,6 +110,7 @@ class _Share:
     local: I64 | None
     booked: I64 | None
     is_empty: bool
+    is_own: bool
 
     @classmethod
     def make(cls, placement: Placement, batch_rows: int, world: World) -> _Share:
@@ -116,7 +120,8 @@ class _Share:
         answered = np.arange(start, max(stop, start + 1)) % batch_rows
         rows = np.union1d(held, answered)
         local, booked = (None if len(part) == len(rows) else np.searchsorted(rows, part) for part in (held, answered))
-        return cls(placement, None if len(rows) == batch_rows else rows, held, local, booked, start == stop)
+        is_own = local is None and booked is None and start < stop
+        return cls(placement, None if len(rows) == batch_rows else rows, held, local, booked, start == stop, is_own)
 
 
 def _rows_of(bill: Bill, rows: I64 | None) -> Bill:
@@ -163,8 +168,14 @@ class JaxLoader(EngineLoader):
             options["prefetch"] = DEPTH
         own = {"global_batch_size": global_batch_size, "pad": True}  # shapes are static
         given = self.keep(options, PlainOptions, sources=sources, **own)
-        request = request_of({**given, "plan": plan, "marks_padding": True})
+        request = request_of({**given, "plan": plan, "marks_padding": True, "convert": convert})
         self.engine = Engine(request, JaxFace(mesh, spec, convert, given["prefetch"]), given["tracker"])
+        if self.engine.fetcher.counter.leaves_out:
+            raise LoaderError(
+                "the collate_fn may leave samples out (its rows is a function), and batches of a JaxLoader have fixed "
+                "shapes: expected a row of each sample. Let the dataset raise an error for samples that cannot be "
+                "used, and pass on_bad_sample='skip' or 'substitute'."
+            )
 
     def get_state(self) -> dict[str, Any]:
         """Return where the loader is: the same in every process, and JSON (``orbax.checkpoint.args.JsonSave``)."""

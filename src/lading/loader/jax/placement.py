@@ -10,6 +10,8 @@ Rows follow the sharding, whatever the mesh: two processes that hold the same ro
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,16 +67,37 @@ class Placement:
 
     def place(self, batch: Any, rows: NDArray[np.int64]) -> Any:
         """Return a batch of host arrays (the rows of this process) as one of global arrays."""
-        return jax.tree_util.tree_map_with_path(lambda path, leaf: self._global(path, leaf, rows), batch)
+        leaves, structure = jax.tree_util.tree_flatten(batch)
+        arrays = [np.asarray(leaf) for leaf in leaves]
+        for number, array in enumerate(arrays):
+            if array.dtype.kind not in "biufc" or array.ndim == 0 or len(array) != len(rows):
+                raise self._refused(batch, number, array, len(rows))
+            refused_if_cut(array)
+        if self.sharding(1).is_fully_addressable:  # one call for all of them
+            placed = self._placing(tuple(array.ndim for array in arrays))(arrays)
+        else:
+            placed = [self._global(array, rows) for array in arrays]
+        return jax.tree_util.tree_unflatten(structure, placed)
 
-    def _global(self, path: Any, leaf: Any, rows: NDArray[np.int64]) -> jax.Array:
-        array = np.asarray(leaf)
-        if array.dtype.kind not in "biufc" or array.ndim == 0 or len(array) != len(rows):
-            raise SourceError(
-                f"column {jax.tree_util.keystr(path)} holds {array.dtype} of shape {array.shape}, which is no array of "
-                f"{len(rows)} rows that JAX can take. Leave it out with convert=."
-            )
-        array = refused_if_cut(array)
+    @functools.cached_property
+    def _placing(self) -> Callable[[tuple[int, ...]], Callable[[list[NDArray[Any]]], list[jax.Array]]]:
+        """Returns what places arrays of so many axes at once: a compiled function that gives back what it takes."""
+
+        @functools.lru_cache(maxsize=8)
+        def placing(axes: tuple[int, ...]) -> Any:
+            shardings = [self.sharding(ndim) for ndim in axes]
+            return jax.jit(lambda arrays: arrays, in_shardings=(shardings,), out_shardings=shardings)
+
+        return placing
+
+    def _refused(self, batch: Any, number: int, array: NDArray[Any], rows: int) -> SourceError:
+        path, _ = jax.tree_util.tree_flatten_with_path(batch)[0][number]
+        return SourceError(
+            f"column {jax.tree_util.keystr(path)} holds {array.dtype} of shape {array.shape}, which is no array of "
+            f"{rows} rows that JAX can take. Leave it out with convert=."
+        )
+
+    def _global(self, array: NDArray[Any], rows: NDArray[np.int64]) -> jax.Array:
         shape = (self.global_batch_size, *array.shape[1:])
 
         def part(index: Any) -> NDArray[Any]:

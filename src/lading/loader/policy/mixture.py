@@ -2,7 +2,8 @@
 
     every_steps ─▶ policy(mix) ─▶ weights ─▶ loader.reweight ─▶ an event of the plan
 
-    FollowLosses    more of what is learnt badly: t_d = base_d · exp(strength · (loss_d - mean loss)), summing to 1
+    FollowLosses    more of what is learnt badly: t_d = base_d · exp(strength · (loss_d - mean loss)), summing to 1;
+                    with a reference, more of what can still be learnt: loss_d - reference_d instead of loss_d
     SteerToShares   whatever was drawn so far, reach these shares of everything drawn:
                     t_d = target_d + rate · (N · target_d - n_d), where n_d of N samples are drawn when it acts
 
@@ -31,7 +32,11 @@ _SHOWN, _SHOWN_NAME = 4, 20
 
 @dataclass
 class FollowLosses:
-    """Draw more from the datasets whose loss is high.
+    """Draw more from the datasets whose loss is high, or, with a reference, high above what can be reached.
+
+    A loss that cannot fall (noise, compressed bytes, wrong labels) stays high whatever is drawn: without a reference it
+    draws more and more. Give the losses of a model that was trained on a sample of each, or raise ``floor``, which
+    bounds what the others can lose.
 
     Attributes:
         base: Shares at equal losses, by name; the ones the run began with if None.
@@ -40,6 +45,7 @@ class FollowLosses:
         smoothing: Share of the old estimate that an observation keeps (0 follows at once).
         floor: Least share of any dataset that has one.
         most_change: Most that one choice adds to a share or takes from it; 1 for no limit.
+        reference: Loss that can be reached, by name of the dataset: shares follow what is above it, and nothing below.
     """
 
     base: Mapping[str, float] | None = None
@@ -48,6 +54,7 @@ class FollowLosses:
     smoothing: float = 0.9
     floor: float = 0.01
     most_change: float = 0.1
+    reference: Mapping[str, float] | None = None
     losses: dict[str, float] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -59,6 +66,8 @@ class FollowLosses:
         _check_change(self.most_change)
         if self.base is not None:
             integer_weights(list(self.base.values()))  # refuses what is no share
+        if self.reference is not None:
+            _check_reference(self.reference)
 
     def observe(self, losses: Mapping[str, float]) -> None:
         """Note the losses of a step, as ``per_dataset_mean`` returns them: equal on all ranks."""
@@ -78,6 +87,7 @@ class FollowLosses:
         if self.base is None:
             self.base = dict(zip(mix.names, mix.weights, strict=True))
         base = dict(zip(mix.names, named_weights(self.base, mix.names), strict=True))
+        self._check_datasets(mix)
         losses = self._by_source(mix)
         known = {name: loss for name, loss in losses.items() if base.get(name, 0) > 0}
         if not known:
@@ -91,17 +101,34 @@ class FollowLosses:
     @property
     def reason(self) -> str:
         """What the last choice was made from."""
-        listed = _listed({name: f"{loss:.4g}" for name, loss in self.losses.items()})
-        return f"FollowLosses: {listed}" if self.losses else "FollowLosses"
+        listed = _listed({name: f"{loss:.4g}" for name, loss in self._followed.items()})
+        above = "" if self.reference is None else "above the reference "
+        return f"FollowLosses: {above}{listed}" if listed else "FollowLosses"
+
+    @property
+    def _followed(self) -> dict[str, float]:
+        """What shares follow: the losses, or what of them is above the reference; unknown where that is."""
+        if self.reference is None:
+            return self.losses
+        known = {name: (loss, self.reference[name]) for name, loss in self.losses.items() if name in self.reference}
+        return {name: max(loss - reached, 0.0) for name, (loss, reached) in known.items()}
+
+    def _check_datasets(self, mix: Mix) -> None:
+        """Refuse a reference for datasets that the mixture does not have."""
+        names = {*mix.names, *(name for datasets in mix.datasets for name in datasets)}
+        strange = sorted(set(self.reference or ()) - names)
+        if strange:
+            raise MixtureError(f"reference names {strange[0]!r}: expected datasets of {', '.join(sorted(names))}.")
 
     def _by_source(self, mix: Mix) -> dict[str, float]:
-        """Return the losses by source; of a source with several datasets the mean over its rows, as far as known."""
-        found = {name: loss for name, loss in self.losses.items() if name in mix.names}
+        """Return what is followed by source; of a source with several datasets the mean over its rows, where known."""
+        losses = self._followed
+        found = {name: loss for name, loss in losses.items() if name in mix.names}
         for source, datasets in zip(mix.names, mix.datasets, strict=False):
-            known = {name: share for name, share in datasets.items() if name in self.losses and share > 0}
+            known = {name: share for name, share in datasets.items() if name in losses and share > 0}
             if known:
                 total = math.fsum(known.values())
-                found[source] = math.fsum(self.losses[name] * share for name, share in known.items()) / total
+                found[source] = math.fsum(losses[name] * share for name, share in known.items()) / total
         return found
 
     def state_dict(self) -> dict[str, Any]:
@@ -161,6 +188,13 @@ class SteerToShares:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume where a state was taken."""
+
+
+def _check_reference(reference: Any) -> None:
+    if not (isinstance(reference, Mapping) and reference and all(map(is_number, reference.values()))):
+        raise MixtureError(
+            f"reference={reference!r}: expected a loss for each dataset, by name, such as {{'code': 1.2, 'web': 2.9}}."
+        )
 
 
 def _check_change(most_change: float) -> None:

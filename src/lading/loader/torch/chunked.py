@@ -14,6 +14,7 @@ A sampler of the user's says how chunks are ordered:
     SequentialSampler               in order
     ChunkedSampler                  its seed and shuffle
     DistributedSampler              its seed and shuffle; the ranks share each batch
+    WeightedRandomSampler           its weights, as sample_weights: planned anew in each pass
     any other                       drawn once: every pass goes through what it drew, in that order
 
 A sampler yields an order from a state that is lost with the process; chunks
@@ -26,7 +27,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from torch.utils.data import DataLoader, Dataset, DistributedSampler, RandomSampler, SequentialSampler
+from torch.utils.data import DataLoader, Dataset, DistributedSampler
+from torch.utils.data.sampler import RandomSampler, SequentialSampler, WeightedRandomSampler
 
 from lading.errors import LoaderError, PlanError
 from lading.identity import Bill, World, fingerprint
@@ -73,6 +75,8 @@ class ChunkOrder:
             if sampler.generator is not None:
                 seed = sampler.generator.initial_seed() & (2**63 - 1)
             return cls(dataset, {"seed": seed, "shuffle": True})
+        if isinstance(sampler, WeightedRandomSampler) and sampler.replacement and sampler.num_samples == len(dataset):
+            return cls(dataset, {"seed": seed, "shuffle": True, "sample_weights": sampler.weights})
         return cls(Drawn(dataset, list(sampler)), {"seed": seed, "shuffle": False})
 
 

@@ -24,7 +24,7 @@ from torch.utils.data._utils.collate import (
     default_collate_fn_map,
 )
 
-from lading.runtime.arrays import side_by_side
+from lading.runtime.arrays import is_texts, side_by_side
 from lading.source.buffers import MIN_BYTES, Memory
 
 _dtype = operator.attrgetter("dtype")
@@ -94,7 +94,7 @@ def as_tensors(columns: Any) -> Any:
     """Return columns with arrays turned into tensors, in the containers torch's collate would use."""
     if isinstance(columns, Mapping):
         return {name: as_tensors(column) for name, column in columns.items()}
-    if isinstance(columns, tuple | list):
+    if isinstance(columns, tuple | list) and not is_texts(columns):
         return [as_tensors(column) for column in columns]
     if isinstance(columns, np.ndarray) and columns.dtype.kind in "biufc":
         return torch.from_numpy(columns)

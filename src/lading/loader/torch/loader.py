@@ -124,6 +124,7 @@ class Loader(PreparedLoader, DataLoader[Any]):  # type: ignore[misc]
         if sampler is not None or batch_sampler is not None:
             asked = (batch_size, shuffle, drop_last)
             batch_size, shuffle, drop_last = samplers.meaning(sampler, batch_sampler, asked)
+            batch_size = batch_size if global_batch_size is None else None  # made anew: of two sizes that mean one
         sources = _given(sources, dataset)
         _refuse(generator=generator, in_order=in_order, pin_memory_device=pin_memory_device)
         sources = sources.source if isinstance(sources, SourceView) else sources
@@ -140,7 +141,7 @@ class Loader(PreparedLoader, DataLoader[Any]):  # type: ignore[misc]
             "prefetch_factor": prefetch_factor,
             "persistent_workers": persistent_workers,
         }
-        request = request_of({**given, **torchs, "batch_size": batch_size})
+        request = request_of({**given, **torchs, "batch_size": batch_size, "pin_memory": pin_memory})
         face = TorchFace(pin_memory=pin_memory, world=world, pad=pad)
         self.engine = Engine(request, face, given["tracker"])
         if batch_sampler is not None:

@@ -18,7 +18,7 @@ import numpy as np
 from torch.utils.data import BatchSampler, Dataset, get_worker_info
 from torch.utils.data._utils.collate import default_collate_fn_map
 
-from lading.errors import LoaderError
+from lading.errors import LadingError, LoaderError
 from lading.loader.bad_samples import bad_sample_error
 from lading.loader.fetch import Delivery, Fetcher
 from lading.loader.name import RowNamer
@@ -26,6 +26,7 @@ from lading.loader.pulls import Pull, Pulls
 from lading.loader.torch.collate import Collate
 from lading.loader.torch.ray import refuse_in_ray_worker
 from lading.loader.torch.samplers import PlanSampler
+from lading.loader.workers.failure import plain
 
 _WAY_OUT = (
     "Iterate over the Lading loader itself, which gives every rank its share; with Accelerate, pass it to prepare() as "
@@ -124,7 +125,17 @@ class SourceView(Dataset[Any]):
                 "use loader.dataset.source."
             )
         self._check(indices.pull)
-        _, delivery = self._namer(self._fetcher.here(indices.pull.request))
+        try:
+            _, delivery = self._namer(self._fetcher.here(indices.pull.request))
+            if delivery.remark and get_worker_info() is not None and not self._fetcher.counter.uncounted:
+                raise LoaderError(
+                    f"{delivery.remark}, and a worker of a loader that was built from this one cannot have that noted. "
+                    "Say it of the collate function, collate_fn.rows = 'any', or use the Lading loader itself."
+                )
+        except LadingError as error:
+            if get_worker_info() is None:
+                raise
+            raise plain(error) from error
         return Fetched(indices.pull, delivery, self._collate)
 
     @property
@@ -212,13 +223,15 @@ class PlannedCollate:
             return (self.given or Collate())(samples)
         pull, delivery = samples.pull, samples.delivery
         if delivery.failure is not None:
-            raise bad_sample_error(pull.request.bill, delivery.failure)
+            error = bad_sample_error(pull.request.bill, delivery.failure)
+            raise error if get_worker_info() is None else plain(error)
         if get_worker_info() is None and self._pulls is not None:
-            self._pulls.deliver(pull, delivery.bill, delivery.batch)
+            self._pulls.deliver(pull, delivery.bill, delivery.batch, delivery.remark)
         elif delivery.bill is not None:
             raise LoaderError(
-                f"a bad sample was replaced in step {pull.request.bill.step}, in a worker of a loader that was built "
-                "from this one: the books would not know. Use the Lading loader itself, or on_bad_sample='raise'."
+                f"a sample was replaced or left out in step {pull.request.bill.step}, in a worker of a loader that was "
+                "built from this one: the books would not know. Use the Lading loader itself, or on_bad_sample='raise' "
+                "and a collate_fn that keeps every sample."
             )
         return delivery.batch
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sized
 from typing import Any, cast
 
 import numpy as np
-from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler
+from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler, WeightedRandomSampler
 
 from lading.errors import LoaderError
 from lading.identity import Bill
@@ -120,6 +120,8 @@ def meaning(sampler: Any, batch_sampler: Any, asked: Sizes) -> Sizes:
     if isinstance(sampler, PlanSampler) and batch_sampler is None:
         return asked
     found = type(sampler if sampler is not None else batch_sampler).__name__
+    if isinstance(sampler, WeightedRandomSampler):
+        raise LoaderError(f"a {found} was given: expected sample_weights=weights, which plans what it would draw.")
     raise LoaderError(
         f"a {found} was injected into a Lading loader, whose order is its plan's. Pass use_distributed_sampler=False "
         "to the Trainer, or give it lading.train.lightning.plain(loader), which frameworks leave alone."

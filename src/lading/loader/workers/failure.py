@@ -15,6 +15,7 @@ import traceback
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from lading import errors
 from lading.errors import LadingError, WorkerError
 
 # Raised inside an iterator these end the loop in silence, or end the process: an error must do neither.
@@ -79,8 +80,15 @@ def also(error: E, original: BaseException | None) -> E:
     return both
 
 
-def _types(*errors: Any) -> list[Any]:
-    return [type(error) for error in errors]
+def plain(error: LadingError) -> LadingError:
+    """Return an error of a type that has a name: torch's workers send the type by that, and wait for ever without."""
+    known = vars(errors).values()
+    kind = next(kind for kind in type(error).__mro__ if kind in known)
+    return error if type(error) is kind else kind(*error.args)
+
+
+def _types(*found: Any) -> list[Any]:
+    return [type(error) for error in found]
 
 
 @functools.lru_cache(maxsize=256)

@@ -57,7 +57,8 @@ class OrderJudge(Judge):
         self.sampler = type(self.order).__name__
         self.has_set_epoch = hasattr(self.order, "set_epoch")
         self.draws_again = bool(getattr(self.order, "replacement", False))
-        self.with_replacement = self.draws_again or getattr(loader, "mixture", None) is not None
+        planned = (getattr(loader, name, None) for name in ("mixture", "sample_weights"))
+        self.with_replacement = self.draws_again or any(asked is not None for asked in planned)
 
     def _judged(self) -> Iterable[Finding | None]:
         yield from (self._same_order(), self._same_head(), self._twice(), self._tail(), self._never())
@@ -164,8 +165,8 @@ class OrderJudge(Judge):
             f"the {self.sampler} draws with replacement: an epoch repeats some samples and leaves others out.",
             f"{times.sum()} draws of {self.length} samples reached {len(samples)} ({len(samples) / self.length:.0%}) "
             f"in an epoch, {len(self.reached)} in {self.num_epochs}",
-            "lading.Loader(sources, batch_size, weights=...)  # weights without replacement: pass by pass; or "
-            "DataLoader(..., shuffle=True)",
+            "lading.Loader(dataset, batch_size, sample_weights=weights)  # each comes as often as it should, in every "
+            "epoch; or DataLoader(..., shuffle=True)",
             level="note",
         )
 

@@ -64,7 +64,7 @@ class Loop:
 
 
 @dataclass(frozen=True)
-class Seen:
+class WatchedBatch:
     """One batch: a number for each of its samples, the worker that made it; of a stream also what the samples hold."""
 
     samples: NDArray[np.int64]
@@ -77,7 +77,7 @@ class Seen:
 class Pass:
     """One epoch of one rank: its batches, and of a stream whether there were more."""
 
-    batches: list[Seen]
+    batches: list[WatchedBatch]
     was_cut: bool = False
 
     @functools.cached_property
@@ -126,7 +126,7 @@ def watch_plan(loader: Any, loop: Loop) -> list[list[Pass]]:
     def watched(rank: int, epoch: int) -> Pass:
         steps = range(plan.epoch_start(epoch), plan.epoch_start(epoch + 1))[: loop.most]
         bills = (plan.bill(step, world=World(rank, size)) for step in steps)
-        return Pass([Seen((starts[bill.source_idx] + bill.rows)[bill.is_real]) for bill in bills])
+        return Pass([WatchedBatch((starts[bill.source_idx] + bill.rows)[bill.is_real]) for bill in bills])
 
     return [[watched(rank, epoch) for epoch in range(loop.epochs)] for rank in range(size)]
 
@@ -159,7 +159,7 @@ def _watch_order(loader: Any, watching: Any, loop: Loop) -> list[Pass]:
     recording, passes = Recording(watching, resolve=_as_they_are, by_order=True), []
     for _ in loop.begin_each(loader):
         batches = islice(recording.start(), loop.most)
-        passes.append(Pass([Seen(names.indices, worker) for _, names, worker in batches]))
+        passes.append(Pass([WatchedBatch(names.indices, worker) for _, names, worker in batches]))
     return passes
 
 
@@ -237,12 +237,12 @@ class HashingCollate:
     is_tagged: bool = False
     holds_batches: bool = False
 
-    def __call__(self, data: Any) -> Seen:
+    def __call__(self, data: Any) -> WatchedBatch:
         info = get_worker_info()
         samples = list(data) if self.makes_batches else self._rows(data)
         real = [sample for sample in samples if not self._is_padding(sample)]
         hashes = np.array([_hash(sample) for sample in real], np.uint64).view(np.int64)
-        return Seen(hashes, info.id if info else 0, tuple(map(_parts, real)), tuple(map(_number, real)))
+        return WatchedBatch(hashes, info.id if info else 0, tuple(map(_parts, real)), tuple(map(_number, real)))
 
     def _rows(self, item: Any) -> list[Any]:
         # A tagged stream that makes its own batches gives (data, sample ids, batch id): the ids are the samples.
