@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +24,13 @@ from torch.nn.parallel import DistributedDataParallel
 from lading.errors import ResumeError
 from lading.identity import Bill
 from lading.ledger.ledger import Ledger
+from lading.ledger.waybill.stamping import remove_stale
 from lading.loader.torch.loader import Loader
 from lading.runtime.files import clean_up, written_aside
 from lading.runtime.paths import local_path
 from lading.runtime.random_state import capture, packed, restore, unpacked
 from lading.runtime.shown import found as brief
+from lading.train.fates import Fates
 from lading.train.repeating import RepeatingLoader
 
 CHECKPOINT = "checkpoint.pt"
@@ -59,6 +61,7 @@ def train(
     steps_per_update: int = 1,
     save_every: int = 100,
     max_norm: float = 1.0,
+    base: Sequence[str | os.PathLike[str]] = (),
 ) -> int:
     """Train from the last checkpoint, or from the start, and return the number of updates that were skipped.
 
@@ -72,35 +75,41 @@ def train(
         steps_per_update: Steps whose gradients are added up.
         save_every: Updates between two checkpoints.
         max_norm: Norm to which gradients are clipped.
+        base: Checkpoints that the model's weights were loaded from, each with a waybill.
     """
     path = local_path(run_dir) / CHECKPOINT
     path.parent.mkdir(parents=True, exist_ok=True)
     first, skipped = load_checkpoint(path, model, optimizer, loader), 0
-    with Ledger(run_dir, loader.plan) as ledger:  # closed as interrupted where training is
+    ledger = Ledger(run_dir, loader.plan, base=base)
+    fates = Fates(ledger, model.parameters, [optimizer])
+    with ledger, contextlib.closing(fates):  # closed as failed where training does
         loader.tracker = ledger
         net = DistributedDataParallel(model) if loader.world.world_size > 1 else model
         loader.lockstep()
         batches = RepeatingLoader(loader)
         for update in range(first, updates):
-            bills, loss = accumulate(net, loader, batches, losses_of, steps_per_update)
+            loss = accumulate(net, loader, batches, losses_of, steps_per_update, fates)
             norm = nn.utils.clip_grad_norm_(model.parameters(), max_norm)
             if norm.isfinite():  # the same on every process, as the gradients are
                 optimizer.step()
-                ledger.commit(bills, update=update, loss=loss)
-            else:
-                skipped += 1
-                ledger.skip(bills, f"the gradients of update {update} were not finite")
+            skipped += not fates.settle(update, loss, reason=f"the gradients of update {update} were not finite")
             optimizer.zero_grad()
             if (update + 1) % save_every == 0 or update + 1 == updates:
-                save_checkpoint(path, model, optimizer, loader, update + 1)
+                state = save_checkpoint(path, model, optimizer, loader, update + 1)
+                ledger.checkpoint(path, state)
     return skipped
 
 
 def accumulate(
-    net: nn.Module, loader: Loader, batches: RepeatingLoader, losses_of: Callable[..., torch.Tensor], steps: int
-) -> tuple[list[Bill], torch.Tensor]:
-    """Add up the gradients of some steps; return their bills and this process's part of their mean loss."""
-    bills, total = [], torch.zeros(())
+    net: nn.Module,
+    loader: Loader,
+    batches: RepeatingLoader,
+    losses_of: Callable[..., torch.Tensor],
+    steps: int,
+    fates: Fates,
+) -> torch.Tensor:
+    """Add up the gradients of some steps, noted with their bills; return this process's part of their mean loss."""
+    total = torch.zeros(())
     for left in reversed(range(steps)):
         # Gradients travel once an update: with its last step.
         with net.no_sync() if left and isinstance(net, DistributedDataParallel) else contextlib.nullcontext():
@@ -109,9 +118,9 @@ def accumulate(
             assert bill is not None
             loss = mean_loss(losses, bill) / steps
             loss.backward()  # type: ignore[no-untyped-call]
-        bills.append(bill)
+        fates.trained(bill)
         total += loss.detach().cpu()
-    return bills, total
+    return total
 
 
 def mean_loss(losses: torch.Tensor, bill: Bill) -> torch.Tensor:
@@ -123,8 +132,8 @@ def mean_loss(losses: torch.Tensor, bill: Bill) -> torch.Tensor:
 
 def save_checkpoint(
     path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, loader: Loader, update: int
-) -> None:
-    """Write a checkpoint, all or nothing; every process must call it."""
+) -> dict[str, Any]:
+    """Write a checkpoint, all or nothing, and return the loader's state in it; every process must call it."""
     own = packed(capture())
     random = [own] * loader.world.world_size
     state = loader.state_dict()  # the ledger of this process is on disk now
@@ -133,8 +142,10 @@ def save_checkpoint(
     if loader.world.rank == 0:
         parts = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "loader": state}
         clean_up(path.parent, path.name)
+        remove_stale(path)
         with written_aside(path) as file:
             torch.save({**parts, "random": random, "update": update}, file)
+    return state
 
 
 def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, loader: Loader) -> int:

@@ -19,8 +19,8 @@ import numpy as np
 from lading.identity import Bill, World
 from lading.ledger.ledger import Ledger
 from lading.order import Event, Plan
+from lading.order.counts import counts_of_steps
 from lading.report.losses import SPIKE_WINDOW, spike_scores
-from lading.report.planned import counts_of_steps
 from lading.runtime.arrays import host
 
 
@@ -94,6 +94,19 @@ class LoggedLedger:
         """Return ``run``, ``attempt`` and ``launch`` for a checkpoint."""
         return self.ledger.mark(step)
 
+    @property
+    def launched(self) -> dict[str, Any] | None:
+        """The attempt opened last."""
+        return self.ledger.launched
+
+    def follow(self, launched: Mapping[str, Any] | None) -> None:
+        """Note in which attempt the same loader was recorded before."""
+        self.ledger.follow(launched)
+
+    def note(self, step: int, text: str) -> None:
+        """Record a sentence about this attempt."""
+        self.ledger.note(step, text)
+
     def flush(self) -> None:
         """Write down what was recorded."""
         self.ledger.flush()
@@ -130,11 +143,11 @@ class LoggedLedger:
             last = bills if isinstance(bills, Bill) else bills[-1]
             self._record(last.step, value)
 
-    def close(self, *, interrupted: bool = False) -> None:
-        """Close the ledger and the sinks, as interrupted where training was broken off. Closing twice is fine."""
+    def close(self, *, interrupted: bool = False, failed: bool = False) -> None:
+        """Close the ledger and the sinks, and say how training ended. Closing twice is fine."""
         if self.ledger.is_closed:
             return
-        self.ledger.close(interrupted=interrupted)
+        self.ledger.close(interrupted=interrupted, failed=failed)
         self._close()
 
     def _record(self, step: int, loss: float | None) -> None:

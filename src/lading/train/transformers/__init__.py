@@ -8,6 +8,7 @@ The order is the plan's, every update is committed with its loss and gradient
 norm, checkpoints carry the state, and Trainer's own resume is exact.
 """
 
-from lading.train.transformers.accounted import LadingTrainerMixin, account
+from lading.train.transformers.account import account
+from lading.train.transformers.accounted import LadingTrainerMixin
 
 __all__ = ["LadingTrainerMixin", "account"]

@@ -17,15 +17,22 @@ from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 from lading.errors import SourceError
 from lading.observe.names import stream_index
+from lading.source.counting import RowCounter, check_samples
 
 ROWS = "lading_rows"
+KEPT = "lading_kept"  # places of the rows that a collator kept, where it says so itself
 
 
 class Numbered(Dataset[tuple[int, Any]]):
-    """Several sources, one after another, as one dataset whose samples come with their row number."""
+    """Several sources, one after another, as one dataset whose samples come with their row number.
+
+    Attributes:
+        kind: The types of the sources.
+    """
 
     def __init__(self, sources: Sequence[Any]) -> None:
         self.sources = tuple(sources)
+        self.kind = ", ".join(dict.fromkeys(type(source).__name__ for source in sources))
         self._starts = np.concatenate([[0], np.cumsum([len(source) for source in sources])])
 
     def __len__(self) -> int:
@@ -41,10 +48,14 @@ class Numbered(Dataset[tuple[int, Any]]):
 
 
 class NumberedStream(IterableDataset[tuple[int, Any]]):
-    """A stream whose samples are numbered by what is known of them: the worker, and its count."""
+    """A stream whose samples are numbered by what is known of them: the worker, and its count.
+
+    Attributes:
+        kind: The type of the stream.
+    """
 
     def __init__(self, stream: Any) -> None:
-        self.stream = stream
+        self.stream, self.kind = stream, type(stream).__name__
 
     def __iter__(self) -> Iterator[tuple[int, Any]]:
         worker = get_worker_info()
@@ -60,17 +71,29 @@ class NumberedStream(IterableDataset[tuple[int, Any]]):
 
 
 class NumberedCollator:
-    """Collate samples as the user's collator does, and put their row numbers beside the result as an int64 column."""
+    """Collate samples as the user's collator does, and put their row numbers beside the result as an int64 column.
 
-    def __init__(self, collate: Callable[[list[Any]], Any]) -> None:
-        self.collate = collate
+    Args:
+        collate: The user's collator, and what Trainer puts around it.
+        counter: Compares batches with their samples.
+        source: The type of the dataset.
+    """
+
+    def __init__(self, collate: Callable[[list[Any]], Any], counter: RowCounter, source: str) -> None:
+        self.collate, self.counter, self._source = collate, counter, source
 
     def __call__(self, pairs: list[tuple[int, Any]]) -> Any:
-        batch = self.collate([sample for _, sample in pairs])
+        numbers = [number for number, _ in pairs]
+        samples = [sample for _, sample in pairs]
+        check_samples(samples, numbers, self._source)
+        batch = self.collate(samples)
         if not isinstance(batch, MutableMapping):
             raise SourceError(
                 f"the data collator returns a {type(batch).__name__}: expected a dict of tensors, beside which the "
                 "samples' numbers can travel. Let it return a dict, as Trainer's own collators do."
             )
-        batch[ROWS] = torch.tensor([number for number, _ in pairs], dtype=torch.int64)
+        kept = self.counter(batch, len(pairs)).kept
+        if kept is not None:
+            batch[KEPT] = torch.from_numpy(kept)
+        batch[ROWS] = torch.tensor(numbers, dtype=torch.int64)
         return batch

@@ -12,7 +12,7 @@ Accelerate repeats to fill the last step of a pass are padding.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ from lading.observe.heads import Heads
 from lading.observe.names import NAME, RowNames, stream_place
 from lading.observe.track_state import TrackedState
 from lading.observe.tracking import ObservedBills
+from lading.source.counting import RowCounter
 from lading.train.transformers.books import UpdateBooks
 from lading.train.transformers.numbered import NumberedStream
 
@@ -34,8 +35,15 @@ from lading.train.transformers.numbered import NumberedStream
 class StreamBooks(UpdateBooks):
     """Ledger and position of a trainer's run over a stream; ``batch_size`` is that of each process."""
 
-    def __init__(self, stream: Any, run: Ledger | str | os.PathLike[str], batch_size: int, world: World) -> None:
-        super().__init__(run, (NAME,))
+    def __init__(
+        self,
+        stream: Any,
+        run: Ledger | str | os.PathLike[str],
+        batch_size: int,
+        world: World,
+        base: Sequence[str] = (),
+    ) -> None:
+        super().__init__(run, (NAME,), base)
         self.data = NumberedStream(stream)
         self._source, self._batch_size, self._world = f"stream of a {type(stream).__name__}", batch_size, world
         self._bills = ObservedBills(self._source, batch_size, (NAME,))
@@ -69,22 +77,34 @@ class StreamBooks(UpdateBooks):
         except TypeError:
             return None
 
-    def note(self, rows: NDArray[np.int64], real: int | None = None) -> Bill:
+    def counted_by(self, collator: Any) -> RowCounter:
+        """Return what compares the batches of a collator with their samples."""
+        counter = super().counted_by(collator)
+        if counter.leaves_out:
+            raise ConfigError(
+                "the data collator may leave samples out (its rows is a function), and Accelerate cuts the batches of "
+                "a stream by the rows they have: nothing would say which samples are gone. Leave them out of the "
+                "stream instead."
+            )
+        return counter
+
+    def note(self, rows: NDArray[np.int64], real: int | None = None, kept: NDArray[np.int64] | None = None) -> Bill:
         """Record that a batch arrived in the training process."""
         slots = self._world.rank * len(rows) + np.arange(len(rows))
         padding = np.zeros(len(rows), bool) if real is None else slots >= real
-        bill = self._bills.bill(self._at, self._world, RowNames(np.zeros(len(rows), np.int32), rows, padding))
+        bill = self._bills.bill(self._at, self._world, RowNames(np.zeros(len(rows), np.int32), rows, padding, kept))
         if self._loaded is not None:
             self.ledger.begin(bill.step, world=self._world, loaded=self._loaded)
             self._loaded = None
         self._at.count(self._rows if real is None else real)
-        self._at.note(bill.dataset_idx, bill.idx)
+        self._at.note(np.zeros(len(rows), np.int32), rows)
         Trackers([self.ledger]).update(bill, None)
         self._fetched.append(bill)
         return bill
 
-    def look(self, bill: Bill, batch: Any) -> None:
-        """Compare the first batches of the workers of this process."""
+    def look(self, bill: Bill, batch: Any, rows: int) -> None:
+        """Compare the first batches of the workers of this process, too."""
+        super().look(bill, batch, rows)
         worker, count = stream_place(int(bill.idx[0])) if len(bill) else (0, -1)
         if count == 0 and (text := self._heads.look(worker, batch)) is not None:
             self.ledger.note(bill.step, text)
@@ -95,7 +115,7 @@ class StreamBooks(UpdateBooks):
 
     def state(self) -> dict[str, Any]:
         """Return where the run is: after the last update."""
-        mark = Trackers([self.ledger]).mark(self._at.step)
+        mark = Trackers([self._ledger or self._ended or self.ledger]).mark(self._at.step)
         return {**self._at.to_state(f"{self._source}, {self._rows} rows a step"), **marked(mark or self._loaded)}
 
 

@@ -1,0 +1,354 @@
+"""The books of a loop that makes its own data: every rollout has a number, and is accounted for at any time.
+
+    books = RolloutBooks("runs/7", plan, group_size=8)
+    for update in range(1000):
+        prompts = books.draw(4)                                       in the plan's order
+        numbers = books.made([RolloutGroup(p.group, sample(p), policy=update) for p in prompts])
+        used, late = choose(numbers)
+        books.drop(late, "stale")
+        books.used(used, update, loss=train(used))
+        save(..., books.state())                                      load(state) continues exactly here
+
+A step of the ledger is one call of ``used``: the prompts of the rollouts that
+went into the update. What is recorded between two steps belongs to the next, so
+that a resume undoes what came after its checkpoint and nothing else: rows of
+the step under way travel in the state and are written again by the new attempt.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import threading
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from lading.errors import ConfigError, LedgerError, ResumeError
+from lading.identity import Bill, World
+from lading.ledger.description import read_description
+from lading.ledger.ledger import Ledger
+from lading.ledger.limits import now_milliseconds, readable
+from lading.ledger.log import read_log
+from lading.ledger.run_folder import RunFolder
+from lading.ledger.schema import SCHEMAS
+from lading.ledger.tables import APPLIED
+from lading.loader.state import loaded_mark, marked
+from lading.order.plan import Plan
+from lading.runtime.fields import Fields, Origin
+from lading.runtime.numbers import is_whole, whole
+from lading.train.rollouts.group import Prompt, Rollout, RolloutGroup
+from lading.train.rollouts.live import DROPPED, MOST_PLACES, OPEN, LiveGroup, LiveGroups
+from lading.train.rollouts.prompts import PromptOrder
+
+STATE_VERSION = 1
+_LONGEST = 1 << 26
+_ORIGIN = Origin("the state of the rollouts", ResumeError, "Pass what RolloutBooks.state() returned.")
+
+
+class RolloutBooks:
+    """Records prompts, rollouts, their uses and fates. Any thread may call it.
+
+    Args:
+        run: Folder of the run, or its ledger.
+        plan: The order of the prompts. None: they come from a stream; names are kept, and nothing says what is next.
+        group_size: Most rollouts of a prompt. The number of a rollout is group x group_size + its place in the group.
+        world: This rank among how many; None: looked up. Each rank draws its own prompts, and calls ``used`` once
+            for each update.
+        reusable_groups: Decided groups that are remembered: their rollouts may be used again.
+    """
+
+    def __init__(
+        self,
+        run: str | os.PathLike[str] | Ledger,
+        plan: Plan | None = None,
+        *,
+        group_size: int,
+        world: World | None = None,
+        reusable_groups: int = 1024,
+    ) -> None:
+        if not is_whole(group_size, 1) or group_size > MOST_PLACES:
+            raise ConfigError(
+                f"group_size is {group_size!r}: expected the most rollouts of a prompt, 1 to {MOST_PLACES}."
+            )
+        self.world = world or World.current()
+        self.prompts = PromptOrder(plan, self.world)
+        self.live = LiveGroups(group_size, reusable_groups)
+        self.ledger = run if isinstance(run, Ledger) else _ledger(run, self.prompts, plan)
+        self.step, self._position, self._update = 0, 0, -1
+        self._redrawn: list[int] = []
+        self._delivered: dict[int, tuple[list[int], Sequence[float]]] = {}
+        self._recent: dict[str, list[tuple[Any, ...]]] = {}  # rows of the next step
+        self._loaded: dict[str, Any] | None = None
+        self._began = False
+        self._lock = threading.RLock()
+
+    def draw(self, count: int = 1) -> list[Prompt]:
+        """Return the next prompts of this rank, in the plan's order; after a resume first those without a rollout."""
+        with self._lock:
+            self.begin()
+            again, self._redrawn = self._redrawn[:count], self._redrawn[count:]
+            found = [self.prompts.prompt_of(group) for group in again]
+            found += [self.prompts.next() for _ in range(count - len(again))]
+            self.live.waiting.update(dict.fromkeys(prompt.group for prompt in found))
+            return found
+
+    def made(self, groups: Iterable[RolloutGroup]) -> list[int]:
+        """Record rollouts and return their numbers, in order; all of them, or (where one is refused) none."""
+        with self._lock:
+            self.begin()
+            several = list(groups)
+            prompts = [self._prompt_of(made) for made in several]
+            counted = [[rollout.counted for rollout in made.rollouts] for made in several]
+            numbers, rows, now = [], [], now_milliseconds()
+            before = {made.group: _copied(self.live.groups.get(made.group)) for made in several}
+            waiting = dict(self.live.waiting)
+            try:
+                mine = [self.live.add(made, prompt) for made, prompt in zip(several, prompts, strict=True)]
+            except LedgerError:
+                self.live.put_back(before, waiting)
+                raise
+            for made, prompt, given, tokens in zip(several, prompts, mine, counted, strict=True):
+                numbers += given
+                for number, rollout, (count, content) in zip(given, made.rollouts, tokens, strict=True):
+                    name = (self.step, number, made.group, prompt.dataset_idx, prompt.index, made.policy)
+                    rows.append((*name, count, content, *_scores(rollout), now))
+            self._record("rollouts", rows)
+            return numbers
+
+    def used(self, rollouts: Iterable[int], update: int, *, loss: Any = None, **metrics: Any) -> Bill:
+        """Record that an update used some rollouts; they may be used again. This is one step of the run.
+
+        Args:
+            rollouts: Their numbers.
+            update: Number of the update, from 0.
+            loss: Its loss.
+            **metrics: Further numbers by name.
+        """
+        with self._lock:
+            numbers = _numbers(rollouts)
+            if not is_whole(update, 0):
+                raise LedgerError(f"update is {update!r}: expected the number of the update, from 0.")
+            self.live.check_open(numbers, used=update)
+            bill = self.deliver(numbers)
+            self.commit([bill], update=update, loss=loss, **metrics)
+            return bill
+
+    def drop(self, rollouts: Iterable[int], reason: str) -> None:
+        """Record that no update will use some rollouts.
+
+        Args:
+            rollouts: Their numbers.
+            reason: ``stale`` and ``lost`` are fates of their own; whatever else (``zero_advantage``, ``length``,
+                ``error`` ...) is why they were filtered.
+        """
+        with self._lock:
+            numbers = _numbers(rollouts)
+            self.live.check_open(numbers)
+            self.begin()
+            fate = reason if reason in DROPPED else "filtered"
+            why = None if reason == fate else readable(reason)
+            self.live.decide(numbers, fate)
+            now = now_milliseconds()
+            self._record("fates", [(self.step, number, fate, why, now) for number in numbers])
+
+    def open_rollouts(self) -> list[int]:
+        """Return the numbers of the rollouts that were made and are not decided, in order."""
+        with self._lock:
+            size, groups = self.live.size, self.live.groups.items()
+            return sorted(g * size + place for g, live in groups for place, fate in live.fates.items() if fate == OPEN)
+
+    def flush(self) -> None:
+        """Wait until everything recorded so far is on disk."""
+        self.ledger.flush()
+
+    def close(self) -> None:
+        """Write everything and close the ledger."""
+        self.ledger.close()
+
+    def __enter__(self) -> RolloutBooks:
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self.ledger.__exit__(*exception)
+
+    def state(self) -> dict[str, Any]:
+        """Return where the run is, for a checkpoint of this rank; everything recorded before is on disk."""
+        with self._lock:
+            if not self.ledger.is_closed:
+                self.begin()
+                self.ledger.begin(self.step, world=self.world)  # the thread that takes states is the one that trains
+                self.ledger.flush()
+            return {
+                "version": STATE_VERSION,
+                "step": self.step,
+                "position": self._position,
+                "update": self._update,
+                "rank": self.world.rank,
+                "world_size": self.world.world_size,
+                "prompts": json.dumps(self.prompts.state(), separators=(",", ":")),
+                "groups": json.dumps(self.live.state(), separators=(",", ":")),
+                "rows": json.dumps(self._recent, separators=(",", ":")),
+                **marked(self.ledger.mark(self.step)),
+            }
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Stand where a state was taken. Call it before anything else."""
+        with self._lock:
+            if self._began:
+                raise LedgerError("these books have begun: load a state before the first draw.")
+            fields = Fields(state, _ORIGIN)
+            if fields.integer("version") != STATE_VERSION:
+                fields.refuse("version", str(STATE_VERSION))
+            found = World(fields.integer("rank", low=0), fields.integer("world_size", low=1))
+            if found != self.world:
+                raise ResumeError(
+                    f"the state is that of rank {found.rank} of {found.world_size}, this is rank {self.world.rank} of "
+                    f"{self.world.world_size}: each rank has its own open rollouts. Resume with as many ranks as there "
+                    "were, and give each its own state."
+                )
+            prompts = _ORIGIN.record(fields.text("prompts", longest=_LONGEST))
+            self.prompts.load(prompts.value("plan"), prompts.integer("slot", low=0))
+            self.live.load(_ORIGIN.record(fields.text("groups", longest=_LONGEST)))
+            self.step, self._position = fields.integer("step", low=0), fields.integer("position", low=0)
+            self._update = fields.integer("update", low=-1)
+            self._recent = _recent_rows(_ORIGIN.record(fields.text("rows", longest=_LONGEST)))
+            self._redrawn, self._loaded = list(self.live.waiting), loaded_mark(state)
+
+    def begin(self) -> None:
+        """Open the attempt, unless it is: samples blocked by hand are left out from here on."""
+        if self._began:
+            return
+        self._began = True
+        run = RunFolder(self.ledger.run_dir.absolute())
+        if run.description.exists():
+            self.prompts.honour(read_log(run, read_description(run).sha256).blocks)
+        self.ledger.begin(self.step, world=self.world, loaded=self._loaded)
+        for table, rows in self._recent.items():
+            self.ledger.record_rows(table, rows)
+
+    def pass_step(self, step: int) -> None:
+        """Note that the prompts of a step of the plan were all drawn, by all ranks together."""
+        with self._lock:
+            self.prompts.step, self.prompts.slot = step + 1, 0
+
+    def deliver(self, rollouts: Sequence[int], weights: Sequence[float] | None = None) -> Bill:
+        """Begin a step: rollouts go into the model, and ``commit`` or ``skip`` will say what became of it.
+
+        Args:
+            rollouts: Their numbers.
+            weights: What each counts in the loss; 0 where all its tokens are masked. None: 1.
+        """
+        with self._lock:
+            self.begin()
+            groups = [self.live.of(number) for number in rollouts]
+            world, count = self.world, len(rollouts)
+            key = zlib.crc32(self.step.to_bytes(8, "little"))
+            epoch = self._epoch_of(rollouts[0] // self.live.size) if rollouts else 0
+            bill = Bill(
+                batch_id=f"e{epoch}-s{self.step}-{key:08x}",
+                step=self.step,
+                epoch=epoch,
+                chunk=None,
+                position=self._position,
+                slots=world.rank + world.world_size * np.arange(count, dtype=np.int64),
+                dataset_idx=np.array([live.dataset_idx for live in groups], dtype=np.int32),
+                idx=np.array([live.index for live in groups], dtype=np.int64),
+                is_padding=np.zeros(count, dtype=bool),
+                global_size=count * world.world_size,
+                world=world,
+                names=self.prompts.names,
+            )
+            self.ledger.deliver(bill)
+            self._delivered[self.step] = list(rollouts), [1.0] * count if weights is None else weights
+            self.step, self._position, self._recent = self.step + 1, self._position + bill.global_size, {}
+            return bill
+
+    def commit(self, bills: Sequence[Bill], update: int | None = None, loss: Any = None, **metrics: Any) -> None:
+        """Record that an update used the rollouts of some steps."""
+        with self._lock:
+            rows: list[tuple[Any, ...]] = []
+            number = self._update + 1 if update is None else update
+            for bill in bills:
+                rollouts, weights = self._delivered.pop(bill.step)
+                self.live.decide(rollouts, APPLIED)
+                for slot, rollout, weight in zip(bill.slots.tolist(), rollouts, weights, strict=True):
+                    rows.append((bill.step, slot, rollout, number, weight))
+            self._update = number
+            self.ledger.record_rows("uses", rows)  # before the step is called applied: a step without its uses is none
+            self.ledger.commit(bills, update=number, loss=loss, **metrics)
+
+    def skip(self, bills: Bill | Sequence[Bill], reason: str) -> None:
+        """Record that no update used the rollouts of some steps; they stay open, or applied by an earlier one."""
+        with self._lock:
+            several = [bills] if isinstance(bills, Bill) else list(bills)
+            for bill in several:
+                self._delivered.pop(bill.step)
+            self.ledger.skip(several, reason)
+
+    def _prompt_of(self, made: RolloutGroup) -> Prompt:
+        """Return the prompt of a group; one that this rank was to draw must have been drawn."""
+        live = self.live.groups.get(made.group)
+        if live is not None:
+            return Prompt(made.group, "", live.dataset_idx, live.index)
+        if not is_whole(made.group, 0):
+            raise LedgerError(f"group is {made.group!r}: expected the number that draw() gave with the prompt.")
+        if made.group not in self.live.waiting and self.world.world_size == 1 and not self._was_passed(made.group):
+            raise LedgerError(
+                f"group {made.group} was never drawn, or it was decided before: report a group once, under the number "
+                "that draw() gave with its prompt."
+            )
+        return self.prompts.prompt_of(made.group)
+
+    def _was_passed(self, group: int) -> bool:
+        """Say whether a group belongs to the step of the plan that was drawn as a whole last."""
+        order = self.prompts
+        if order.plan is None or order.slot or not order.step:
+            return False
+        at = order.plan.locate(order.step - 1)
+        return at.position <= group < at.position + at.size
+
+    def _epoch_of(self, group: int) -> int:
+        plan = self.prompts.plan
+        return 0 if plan is None else group // plan.epoch_samples
+
+    def _record(self, table: str, rows: list[tuple[Any, ...]]) -> None:
+        self._recent.setdefault(table, []).extend(rows)
+        self.ledger.record_rows(table, rows)
+
+
+def _ledger(run: str | os.PathLike[str], prompts: PromptOrder, plan: Plan | None) -> Ledger:
+    lengths = () if plan is None or len(plan.names) != len(plan.lengths) else plan.lengths
+    return Ledger(run, names=prompts.names, lengths=lengths)
+
+
+def _numbers(rollouts: Iterable[int]) -> list[int]:
+    found = [whole(number) for number in (rollouts.tolist() if hasattr(rollouts, "tolist") else rollouts)]
+    numbers = [number for number in found if number is not None]
+    if len(numbers) < len(found):
+        raise LedgerError("a rollout's number is an integer: pass what made() returned.")
+    if len(set(numbers)) < len(numbers):
+        raise LedgerError(f"rollout {max(numbers, key=numbers.count)} is there twice: name each once.")
+    return numbers
+
+
+def _scores(rollout: Rollout) -> tuple[float | None, ...]:
+    values = (rollout.reward, rollout.advantage, rollout.seconds)
+    return tuple(None if value is None or not math.isfinite(value) else float(value) for value in values)
+
+
+def _copied(live: LiveGroup | None) -> LiveGroup | None:
+    return None if live is None else LiveGroup(live.dataset_idx, live.index, live.policy, dict(live.fates))
+
+
+def _recent_rows(found: Fields) -> dict[str, list[tuple[Any, ...]]]:
+    """Return the rows of the step under way; whatever a ledger would not write is refused when it is written."""
+    found.only("rollouts", "fates")
+    recent = {}
+    for table in found:
+        rows, width = found.items(table), len(SCHEMAS[table].names)
+        recent[table] = [tuple(found.value(table)[i]) for i in rows if rows.items(i, least=width, most=width)]
+    return recent
