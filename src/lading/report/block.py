@@ -23,17 +23,19 @@ _SPEC = re.compile(r"(?P<name>.+):(?P<first>\d+)(?:-(?P<last>\d+))?")
 
 def block(run: AskedRun, specs: list[str], reason: str = "") -> list[SampleId]:
     """Record that samples are to be blocked; return those that were not blocked before."""
-    if run.plan is None:
+    plan = run.plan
+    if plan is None and not run.evidence.has_rows("rollouts"):  # books of rollouts have a plan of their own
         raise ConfigError(
             "this run has no plan: nothing decides what comes instead of a blocked sample. Take the samples out of the "
             "dataset, or train from a Lading loader."
         )
-    known = blocked_by_hand(run.evidence.log.blocks)
+    known = blocked_by_hand((*run.evidence.log.blocks, *run.evidence.log.forgets))
     wanted = [sample for spec in specs for sample in samples_of(run, spec)]
     new = [s for s in dict.fromkeys(wanted) if s not in known]
     for dataset in {s.dataset for s in new}:
         blocked = {s.index for s in [*known, *new] if s.dataset == dataset}
-        part_substitute(run.plan.parts.part(dataset), run.plan.seed, next(iter(blocked)), blocked)  # one must be left
+        if plan is not None:
+            part_substitute(plan.parts, dataset, plan.seed, next(iter(blocked)), blocked)  # one must be left
     clean_up(run.evidence.run.log)  # what a killed block left
     if new:
         _record(run, new, reason)

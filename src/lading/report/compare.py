@@ -30,7 +30,8 @@ class Comparison:
         digests: Sum of the digests of each, as hex.
         first_difference: First step that differs, or that only one of them has.
         differing_steps: Number of common steps that differ.
-        kind: ``names``, ``content`` or ``length``; ``nothing`` where neither has a step; None where they are equal.
+        kind: ``names``, ``fates`` (applied in one, skipped in the other), ``content`` or ``length``; ``nothing`` where
+            neither has a step; None where they are equal.
         plan_differences: How the plans differ.
         samples: What the first differing step holds in the one and not in the other.
     """
@@ -54,9 +55,12 @@ def compare(left: AskedRun, right: AskedRun) -> Comparison:
     """Compare two runs step by step."""
     mine, other = (_columns(run.history) for run in (left, right))
     common, a, b = np.intersect1d(mine["step"], other["step"], return_indices=True)
-    differs = (mine["digest"][a] != other["digest"][b]) | (mine["applied"][a] != other["applied"][b])
-    kind = "names" if differs.any() else None
-    if kind is None and mine["has_content"] and other["has_content"]:
+    differs, kind = mine["digest"][a] != other["digest"][b], None
+    fates = mine["applied"][a] != other["applied"][b]
+    if differs.any() or fates.any():
+        kind = "names" if differs.any() else "fates"
+        differs = differs | fates
+    elif mine["has_content"] and other["has_content"]:
         differs = mine["content"][a] != other["content"][b]
         kind = "content" if differs.any() else None
     if kind is not None:
@@ -105,7 +109,7 @@ def _total(columns: dict[str, Any]) -> str:
 
 
 def _differing_samples(left: AskedRun, right: AskedRun, step: int, kind: str) -> list[dict[str, Any]]:
-    if kind == "length":
+    if kind in ("length", "fates"):
         return []
     sides = []
     for run in (left, right):

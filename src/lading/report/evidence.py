@@ -7,8 +7,8 @@ they belong are left out and named.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lading.errors import CorruptLedgerError, LadingError
+from lading.errors import CorruptLedgerError, LadingError, LedgerError
 from lading.ledger.begun import Begun
 from lading.ledger.description import Description, bounded, read_plan
 from lading.ledger.deviations import deviations_from
@@ -24,10 +24,12 @@ from lading.ledger.events import EventRow, event_rows
 from lading.ledger.launch import Launch
 from lading.ledger.lineage import Span, lineage, pending_of, root_of
 from lading.ledger.log import Log
-from lading.ledger.parts import Manifest, PartFile, sha256_of
+from lading.ledger.manifest import Manifest, PartFile
+from lading.ledger.parts import sha256_of
 from lading.ledger.run_folder import RankFolder, RunFolder
-from lading.ledger.schema import SCHEMAS, latest_rows, typed
+from lading.ledger.schema import SCHEMAS, latest_rows, rows_table, typed
 from lading.ledger.tail import Tail
+from lading.ledger.waybill.waybill import Moment
 from lading.order.event import Event, event_from_dict
 from lading.order.plan import Plan
 from lading.runtime.fields import Origin
@@ -84,8 +86,7 @@ class RankEvidence:
     def tail_table(self, name: str) -> pa.Table:
         """Return the rows of the tail that are in no part."""
         if name not in self._tail_tables:
-            tables = self.tail.tables[name] if self.has_live_tail else []
-            self._tail_tables[name] = pa.concat_tables([SCHEMAS[name].empty_table(), *tables])
+            self._tail_tables[name] = rows_table(name, self.tail.rows[name] if self.has_live_tail else ())
         return self._tail_tables[name]
 
     @functools.cached_property
@@ -102,7 +103,7 @@ class RankEvidence:
     @property
     def is_empty(self) -> bool:
         """Whether the rank left no row."""
-        return not self.files and not len(self.tail_table("batches"))
+        return not self.files and not any(len(self.tail_table(name)) for name in ("batches", "rollouts"))
 
 
 @dataclass(frozen=True)
@@ -141,6 +142,7 @@ class Evidence:
         leaf: The attempt whose history is asked for: the newest with a row, unless another was chosen.
         damage: Files that cannot be used.
         plans_read: The plans that can be, by fingerprint and SHA-256, events left out.
+        moment: Where the leaf's history ends, for questions about a checkpoint; None: with all that it recorded.
     """
 
     run: RunFolder
@@ -150,13 +152,31 @@ class Evidence:
     leaf: int | None
     damage: list[Damage] = field(default_factory=list)
     plans_read: dict[tuple[str | None, str | None], Plan] = field(default_factory=dict)
+    moment: Moment | None = None
 
     @functools.cached_property
     def spans(self) -> list[Span]:
         """Who owns which steps of history, in the order they were trained on; attempts without a row are left out."""
-        if self.leaf is None:
-            return []
-        return [span for span in lineage(self.launches, self.leaf) if not self.attempts[span.attempt].is_void]
+        return [span for span in self._line if not self.attempts[span.attempt].is_void]
+
+    @functools.cached_property
+    def _line(self) -> list[Span]:
+        line = [] if self.leaf is None else lineage(self.launches, self.leaf)
+        if self.moment is not None and line:
+            line[-1] = replace(line[-1], stop=self.moment.step)
+        return line
+
+    def at(self, moment: Moment) -> Evidence:
+        """Return the same evidence as a checkpoint saw it that was taken at a moment of this run."""
+        launch = known_launch(self.run.path, self.launches, moment)
+        last = self.attempts[moment.attempt].last_step
+        reached = launch.start_step if last is None else last + 1
+        if moment.step > reached:
+            raise LedgerError(
+                f"attempt {moment.attempt} of {self.run.path} has steps {launch.start_step} to {reached - 1}, and the "
+                f"checkpoint was taken before step {moment.step}: rows are missing. Run `lading verify`."
+            )
+        return replace(self, leaf=moment.attempt, moment=moment, damage=list(self.damage))
 
     @functools.cached_property
     def launches(self) -> dict[int, Launch]:
@@ -182,8 +202,9 @@ class Evidence:
     @functools.cached_property
     def pending(self) -> frozenset[tuple[int, int]]:
         """(attempt, step) of what was used by no update when a checkpoint was taken that history resumes from."""
-        path = lineage(self.launches, self.leaf) if self.leaf is not None else []
-        return frozenset(pending_of(self.launches, path))
+        waited = () if self.moment is None else self.moment.pending
+        here = [(self.leaf or 0, step) for first, stop in waited for step in range(first, stop)]
+        return frozenset([*pending_of(self.launches, self._line), *here])
 
     @functools.cached_property
     def related(self) -> frozenset[int]:
@@ -266,6 +287,10 @@ class Evidence:
             if file.table == table and rank.folder.path / file.file not in broken
         ]
 
+    def has_rows(self, table: str) -> bool:
+        """Say whether any rank recorded a row of a table."""
+        return bool(self.files(table)) or any(len(rank.tail_table(table)) for rank in self.ranks())
+
     def batches_of(self, rank: RankEvidence) -> list[PartFile]:
         """Return the closed files of ``batches`` of a rank that are there and are what was written."""
         broken = {damage.file for damage in self.damage}
@@ -276,19 +301,20 @@ class Evidence:
         """Yield what each rank of each attempt left."""
         return (rank for attempt in self.attempts.values() for rank in attempt.ranks)
 
-    def rows(self, steps: Iterable[int]) -> pa.Table:
-        """Return the rows of ``batches`` of some steps, of all attempts and ranks; opens only files that hold them."""
+    def rows(self, steps: Iterable[int], name: str = "batches") -> pa.Table:
+        """Return the rows of a table of some steps, of all attempts and ranks; opens only files that hold them."""
         wanted = np.array(sorted(set(steps)), dtype=np.int64)
-        tables = [with_origin(SCHEMAS["batches"].empty_table(), 0, 0)]
-        for rank, file in self.files("batches"):
+        tables = [with_origin(SCHEMAS[name].empty_table(), 0, 0)]
+        for rank, file in self.files(name):
             inside = _between(wanted, file)
             if len(inside) and self.is_intact(rank, file):
                 tables.append(with_origin(read_part(rank, file, inside), rank.folder.attempt, rank.folder.rank))
         for rank in self.ranks():
-            table = rank.tail_table("batches")
+            table = rank.tail_table(name)
             if len(table):
                 tables.append(with_origin(_of_steps(table, wanted), rank.folder.attempt, rank.folder.rank))
-        return latest_rows(pa.concat_tables(tables))
+        found = pa.concat_tables(tables)
+        return latest_rows(found) if name == "batches" else found
 
     def exceptions(self) -> list[dict[str, Any]]:
         """Return every exception to the plan: step, attempt, rank, fate and the deviation's fields."""
@@ -314,6 +340,22 @@ class Evidence:
     def deviations(self, row: dict[str, Any]) -> list[dict[str, Any]]:
         """Return the exceptions to the plan that a row of ``batches`` records."""
         return _deviations(self.run.rank(row["attempt"], row["rank"]), row) if row["exceptions"] else []
+
+
+def known_launch(path: Path, launches: Mapping[int, Launch], moment: Moment) -> Launch:
+    """Return the launch that a moment is of; refuse a run that does not know it."""
+    launch = launches.get(moment.attempt)
+    if launch is None or launch.sha256 != moment.launch:
+        raise LedgerError(
+            f"{path} does not know launch {moment.launch[:8]} of attempt {moment.attempt}: it is an older copy of the "
+            "run, or one that was continued on its own. Give the folder that the checkpoint came from."
+        )
+    if moment.step < launch.start_step:
+        raise LedgerError(
+            f"attempt {moment.attempt} of {path} began at step {launch.start_step}, and the checkpoint says that it "
+            f"was taken before step {moment.step}: it is damaged. Restore its waybill from a copy."
+        )
+    return launch
 
 
 def _has_sha256(path: Path, file: PartFile) -> bool:

@@ -1,7 +1,7 @@
 """Why did something happen at this step? Everything that is known of it, side by side.
 
-The samples of the step, the share of each dataset against the plan, how often
-each sample was seen before, and the losses around it.
+The samples of the step, the share of each dataset against the plan at that step,
+how often each sample was seen before, and the losses around it.
 """
 
 from __future__ import annotations
@@ -19,28 +19,10 @@ from lading.order.event import Block, Event, Rebatch, ResumeBase, Reweight
 from lading.report.asked import AskedRun
 from lading.report.evidence import Evidence
 from lading.report.losses import SPIKE_WINDOW, spike_scores
+from lading.report.shares import SHARES, step_shares
 from lading.report.step import StepRecord
+from lading.report.suspects import EXPOSURES, Lengths, exposures, ranked
 from lading.report.table import Table
-
-SHARES = pa.schema(
-    [
-        ("dataset", pa.string()),
-        ("samples", pa.int64()),
-        ("share", pa.float64()),
-        ("usual", pa.float64()),
-        ("ratio", pa.float64()),
-    ]
-)
-EXPOSURES = pa.schema(
-    [
-        ("slot", pa.int64()),
-        ("dataset", pa.string()),
-        ("index", pa.int64()),
-        ("earlier", pa.int64()),
-        ("last_step", pa.int64()),
-    ]
-)
-
 
 DECISIONS = pa.schema([("step", pa.int64()), ("kind", pa.string()), ("decided", pa.string()), ("reason", pa.string())])
 _MOST_DECISIONS, _MOST_SHARES = 12, 8
@@ -52,8 +34,8 @@ class Explanation:
 
     Attributes:
         record: The step itself.
-        shares: Samples of each dataset in it, against what is usual.
-        exposures: How often each sample had been applied before, and when last.
+        shares: Samples of each dataset in it, against what was to be expected there; see ``lading.report.shares``.
+        exposures: How often each sample had been applied before, when last, and whether it stands out.
         around: Losses of the steps around it.
         score: How far its loss stands above those before it, in robust deviations.
         usual_loss: Median loss of the steps before it.
@@ -68,13 +50,18 @@ class Explanation:
     usual_loss: float | None
     decisions: Table
 
+    @property
+    def ranked(self) -> list[dict[str, Any]]:
+        """The samples, those first that stand out most."""
+        return ranked(self.exposures.dicts())
+
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON-able fields."""
         tables = {name: getattr(self, name).dicts() for name in ("shares", "exposures", "around", "decisions")}
         return {**self.record.to_dict(), **tables, "score": self.score, "usual_loss": self.usual_loss}
 
 
-def explain(run: AskedRun, step: int, around: int) -> Explanation:
+def explain(run: AskedRun, step: int, around: int, lengths: Lengths | None = None) -> Explanation:
     """Gather what is known of a step and the steps around it."""
     record = run.step(step)
     losses = run.losses().arrow
@@ -88,8 +75,8 @@ def explain(run: AskedRun, step: int, around: int) -> Explanation:
         score, usual = (float(values[-1]) for values in spike_scores(before, SPIKE_WINDOW))
     return Explanation(
         record=record,
-        shares=_shares(run, record),
-        exposures=_exposures(run, record),
+        shares=Table.of(step_shares(run, step, record.samples["name"]), SHARES),
+        exposures=Table.of(exposures(run, step, record.samples.dicts(), lengths), EXPOSURES),
         around=Table(near),
         score=score,
         usual_loss=usual,
@@ -139,27 +126,3 @@ def _validated(fields: Mapping[str, Any]) -> str:
     metric, on = fields.get("metric"), fields.get("on") or {}
     steps = f" on steps {on['first_step']} to {on['stop_step'] - 1}" if on else ""
     return f"validated{steps}: {'nothing measured' if metric is None else f'{metric:.4g}'}"
-
-
-def _shares(run: AskedRun, record: StepRecord) -> Table:
-    names = record.samples["name"]
-    usual = {row["dataset"]: row["planned"] if row["planned"] is not None else row["share"] for row in run.mix()}
-    rows = []
-    for _, name in run.named_datasets:
-        count = names.count(name)
-        share, normal = count / max(len(names), 1), usual.get(name)
-        ratio = share / normal if normal else None
-        rows.append({"dataset": name, "samples": count, "share": share, "usual": normal, "ratio": ratio})
-    return Table.of(rows, SHARES)
-
-
-def _exposures(run: AskedRun, record: StepRecord) -> Table:
-    samples = record.samples.dicts()
-    places = run.places_before(record.step, [(row["dataset"], row["index"]) for row in samples])
-    uses = run.uses_of({step for found in places for step in found})
-    rows = []
-    for row, found in zip(samples, places, strict=True):
-        earlier = [step for step in found for _ in range(uses.get(step, 0))]
-        fields = {"slot": row["slot"], "dataset": row["name"], "index": row["index"]}
-        rows.append({**fields, "earlier": len(earlier), "last_step": max(earlier, default=None)})
-    return Table.of(rows, EXPOSURES)

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from lading.errors import ConfigError
 from lading.runtime.json import plain
 
-TABLES = ("history", "samples", "mix")
+TABLES = ("history", "samples", "mix", "exposures", "documents", "rollouts")
 _SPREADSHEET = ("=", "+", "-", "@", "\t", "\r")  # a cell that begins so is a formula to some programs
 
 

@@ -3,49 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from lading.errors import ConfigError, LadingError
-from lading.ledger.run_folder import RunFolder
+from lading.ledger.tables import APPLIED
 from lading.report.evidence import Evidence
 from lading.report.history import History, largest, time_of
+from lading.report.run import Run
+from lading.report.runs_below import runs_in
 from lading.report.snapshot import read_evidence
-from lading.report.summary import describe_attempt, last_loss, run_state
+from lading.report.summary import began, last_loss, run_state
 from lading.runtime.paths import local_path
-
-_DEEPEST = 4
-
-
-def runs_in(folder: str | os.PathLike[str], deepest: int = _DEEPEST) -> list[Path]:
-    """Return the folders of all runs below a folder, in order of their names; the folder may itself be one.
-
-    Args:
-        folder: Where to look. Links are not followed, and nothing inside a run is looked at.
-        deepest: How many folders deep a run may lie.
-    """
-    root = local_path(folder)
-    if not root.is_dir():
-        raise ConfigError(f"{root} is no folder: expected a run, or a folder with runs in it. Check the path.")
-    return sorted(_found(root, deepest))
-
-
-def _found(folder: Path, deepest: int) -> Iterator[Path]:
-    if RunFolder(folder).description.is_file():
-        yield folder
-        return
-    if not deepest:
-        return
-    try:
-        inside = [entry for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False)]
-    except OSError:
-        return
-    for entry in inside:
-        if not entry.name.startswith("."):
-            yield from _found(Path(entry.path), deepest - 1)
 
 
 def named_runs(targets: Iterable[str | os.PathLike[str]]) -> dict[str, Path]:
@@ -71,13 +43,13 @@ def named_runs(targets: Iterable[str | os.PathLike[str]]) -> dict[str, Path]:
 
 def glance(evidence: Evidence) -> dict[str, Any]:
     """Return a run in a line: state, steps, loss, digest, attempts, when it began and last wrote."""
-    attempts = [describe_attempt(evidence, a) for a in evidence.attempts.values() if not a.is_void]
+    attempts = [a for a in evidence.attempts.values() if not a.is_void]
     return {
         "state": run_state(evidence),
         **_end(evidence),
         "attempts": len(attempts),
         "datasets": len(evidence.description.named_datasets),
-        "began": attempts[0]["began"] if attempts else None,
+        "began": began(attempts[0].launch) if attempts else None,
         "problem": None,
     }
 
@@ -100,3 +72,27 @@ def glance_at(path: Path) -> dict[str, Any]:
     except LadingError as error:
         nothing = dict.fromkeys(("steps", "loss", "digest", "attempts", "datasets", "began", "wrote"))
         return {"state": "damaged", **nothing, "problem": " ".join(str(error).split())}
+
+
+def use_in(path: Path, sample: tuple[str, int] | None, name: str | None = None) -> dict[str, Any]:
+    """Return how often a run used a sample, or the documents of a name, and when; why that is not known.
+
+    Args:
+        path: Folder of the run.
+        sample: Dataset and index.
+        name: What the documents are called, where it is not a sample that is asked for.
+    """
+    found: dict[str, Any] = dict.fromkeys(("times", "first_step", "first_time", "last_step", "problem"))
+    try:
+        run = Run(path)
+        asked = [(run.number_of(sample[0]), sample[1])] if sample is not None else []
+        for number, document in run.documents.find(name) if name is not None else ():
+            asked += [(number, row["index"]) for row in run.documents.rows_of(number, document)]
+        steps = sorted(row["step"] for one in set(asked) for row in run.where(*one) if row["fate"] == APPLIED)
+        found["times"], found["problem"] = len(steps), "; ".join(run.documents.missing.values()) or None
+        if steps:
+            when = run.step(steps[0]).time
+            found |= {"first_step": steps[0], "first_time": when, "last_step": steps[-1]}
+    except LadingError as error:
+        found["problem"] = " ".join(str(error).split())
+    return found

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.ledger.schema import APPLIED, DELIVERED
+from lading.ledger.tables import APPLIED, DELIVERED
 from lading.report.evidence import AttemptEvidence, Evidence, RankEvidence, read_part
 from lading.runtime.arrow import numbers, words_of
 from lading.runtime.fields import INT64_MAX

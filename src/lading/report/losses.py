@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from lading.order.counts import counts_of_steps
 from lading.report.evidence import Evidence
 from lading.report.history import NOTHING, History, taken
-from lading.report.planned import counts_of_steps
 from lading.report.table import Table
 from lading.report.views import Views
 from lading.runtime.arrow import column, numbers

@@ -16,10 +16,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.errors import ConfigError
+from lading.order.counts import counts_of_steps, planned_counts
 from lading.order.plan import Plan
 from lading.report.evidence import Evidence
 from lading.report.history import History
-from lading.report.planned import counts_are_known, counts_of_steps, mark_seen, planned_counts
+from lading.report.planned import mark_seen
 from lading.report.seen import SeenSamples
 from lading.report.table import Table
 from lading.report.views import Views
@@ -102,14 +103,6 @@ def passes(evidence: Evidence, history: History, views: Views) -> Table:
             }
         )
     return Table.of(rows, PASSES)
-
-
-def visits_samples(evidence: Evidence, history: History) -> bool:
-    """Say whether the samples must be looked at one by one to count them."""
-    plans = [plan for plan in (evidence.plan(span.attempt) for span in evidence.spans) if plan is not None]
-    return bool(plans) and not (
-        all(map(counts_are_known, plans)) and _is_simple(evidence, plans[-1], history.applied["step"])
-    )
 
 
 def _labels(applied: dict[str, I64], by: str | int) -> I64:

@@ -3,37 +3,53 @@
 run = open_run("runs/7")
 run.step(48_213).samples            what was in that batch
 run.where("code", 93_412)           was this document ever seen, and when
-run.verify().holds                  is the record what the plan says, byte for byte
+run.verify().holds                  is the record what the plan says, sample for sample
 """
 
 from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
+from lading.errors import LedgerError
 from lading.identity import SampleId
+from lading.ledger.waybill.waybill import checkpoint_path, read_waybill
 from lading.order.plan import Plan
 from lading.report.bad import BLOCKED, bad_samples
+from lading.report.bias import Bias, bias
 from lading.report.block import block
+from lading.report.blocked import BLOCKS, block_rows
 from lading.report.compare import Comparison, compare
+from lading.report.documents import RunDocuments
 from lading.report.evidence import Evidence
 from lading.report.explain import DECISIONS, Explanation, decisions, explain
+from lading.report.exposures import documents_used, exposures
+from lading.report.forget.forget import Forgetting, forget
 from lading.report.history import History, taken
 from lading.report.losses import SPIKE_WINDOW, has_own_losses, losses, losses_by_dataset, spikes, undone_losses
-from lading.report.mix import mix, passes, visits_samples
-from lading.report.planned import planned_samples
+from lading.report.mix import mix, passes
+from lading.report.planned import SAMPLES, planned_samples
+from lading.report.rollouts import RolloutHistory
 from lading.report.snapshot import read_evidence
 from lading.report.step import StepRecord, step_record
+from lading.report.suspects import Lengths
 from lading.report.table import Table
+from lading.report.trace.contaminated import Contamination, contaminated
+from lading.report.trace.corpora import TracedRun
+from lading.report.trace.trace import Trace, trace
 from lading.report.verify.checking import verify
 from lading.report.verify.verdict import Progress, Verdict, silent
 from lading.report.views import NoSamples, Views
 from lading.report.where import dataset_number, newest_plan, next_step, run_events, where
+from lading.runtime.arrow import numbers
+from lading.runtime.fields import INT64_MAX
 from lading.runtime.paths import local_path
 from lading.runtime.shown import shown_html
 
@@ -47,13 +63,42 @@ class Run:
     Args:
         path: Folder of the run.
         attempt: The attempt whose history is asked for; None: the newest that recorded something.
+        stores: Where token stores lie now, by the name of the dataset, where they moved since.
     """
 
-    def __init__(self, path: str | os.PathLike[str], attempt: int | None = None) -> None:
-        self.path = local_path(path)
-        self.evidence: Evidence = read_evidence(self.path, attempt)
+    def __init__(
+        self, path: str | os.PathLike[str], attempt: int | None = None, stores: Mapping[str, str] | None = None
+    ) -> None:
+        self._take(read_evidence(local_path(path), attempt), stores)
+
+    @classmethod
+    def of(cls, evidence: Evidence, stores: Mapping[str, str] | None = None) -> Run:
+        """Return the run of evidence that was taken: ``evidence.at(moment)`` is a run as a checkpoint saw it."""
+        run = cls.__new__(cls)
+        run._take(evidence, stores)
+        return run
+
+    def at(self, checkpoint: str | os.PathLike[str]) -> Run:
+        """Return the run as one of its checkpoints saw it: history ends there.
+
+        Args:
+            checkpoint: Folder or file of a checkpoint that has a waybill.
+        """
+        path = checkpoint_path(checkpoint)
+        waybill, own = read_waybill(path), self.evidence.description.run
+        moment = waybill.moment
+        if moment is None or moment.run != own:
+            made = "no run" if moment is None else f"run {moment.run}"
+            raise LedgerError(f"{path} was saved in {made}, and {self.path} is run {own}. Give a checkpoint of it.")
+        run = Run.of(self.evidence.at(moment), self._stores)
+        run._digests = {name: total.names for name, total in waybill.totals.items() if total.names is not None}
+        return run
+
+    def _take(self, evidence: Evidence, stores: Mapping[str, str] | None) -> None:
+        self.path, self.evidence = evidence.run.path, evidence
         self.steps = History(self.evidence)
         self._views = Views(self.evidence)
+        self._stores, self._digests = stores, dict[str, str]()
         self._mixed: dict[str | int, Table] = {}  # answers that others are made of
 
     def __repr__(self) -> str:
@@ -70,6 +115,11 @@ class Run:
     def plan(self) -> Plan | None:
         """The plan the run follows now, events included; None where nothing predicts the order."""
         return newest_plan(self.evidence)
+
+    @functools.cached_property
+    def documents(self) -> RunDocuments:
+        """The documents behind the samples, where the plan says that they lie: their names, and their rows."""
+        return RunDocuments(self.plan, self._stores, self._digests)
 
     @property
     def datasets(self) -> tuple[str, ...]:
@@ -92,14 +142,6 @@ class Run:
         """Steps from 0 to the last one recorded."""
         return next_step(self.evidence)
 
-    def planned_size(self) -> int:
-        """Return about how many samples the plan puts into the run."""
-        return 0 if self.plan is None else self.num_steps * self.plan.clock.batch
-
-    def visited_by_mix(self) -> int:
-        """Return how many samples ``mix`` and ``passes`` look at one by one; none where the order knows how many."""
-        return self.planned_size() if visits_samples(self.evidence, self.steps) else 0
-
     @functools.cached_property
     def history(self) -> Table:
         """What the model was trained on, in order: each step once, unless it was replayed."""
@@ -112,7 +154,11 @@ class Run:
 
     def step(self, step: int) -> StepRecord:
         """Return everything known of a step: its samples, fate, loss, exceptions, earlier attempts."""
-        return step_record(self.evidence, self._views, step)
+        record = step_record(self.evidence, self._views, step)
+        samples = self.documents.named(record.samples)
+        if self.evidence.has_rows("uses"):
+            samples = self.rollout_history.noted(samples, attempt=record.attempt, step=step)
+        return replace(record, samples=samples, unnamed=list(self.documents.missing.values()))
 
     def samples_of(self, steps: Iterable[int]) -> dict[int, list[dict[str, Any]]]:
         """Return the samples of some steps of history: slot, dataset, name, index; a plan is asked for all at once."""
@@ -128,12 +174,42 @@ class Run:
     def where(self, dataset: str | int, index: int, *, until: int | None = None) -> Table:
         """Return every place a sample was used at: step, epoch, slot, rank, attempt, fate.
 
+        A sample that is used no more has a last row with the fate ``blocked``: since which step, and why.
+
         Args:
             dataset: Name or number.
             index: Index in the dataset.
             until: Also list where the plan will use it, up to this step.
         """
-        return where(self.evidence, self._views, dataset, index, until)
+        found = where(self.evidence, self._views, dataset, index, until)
+        return self.rollout_history.noted(found) if self.evidence.has_rows("uses") else found
+
+    def blocks(self) -> Table:
+        """Return every sample that is used no more: since which step (None: from the next attempt on), and why."""
+        return Table.of(block_rows(self.evidence), BLOCKS)
+
+    @functools.cached_property
+    def rollout_history(self) -> RolloutHistory:
+        """The rollouts of history, their uses and fates, as columns."""
+        return RolloutHistory(self.evidence, self.steps)
+
+    def rollouts(self, dataset: str | int | None = None, index: int | None = None) -> Table:
+        """Return every rollout of history: its prompt, policy, reward, updates, age and fate.
+
+        Args:
+            dataset: Only of prompts of this dataset, by name or number.
+            index: Only of this prompt of the dataset.
+        """
+        table = self.rollout_history.table().arrow
+        if dataset is None:
+            return Table(table)
+        chosen = numbers(table["dataset"])[0] == dataset_number(self.evidence, dataset)
+        chosen &= True if index is None else numbers(table["index"])[0] == index
+        return Table(table.take(np.flatnonzero(chosen)))
+
+    def bias(self) -> Bias:
+        """Return how often decided rollouts were used, by what they are, and whether dropping depended on seconds."""
+        return bias(self.rollout_history, self.datasets)
 
     def bad(self) -> Table:
         """Return every sample that could not be used: where it was planned, what came instead, and why."""
@@ -189,9 +265,43 @@ class Run:
         """Compare with another run, step by step, whatever their world sizes."""
         return compare(self, other if isinstance(other, Run) else Run(other))
 
-    def explain(self, step: int, *, around: int = 5) -> Explanation:
-        """Return everything known of a step: samples, shares, earlier exposures, losses around it."""
-        return explain(self, step, around)
+    def explain(self, step: int, *, around: int = 5, lengths: Lengths | None = None) -> Explanation:
+        """Return everything known of a step: samples, shares, earlier exposures, losses around it.
+
+        Args:
+            step: The step.
+            around: Steps before and after it whose losses are listed.
+            lengths: ``lengths(dataset, index)`` says how long a sample is; None: nothing is said of lengths.
+        """
+        return explain(self, step, around, lengths)
+
+    def trace(self, text: str | None = None, **options: Any) -> Trace:
+        """Return the spans of a text that the corpora hold word for word, and the updates that used them.
+
+        Args:
+            text: The text.
+            options: ``ids`` instead of a text, ``least``, ``limit``, ``tokenizer``: see ``report.trace.trace``.
+        """
+        return trace([TracedRun(self, self)], text, **options)
+
+    def contaminated(self, benchmark: str | os.PathLike[str], field: str, **options: Any) -> Contamination:
+        """Return the items of a benchmark, an object a line, that the corpora hold, and the updates that used them.
+
+        Args:
+            benchmark: The file.
+            field: Key of the text of an item.
+            options: ``answer``, ``n``, ``limit``, ``tokenizer``: see ``report.trace.contaminated``.
+        """
+        return contaminated([TracedRun(self, self)], benchmark, field, **options)
+
+    def forget(self, **asked: Any) -> Forgetting:
+        """Ask that documents (``documents=["web:81"]``) or samples be forgotten; return what that takes.
+
+        Args:
+            asked: ``documents``, ``samples``, ``shared_tokens``, ``by``, ``reason``, ``runs``, ``dry_run``, ``yes``:
+                see ``report.forget.forget``.
+        """
+        return forget(self, **asked)
 
     def block(self, *specs: str, reason: str = "") -> list[SampleId]:
         """Ask that samples (``code:93412``, ``code:0-9``, ``step:48213``) be used no more from the next attempt on."""
@@ -212,22 +322,46 @@ class Run:
             self._provide_samples(steps)
         return Table(self._views.ask(query))
 
-    def rows_of(self, table: str) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of ``history`` or ``samples`` in batches, worked out as they come.
+    def rows_of(self, table: str, until: int | None = None) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of ``history``, ``samples``, ``exposures``, ``documents`` or ``rollouts``, in batches.
 
         Args:
             table: Which of them.
+            until: Only what came before this step: what a checkpoint that was saved there had seen.
         """
+        stop = INT64_MAX if until is None else until
         if table == "history":
-            yield from self._views.stream("FROM history ORDER BY attempt, step")
-        elif not self.evidence.is_planned:
+            yield from self._views.stream(f"FROM history WHERE step < {stop} ORDER BY attempt, step")
+        elif table == "samples" and not self.evidence.is_planned:
             self._views.create_samples()
-            yield from self._views.stream("FROM samples ORDER BY attempt, step, slot")
-        else:
-            applied = self.steps.applied
+            yield from self._views.stream(f"FROM samples WHERE step < {stop} ORDER BY attempt, step, slot")
+        elif table == "samples":
+            applied = taken(self.steps.applied, self.steps.applied["step"] < stop)
             pairs = list(zip(applied["attempt"].tolist(), applied["step"].tolist(), strict=True))
-            for first in range(0, max(len(pairs), 1), _STEPS_AT_ONCE):
+            yield pa.RecordBatch.from_pylist([], schema=SAMPLES)
+            for first in range(0, len(pairs), _STEPS_AT_ONCE):
                 yield from planned_samples(self.evidence, pairs[first : first + _STEPS_AT_ONCE]).to_batches()
+        elif table == "rollouts":
+            made = self.rollouts().arrow
+            yield from made.take(np.flatnonzero(numbers(made["step"])[0] < stop)).combine_chunks().to_batches()
+        else:
+            yield from self._exposed(table, stop)
+
+    def _exposed(self, table: str, until: int) -> Iterator[pa.RecordBatch]:
+        if self.evidence.is_planned:
+            samples = pa.RecordBatchReader.from_batches(SAMPLES, self.rows_of("samples", until))
+            self._views.register("samples", samples)
+        else:
+            self._views.create_samples()
+        try:
+            if table == "exposures":
+                yield from exposures(self._views, self.documents, until)
+            else:
+                numbers = [number for number, _ in self.named_datasets]
+                yield from documents_used(self._views, self.documents, numbers, until)
+        finally:
+            if self.evidence.is_planned:
+                self._views.unregister("samples")
 
     def _provide_samples(self, steps: tuple[int, int] | None) -> None:
         if not self.evidence.is_planned:
@@ -265,6 +399,15 @@ class Run:
             found.setdefault((row["dataset"], row["index"]), []).append(row["step"])
         return [found.get(sample, []) for sample in samples]
 
+    def counts_between(self, first: int, stop: int) -> NDArray[np.int64]:
+        """Return the samples of each dataset, by number, that steps from one to before another recorded by name."""
+        self._views.create_samples()
+        query = "SELECT dataset, count(*) AS n FROM samples WHERE step >= ? AND step < ? GROUP BY dataset"
+        counts = np.zeros(len(self.datasets), dtype=np.int64)
+        for row in self._views.query(query, first, stop).to_pylist():
+            counts[row["dataset"]] = row["n"]
+        return counts
+
     def uses_of(self, steps: set[int]) -> dict[int, int]:
         """Return how often history applied each of some steps: once, or as often as it was replayed."""
         applied = self.steps.applied["step"]
@@ -295,11 +438,14 @@ class Run:
         return verify(self.evidence, progress, allow_empty=allow_empty)
 
 
-def open_run(path: str | os.PathLike[str], attempt: int | None = None) -> Run:
+def open_run(
+    path: str | os.PathLike[str], attempt: int | None = None, *, stores: Mapping[str, str] | None = None
+) -> Run:
     """Open a run for questions; another process may be writing to it.
 
     Args:
         path: Folder of the run.
         attempt: The attempt whose history is asked for; None: the newest that recorded something.
+        stores: Where token stores lie now, by the name of the dataset, where they moved since.
     """
-    return Run(path, attempt)
+    return Run(path, attempt, stores)

@@ -16,7 +16,7 @@ from lading.ledger.description import Description, read_description, read_plan
 from lading.ledger.launch import Launch
 from lading.ledger.lineage import parent_of
 from lading.ledger.log import Log, read_log
-from lading.ledger.parts import read_manifest
+from lading.ledger.manifest import read_manifest
 from lading.ledger.run_folder import RankFolder, RunFolder
 from lading.ledger.tail import read_tail
 from lading.order.plan import Plan

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,9 +12,11 @@ from lading.errors import ConfigError
 from lading.identity import Bill, rank_of
 from lading.order.plan import Plan
 from lading.report.evidence import Evidence
+from lading.report.row_losses import losses_at
 from lading.report.table import Table
 from lading.report.views import Views
 from lading.report.where import PLANNED, expected_bill, fates_of, newest_plan, next_step
+from lading.runtime.arrow import numbers
 from lading.runtime.shown import html_table
 
 CONTENT = pa.schema(
@@ -25,8 +27,10 @@ CONTENT = pa.schema(
         ("name", pa.string()),
         ("index", pa.int64()),
         ("note", pa.string()),
+        ("loss", pa.float64()),
     ]
 )
+_NAMED = pa.schema(list(CONTENT)[:-1])
 
 
 @dataclass(frozen=True)
@@ -47,9 +51,11 @@ class StepRecord:
         reason: Why it was skipped.
         digest: Digest of what was really delivered, as hex.
         expected: Digest of what the plan says, exceptions taken into account.
-        samples: What it held: slot, rank, dataset, name, index, note.
+        samples: What it held: slot, rank, dataset, name, index, note, the loss that was committed for the row, and
+            documents where they are known.
         exceptions: Departures from the plan.
         earlier: Fates in other attempts: rolled back, left behind, or used there as well (a replay).
+        unnamed: Why documents of a dataset have no names, where its store should be and is not.
     """
 
     step: int
@@ -68,6 +74,7 @@ class StepRecord:
     samples: Table
     exceptions: list[dict[str, Any]]
     earlier: list[dict[str, Any]]
+    unnamed: list[str] = field(default_factory=list)
 
     @property
     def matches(self) -> bool | None:
@@ -113,10 +120,16 @@ def step_record(evidence: Evidence, views: Views, step: int) -> StepRecord:
         attempt=owner if known is not None else None,
         digest=f"{known['digest']:016x}" if known is not None else None,
         expected=f"{bill.digest:016x}" if bill is not None else None,
-        samples=samples,
+        samples=_with_losses(evidence, samples, step, owner if known is not None else None),
         earlier=_earlier(records, owner),
         **{name: fields[name] for name in taken},
     )
+
+
+def _with_losses(evidence: Evidence, samples: pa.Table, step: int, owner: int | None) -> Table:
+    """Return the samples with the losses that were committed for their rows."""
+    known = [] if owner is None else losses_at(evidence, step, numbers(samples["slot"])[0].tolist(), owner)
+    return Table(samples.append_column(CONTENT.field("loss"), pa.array(known or [None] * len(samples), pa.float64())))
 
 
 def _unknown() -> dict[str, Any]:
@@ -134,13 +147,13 @@ def _earlier(records: dict[tuple[int, int], dict[str, Any]], owner: int | None) 
     ]
 
 
-def _bill_samples(bill: Bill, world_size: int, plan: Plan, exceptions: list[dict[str, Any]]) -> Table:
+def _bill_samples(bill: Bill, world_size: int, plan: Plan, exceptions: list[dict[str, Any]]) -> pa.Table:
     notes = {e["slot"]: _note(e) for e in exceptions} | {d.slot: _note(vars(d)) for d in bill.deviations}
     slots = bill.slots
     ranks = rank_of(slots, plan.clock.batch_at(bill.step), world_size)
     names = [bill.names[d] for d in bill.dataset_idx.tolist()]
     columns = [slots, ranks, bill.dataset_idx, names, bill.idx, [notes.get(s, "") for s in slots.tolist()]]
-    return Table(pa.table([pa.array(c, f.type) for c, f in zip(columns, CONTENT, strict=True)], schema=CONTENT))
+    return pa.table([pa.array(c, f.type) for c, f in zip(columns, _NAMED, strict=True)], schema=_NAMED)
 
 
 def _note(exception: dict[str, Any]) -> str:
@@ -150,7 +163,7 @@ def _note(exception: dict[str, Any]) -> str:
     return f"in place of {exception['index']}{reason}"
 
 
-def _named_samples(evidence: Evidence, views: Views, owner: int | None, step: int) -> Table:
+def _named_samples(evidence: Evidence, views: Views, owner: int | None, step: int) -> pa.Table:
     views.create_samples()
     table = views.query(
         "SELECT slot::BIGINT AS slot, rank, dataset, index FROM recorded_samples WHERE step = ? AND attempt = ? "
@@ -161,4 +174,4 @@ def _named_samples(evidence: Evidence, views: Views, owner: int | None, step: in
     names = np.array([*(name or "?" for name in evidence.datasets), "?"], dtype=object)
     labels = names[np.minimum(table["dataset"].to_numpy(), len(names) - 1)]
     columns = [table["slot"], table["rank"], table["dataset"], pa.array(labels, pa.string()), table["index"]]
-    return Table(pa.table([*columns, pa.array([""] * len(table))], schema=CONTENT))
+    return pa.table([*columns, pa.array([""] * len(table), pa.string())], schema=_NAMED)

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lading.ledger.begun import INTERRUPTED, SEALED, lives
+from lading.ledger.begun import DIED, FAILED, INTERRUPTED, lives
 from lading.ledger.launch import Launch
 from lading.report.evidence import AttemptEvidence, Evidence
-from lading.report.history import Columns, largest, repeated
-from lading.report.where import fates_of, newest_plan, plan_changes
+from lading.report.history import Columns, History, largest, repeated
+from lading.report.where import fates_of, newest_plan, notes_of_history, plan_changes
 
 if TYPE_CHECKING:
     from lading.report.run import Run
@@ -30,6 +30,7 @@ class Summary:
         datasets: One dict per dataset: length, samples, share, planned share, passes, coverage.
         attempts: One dict per attempt: where it began, what is left of it, how it ended.
         bad: One dict per bad sample: where it was planned, what came instead, and why.
+        blocked: One dict per sample that is used no more: since which step, and why.
         skipped: Steps of history that no update used, and why.
         damage: Files that cannot be used.
     """
@@ -38,6 +39,7 @@ class Summary:
     datasets: list[dict[str, Any]]
     attempts: list[dict[str, Any]]
     bad: list[dict[str, Any]]
+    blocked: list[dict[str, Any]]
     skipped: list[dict[str, Any]]
     damage: list[str]
 
@@ -51,7 +53,7 @@ def summarise(run: Run) -> Summary:
     evidence = run.evidence
     kept, applied = run.steps.kept, run.steps.applied["step"]
     skipped = np.flatnonzero(~kept["applied"])
-    plan, bad = newest_plan(evidence), run.bad().dicts()
+    plan, bad, blocked = newest_plan(evidence), run.bad().dicts(), run.blocks().dicts()
     facts = {
         "run": str(run.path),
         "id": evidence.description.run,
@@ -65,13 +67,16 @@ def summarise(run: Run) -> Summary:
         "update": largest(kept["update"]),
         "last_loss": last_loss(kept),
         "bad_samples": len(bad) or None,
+        "blocked_samples": len(blocked) or None,
         "plan_changed": "; ".join(text for _, text in plan_changes(evidence)) or None,
+        "noted": "; ".join(text for _, text in notes_of_history(evidence)) or None,
     }
     mixed = {row["dataset"]: {"share": row["share"], "planned": row["planned"]} for row in run.mix()}
     datasets = [{**row, **mixed.get(row["dataset"], {"share": 0.0, "planned": None})} for row in run.passes()]
-    attempts = [describe_attempt(evidence, a) for a in evidence.attempts.values() if not a.is_void]
+    attempts = [describe_attempt(evidence, a, run.steps) for a in evidence.attempts.values() if not a.is_void]
+    facts["steps_left_behind"] = sum(a["left_behind"] for a in attempts) or None
     listed = _skipped(run, skipped[:_MOST_SKIPPED])
-    return Summary(facts, datasets, attempts, bad, listed, [f"{d.file} {d.problem}" for d in evidence.damage])
+    return Summary(facts, datasets, attempts, bad, blocked, listed, [f"{d.file} {d.problem}" for d in evidence.damage])
 
 
 def run_state(evidence: Evidence) -> str:
@@ -96,29 +101,39 @@ def _skipped(run: Run, rows: NDArray[np.int64]) -> list[dict[str, Any]]:
     return [{"step": pair[1], "attempt": pair[0], "reason": known[pair]["reason"]} for pair in pairs]
 
 
-def describe_attempt(evidence: Evidence, attempt: AttemptEvidence) -> dict[str, Any]:
-    """Return where an attempt began, what is left of it and how it ended."""
+def describe_attempt(evidence: Evidence, attempt: AttemptEvidence, history: History) -> dict[str, Any]:
+    """Return where an attempt began, what is left of it and how it ended.
+
+    Steps are counted, not subtracted: a limit of batches an epoch leaves gaps between the first and the last.
+    """
     span, last = evidence.span(attempt.number), attempt.last_step
-    start = attempt.launch.start_step
-    recorded = 0 if last is None else max(last + 1 - start, 0)
-    kept = 0
+    start, until = attempt.launch.start_step, attempt.launch.start_step
     if span is not None and last is not None:
-        kept = max(min(span.stop if span.stop is not None else last + 1, last + 1) - start, 0)
-    began = datetime.datetime.fromtimestamp(attempt.launch.time, tz=datetime.UTC)
+        until = max(min(span.stop if span.stop is not None else last + 1, last + 1), start)
+    steps, related = history.steps, attempt.number in evidence.related
+    kept = int(np.count_nonzero(history.kept["attempt"] == attempt.number))
+    undone = (steps["attempt"] == attempt.number) & ~steps["owned"] & (steps["unused"] < steps["ranks"])
     return {
         "attempt": attempt.number,
         "continues": continues(attempt.launch),
-        "began": began.strftime("%Y-%m-%d %H:%M:%S"),
+        "began": began(attempt.launch),
         "time": attempt.launch.time,
         "start": start,
         "last": last,
         "ranks": attempt.launch.world_size,
         "kept": kept,
-        "rolled_back": recorded - kept if attempt.number in evidence.related else 0,
-        "left_behind": 0 if attempt.number in evidence.related else recorded,
+        "kept_until": until,
+        "rolled_back": int(np.count_nonzero(undone)) if related else 0,
+        "rolled_back_is_exact": attempt.number == evidence.leaf or _state(attempt) != "crashed",
+        "left_behind": 0 if related else int(np.count_nonzero(undone)),
         "state": _state(attempt),
         "host": attempt.launch.host,
     }
+
+
+def began(launch: Launch) -> str:
+    """Return when an attempt began, in UTC."""
+    return f"{datetime.datetime.fromtimestamp(launch.time, tz=datetime.UTC):%Y-%m-%d %H:%M:%S}"
 
 
 def continues(launch: Launch) -> str:
@@ -140,8 +155,7 @@ def _state(attempt: AttemptEvidence) -> str:
         return "damaged"
     begun = [rank.begun for rank in attempt.ranks if rank.begun is not None]
     if len(begun) == attempt.launch.world_size and all(b.has_ended for b in begun):
-        if any(b.state == SEALED for b in begun):
-            return "crashed"
-        return "interrupted" if any(b.state == INTERRUPTED for b in begun) else "ended"
+        worst = {DIED: "crashed", FAILED: "failed", INTERRUPTED: "interrupted"}
+        return next((text for state, text in worst.items() if any(b.state == state for b in begun)), "ended")
     runs = any(rank.begun is not None and lives(rank.folder, rank.begun) for rank in attempt.ranks)
     return "running" if runs else "crashed"

@@ -15,6 +15,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from lading.report.compare import Comparison
+from lading.report.documents import brief
 from lading.report.explain import Explanation
 from lading.report.step import StepRecord
 from lading.report.summary import Summary
@@ -30,21 +31,29 @@ COLOURS = {
     "running": "green",
     "ended": "green",
     "crashed": "red",
+    "failed": "red",
     "bad": "red",
+    "blocked": "red",
+    "forgotten": "red",
 }
 _MOST_ROWS = 200
 _FEW = 10
 _WIDE = 110  # columns of a terminal that has room for times, too
 _LEAST_WIDTH = 12
+_EXPOSED = {"slot": "slot", "dataset": "dataset", "index": "index", "loss": "loss", "length": "length"}
+_EXPOSED |= {"earlier": "seen before", "last_step": "last at", "stands_out": "stands out", "held": "documents"}
 
 
-def table(rows: Iterable[Mapping[str, Any]], columns: Mapping[str, str], title: str = "") -> RenderableType:
+def table(
+    rows: Iterable[Mapping[str, Any]], columns: Mapping[str, str], title: str = "", whole: Sequence[str] = ()
+) -> RenderableType:
     """Return rows as a table that fits the terminal: long names lose their middle, numbers lose nothing.
 
     Args:
         rows: The rows.
         columns: Key in the rows, and the heading it gets.
         title: What the table shows.
+        whole: Columns that take as many lines as they need instead.
     """
     listed = list(rows)
     if title and not listed:  # it says that there are none
@@ -57,9 +66,10 @@ def table(rows: Iterable[Mapping[str, Any]], columns: Mapping[str, str], title: 
     drawn = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="dim")
     for key, heading in columns.items():
         justify = "right" if key in numeric else "left"
-        drawn.add_column(line(heading), justify=justify, no_wrap=True, width=widths[key])  # type: ignore[arg-type]
+        fit = {"no_wrap": key not in whole, "overflow": "fold", "width": widths[key]}
+        drawn.add_column(line(heading), justify=justify, **fit)  # type: ignore[arg-type]
     for row in cells:
-        drawn.add_row(*(_fitted(text, widths[key]) for key, text in row.items()))
+        drawn.add_row(*(text if key in whole else _fitted(text, widths[key]) for key, text in row.items()))
     left = len(listed) - _MOST_ROWS
     more = [Text(f"… and {left} more (use --json for all)", style="dim")] if left > 0 else []
     return Group(*_titled(title), drawn, *more)
@@ -151,10 +161,15 @@ def summary(found: Summary) -> RenderableType:
             },
             "Datasets",
         ),
-        table(found.attempts, _attempt_columns(), "Attempts"),
+        table([_with_undone(attempt) for attempt in found.attempts], _attempt_columns(), "Attempts"),
     ]
     if found.bad:
         parts.append(bad(found.bad[:_FEW], f"{counted(len(found.bad), 'bad sample')}{_first(found.bad)}"))
+    if found.blocked:
+        rows = [{**row, "since": "the next attempt" if row["step"] is None else row["step"]} for row in found.blocked]
+        columns = {"dataset": "dataset", "index": "index", "since": "since step", "reason": "why"}
+        title = f"{counted(len(rows), 'blocked sample')}{_first(rows)}"
+        parts.append(table(rows[:_FEW], columns, title))
     if found.skipped:
         columns = {"step": "step", "attempt": "attempt", "reason": "why"}
         total = found.facts["steps_skipped"] or len(found.skipped)
@@ -162,6 +177,12 @@ def summary(found: Summary) -> RenderableType:
     if found.damage:
         parts.append(Text(f"{counted(len(found.damage), 'damaged file')}; run `lading verify`", style="bold red"))
     return sections(*parts)
+
+
+def _with_undone(attempt: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an attempt that was killed with a lower bound: what it did in its last moments is on no disk."""
+    undone = attempt["rolled_back"]
+    return {**attempt, "rolled_back": undone if attempt["rolled_back_is_exact"] else f"at least {undone}"}
 
 
 def _attempt_columns() -> dict[str, str]:
@@ -220,12 +241,19 @@ def step(record: StepRecord, contents: Sequence[str] | None = None) -> Renderabl
     ]
     columns = {"slot": "slot", "rank": "rank", "name": "dataset", "index": "index"}
     rows = record.samples.dicts()
+    carried = sum(row["loss"] is not None for row in rows)
+    if carried:
+        columns["loss"] = "loss"
     if any(row["note"] for row in rows):
         columns["note"] = "note"
+    if any(row["documents"] for row in rows):
+        columns["held"] = "documents"
+        rows = [{**row, "held": brief(row["documents"])} for row in rows]
     if contents is not None:
         columns["content"] = "content"
         rows = [{**row, "content": text} for row, text in zip(rows, contents, strict=True)]
-    parts.append(table(rows, columns, counted(len(rows), "sample")))
+    title = counted(len(rows), "sample") + (f", {carried} with a loss of their own" if carried else "")
+    parts.append(table(rows, columns, title, whole=("note",)))
     if record.earlier:
         parts.append(
             table(
@@ -234,7 +262,7 @@ def step(record: StepRecord, contents: Sequence[str] | None = None) -> Renderabl
                 "In other attempts",
             )
         )
-    return sections(*parts)
+    return sections(*parts, *(line(why, "yellow") for why in record.unnamed))
 
 
 def verdict(found: Verdict) -> RenderableType:
@@ -256,6 +284,9 @@ def verdict(found: Verdict) -> RenderableType:
             style="bold red" if not found.holds else "bold yellow" if found.not_yet else "bold green",
         )
     )
+    if found.unsealed is not None:
+        first, last = found.unsealed
+        lines.append(Text(f"steps {first} to {last} are not sealed yet: lading seal RUN", style="yellow"))
     if found.head is not None:
         lines.append(Text(f"head: {found.head[0]} {found.head[1]}", style="dim"))
     return Group(*lines)
@@ -267,7 +298,11 @@ def comparison(found: Comparison) -> RenderableType:
         return Text(f"equal: {found.common_steps} steps, digest {found.digests[0]}", style="bold green")
     if found.kind == "nothing":
         return Text("nothing to compare: neither run has a step in its history", style="bold red")
-    words = {"names": "hold different samples", "content": "hold the same samples with different bytes"}
+    words = {
+        "names": "hold different samples",
+        "fates": "hold the same samples, and their fates differ",
+        "content": "hold the same samples with different bytes",
+    }
     what = words.get(found.kind or "", "are not in both")
     first = Text(f"differ from step {found.first_difference} on: steps {what}", style="bold red")
     parts: list[RenderableType] = [
@@ -291,7 +326,8 @@ def comparison(found: Comparison) -> RenderableType:
 def decision_tables(rows: list[dict[str, Any]]) -> list[RenderableType]:
     """Return the decisions that changed a plan as a table; nothing where there were none."""
     columns = {"step": "step", "kind": "kind", "decided": "decided", "reason": "reason"}
-    return [table(rows, columns, f"The last {counted(len(rows), 'decision')}")] if rows else []
+    title = f"The last {counted(len(rows), 'decision')}"
+    return [table(rows, columns, title, whole=("decided", "reason"))] if rows else []
 
 
 def decision_counts(kinds: Sequence[str]) -> list[RenderableType]:
@@ -315,21 +351,29 @@ def explanation(found: Explanation) -> RenderableType:
         "z-score": found.score,
         "against plan": {None: None, True: "as planned", False: "NOT as planned"}[record.matches],
     }
-    shares = [{**row, "usual_share": row["usual"]} for row in found.shares]
-    seen = found.exposures.dicts()
+    names = {row["slot"]: brief(row["documents"]) for row in record.samples}
+    seen = [{**row, "held": names[row["slot"]]} for row in found.ranked]
     fresh = sum(row["earlier"] == 0 for row in seen)
     return sections(
         fields(facts),
+        _shares(found.shares.dicts()),
         table(
-            shares,
-            {"dataset": "dataset", "samples": "samples", "share": "share", "usual_share": "usual", "ratio": "ratio"},
-            "Shares",
-        ),
-        table(
-            sorted(seen, key=lambda row: -row["earlier"]),
-            {"slot": "slot", "dataset": "dataset", "index": "index", "earlier": "seen before", "last_step": "last at"},
+            seen,
+            _known(seen, _EXPOSED, ("loss", "length", "stands_out", "held")),
             f"{counted(len(seen), 'sample')}, {fresh} of them never used before",
         ),
         table(found.around, {"step": "step", "update": "update", "loss": "loss"}, "Losses around it"),
         *decision_tables(found.decisions.dicts()),
     )
+
+
+def _shares(rows: list[dict[str, Any]]) -> RenderableType:
+    """Return what a step holds of each dataset; what it was to hold only where that was left to chance."""
+    columns = {"dataset": "dataset", "samples": "samples", "share": "share", "usual_share": "usual", "ratio": "ratio"}
+    listed = [{**row, "usual_share": row["usual"]} for row in rows]
+    return table(listed, _known(listed, columns, ("usual_share", "ratio")), "Shares")
+
+
+def _known(rows: list[dict[str, Any]], columns: dict[str, str], optional: tuple[str, ...]) -> dict[str, str]:
+    """Return the columns without those of which no row knows anything."""
+    return {k: v for k, v in columns.items() if k not in optional or any(row.get(k) is not None for row in rows)}

@@ -3,7 +3,7 @@
 batches   every row any rank recorded in any attempt; what a resume undid is called rolled back, what a second root
           does not continue left behind
 history   each step once: applied or skipped by all ranks of the attempt that owns it; twice where it was replayed
-samples   the samples of the applied steps of history, by name
+samples   the samples of the applied steps of history, by name, with the loss that was committed for the row
 
     closed parts ──▶ Arrow dataset ─┐
     tails        ──▶ Arrow table   ─┼─▶ DuckDB, without files, network and extensions, its configuration locked
@@ -27,7 +27,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lading.errors import ConfigError, CorruptLedgerError, LadingError
-from lading.ledger.schema import PENDING_REASON, SCHEMAS
+from lading.ledger.schema import SCHEMAS
+from lading.ledger.tables import PENDING_REASON
 from lading.report.evidence import Evidence, read_part, with_origin
 from lading.runtime.fields import INT64_MAX
 from lading.runtime.shown import shown
@@ -143,7 +144,9 @@ class Views:
         """Yield the rows of one of our own queries in batches; they need never be in memory together."""
         duckdb = _duckdb()
         try:
-            yield from self.connection.sql(sql).to_arrow_reader(1 << 18)
+            reader = self.connection.sql(sql).to_arrow_reader(1 << 18)
+            yield pa.RecordBatch.from_pylist([], schema=reader.schema)  # a table of no rows has columns, too
+            yield from reader
         except (duckdb.Error, OSError, pa.ArrowException) as error:
             raise _refused(error) from error
 
@@ -189,8 +192,15 @@ class Views:
             f"CREATE TEMP VIEW used_samples AS SELECT r.* FROM recorded_samples AS r{beyond} "
             f"JOIN lines USING (attempt) WHERE {_OWNED}"
         )
+        loss, beside = "NULL::FLOAT", ""
+        if self._evidence.has_rows("row_losses"):
+            self._create_recorded(connection, "row_losses")
+            loss = "CASE WHEN isnan(l.loss) THEN NULL ELSE l.loss END"
+            rows = "SELECT attempt, step, slot, loss FROM recorded_row_losses"
+            beside = f" LEFT JOIN ({rows}) AS l USING (attempt, step, slot)"
         connection.execute(
-            "CREATE TEMP VIEW samples AS SELECT * FROM used_samples LEFT JOIN dataset_names USING (dataset)"
+            f"CREATE TEMP VIEW samples AS SELECT u.*, n.name, {loss} AS loss FROM used_samples AS u "
+            f"LEFT JOIN dataset_names AS n USING (dataset){beside}"
         )
         self._has_samples = True
 

@@ -14,11 +14,14 @@ import numpy as np
 import pyarrow as pa
 
 from lading.errors import ConfigError
-from lading.identity import Bill, total_digest
+from lading.identity import Bill, SampleId, total_digest
 from lading.identity.digest import as_unsigned
-from lading.ledger.schema import APPLIED, DELIVERED, LEFT_BEHIND, PENDING_REASON, ROLLED_BACK, SKIPPED
+from lading.identity.sample import LEFT_OUT
+from lading.ledger.events import NOTE
+from lading.ledger.tables import APPLIED, DELIVERED, LEFT_BEHIND, PENDING_REASON, ROLLED_BACK, SKIPPED
 from lading.order.plan import Plan
 from lading.report.bad import BLOCKED
+from lading.report.blocked import block_note, blocks_of
 from lading.report.evidence import AttemptEvidence, Evidence
 from lading.report.history import History
 from lading.report.table import Table
@@ -38,6 +41,8 @@ WHERE = pa.schema(
 PLANNED = "planned"
 _MOST_PASSES = 1_000_000
 BAD = "bad"  # planned there, and could not be used
+IS_BLOCKED = "blocked"  # used no more, from that step on
+FORGOTTEN = "forgotten"  # the same, and what learned from it is tainted
 
 
 def step_fate(fates: list[str], world_size: int) -> str:
@@ -81,7 +86,7 @@ def _merged(evidence: Evidence, rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def where(evidence: Evidence, views: Views, dataset: str | int, index: int, until: int | None = None) -> Table:
-    """Return every place a sample was used at (or, up to step ``until``, will be)."""
+    """Return every place a sample was used at (or, up to step ``until``, will be); a block is the last row."""
     number = dataset_number(evidence, dataset)
     if evidence.is_planned:
         found = _planned_places(evidence, number, index)
@@ -95,9 +100,13 @@ def where(evidence: Evidence, views: Views, dataset: str | int, index: int, unti
             because = record["reason"] if record["fate"] == SKIPPED and not note else None
             fields = {"step": step, "slot": slot, "rank": rank, "attempt": attempt, "note": note or because or ""}
             rows.append({**record, **fields, "fate": fate or record["fate"]})
-    if until is not None:
+    block = blocks_of(evidence).get(SampleId(number, index))
+    if until is not None and (block is None or block[0] is not None):  # the next attempt will use it no more
         rows += _future_places(evidence, number, index, until)
     rows.sort(key=lambda row: (row["step"], row["attempt"] if row["attempt"] is not None else 1 << 30, row["slot"]))
+    if block is not None:
+        forgotten = any((number, index) in forget.samples for forget in evidence.log.forgets)
+        rows.append({"step": block[0], "fate": FORGOTTEN if forgotten else IS_BLOCKED, "note": block_note(*block)})
     return Table.of([{name: row.get(name) for name in WHERE.names} for row in rows], WHERE)
 
 
@@ -116,7 +125,11 @@ def _planned_places(evidence: Evidence, number: int, index: int) -> list[Found]:
             for place in plan.where(number, index, first, stop, world_size=world_size):
                 key = (attempt.number, place.step, place.slot)
                 places[key] = (*key, place.rank or 0, "", None)
-    # A bad sample was not used where it was planned, and its substitute was used where it was not.
+    return _amended(places, evidence, number, index)
+
+
+def _amended(places: dict[tuple[int, int, int], Found], evidence: Evidence, number: int, index: int) -> list[Found]:
+    """Return places as they were: a bad sample was not used where it was planned, its substitute where it was not."""
     for e in evidence.exceptions():
         key = (e["attempt"], e["step"], e["slot"])
         if e["dataset"] != number:
@@ -125,7 +138,8 @@ def _planned_places(evidence: Evidence, number: int, index: int) -> list[Found]:
             places.pop(key, None)  # the plan says so
         elif e["index"] == index and e["substitute"] != index:
             instead = "left out" if e["substitute"] is None else f"{e['substitute']} in its place"
-            places[key] = (*key, e["rank"], f"{instead} ({e['reason']})", BAD)
+            fate = SKIPPED if e["reason"] == LEFT_OUT else BAD
+            places[key] = (*key, e["rank"], f"{instead} ({e['reason']})", fate)
         if e["substitute"] == index:
             places[key] = (*key, e["rank"], f"in place of {e['index']} ({e['reason']})", None)
     return list(places.values())
@@ -153,7 +167,11 @@ def _named_places(evidence: Evidence, views: Views, number: int, index: int) -> 
     table = views.query(
         "SELECT attempt, step, slot, rank FROM recorded_samples WHERE dataset = ? AND index = ?", number, index
     )
-    return [(row["attempt"], row["step"], row["slot"], row["rank"], "", None) for row in table.to_pylist()]
+    places: dict[tuple[int, int, int], Found] = {}
+    for row in table.to_pylist():
+        key = (row["attempt"], row["step"], row["slot"])
+        places[key] = (*key, row["rank"], "", None)
+    return _amended(places, evidence, number, index)
 
 
 def _future_places(evidence: Evidence, number: int, index: int, until: int) -> list[dict[str, Any]]:
@@ -187,6 +205,17 @@ def plan_changes(evidence: Evidence) -> list[tuple[int, str]]:
     return found
 
 
+def notes_of_history(evidence: Evidence) -> list[tuple[int, str]]:
+    """Return step and sentence of what the attempts of history noted themselves; equal ones of ranks once."""
+    found = {
+        (span.attempt, row.fields["text"]): (row.step, f"attempt {span.attempt}: {row.fields['text']}")
+        for span in evidence.spans
+        for row in reversed(evidence.event_rows(span.attempt))
+        if row.kind == NOTE
+    }
+    return sorted(found.values())
+
+
 def run_events(evidence: Evidence) -> list[dict[str, Any]]:
     """Return what happened to the run as a whole: attempts, blocks, changes of the plan, jumps; in order of time."""
     found: list[dict[str, Any]] = []
@@ -207,8 +236,10 @@ def next_step(evidence: Evidence) -> int:
     """Return the first step that was not recorded."""
     if not evidence.spans:
         return 0
-    last = evidence.attempts[evidence.spans[-1].attempt].last_step
-    return 0 if last is None else last + 1
+    span = evidence.spans[-1]
+    last = evidence.attempts[span.attempt].last_step
+    reached = 0 if last is None else last + 1
+    return reached if span.stop is None else min(span.stop, reached)
 
 
 def dataset_number(evidence: Evidence, dataset: str | int) -> int:

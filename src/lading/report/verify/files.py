@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from lading.ledger.parts import PartFile
+from lading.ledger.manifest import PartFile
 from lading.report.evidence import AttemptEvidence, Evidence, RankEvidence, read_part
 from lading.report.verify.verdict import Progress, Verdict
 

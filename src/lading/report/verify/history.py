@@ -13,16 +13,16 @@ from lading.errors import CorruptLedgerError
 from lading.identity import World
 from lading.identity.digest import as_unsigned, sample_hashes
 from lading.identity.hashing import fold
-from lading.ledger.events import JUMP, NOTE
+from lading.ledger.events import JUMP
 from lading.ledger.lineage import Span
-from lading.ledger.schema import DELIVERED
+from lading.ledger.tables import DELIVERED
 from lading.report.evidence import Evidence, RankEvidence, read_part
 from lading.report.history import History, taken
 from lading.report.planned import expected_digests
 from lading.report.verify.files import rank_rows
 from lading.report.verify.settled import check_anything, check_ranks, fates_at, lacking
 from lading.report.verify.verdict import Progress, Verdict
-from lading.report.where import expected_bill, plan_changes
+from lading.report.where import expected_bill, notes_of_history, plan_changes
 from lading.runtime.arrow import words_of
 
 _NAMED = ["step", "position", "samples", "digest", "content", "fate"]
@@ -53,8 +53,9 @@ def check_history(evidence: Evidence, verdict: Verdict, progress: Progress, *, a
 def _check_ancestry(evidence: Evidence, verdict: Verdict) -> None:
     """Say where history comes from, where that is not a state of this run."""
     verdict.unused = sorted(step for _, step in evidence.pending)
-    for step, text in plan_changes(evidence):
+    for step, text in (*plan_changes(evidence), *notes_of_history(evidence)):
         verdict.note(text, step=step)
+    _note_left_behind(evidence, verdict)
     for span in evidence.spans:
         launch = evidence.attempts[span.attempt].launch
         parent, step = launch.parent, launch.start_step
@@ -71,8 +72,14 @@ def _check_ancestry(evidence: Evidence, verdict: Verdict) -> None:
             verdict.note(f"steps before {parent.step} are in run {parent.run}, attempt {parent.attempt}", step=step)
         elif launch.kind == "root" and step > 0:
             verdict.note(f"the record begins at step {step}", step=step)
-        for row in (row for row in evidence.event_rows(span.attempt) if row.kind == NOTE):
-            verdict.note(f"attempt {span.attempt}: {row.fields['text']}", step=row.step)
+
+
+def _note_left_behind(evidence: Evidence, verdict: Verdict) -> None:
+    """Name the attempts that began on their own: what they used is in no history but their own."""
+    for attempt in evidence.attempts.values():
+        if attempt.number not in evidence.related and attempt.last_step is not None:
+            text = f"attempt {attempt.number}, steps {attempt.launch.start_step} to {attempt.last_step}, is left behind"
+            verdict.note(f"{text}: this history began anew without a loaded state; `--attempt` shows it")
 
 
 def _check_missing(evidence: Evidence, span: Span, rows: Any, complete: NDArray[np.bool_], verdict: Verdict) -> None:
@@ -105,7 +112,8 @@ def _check_missing(evidence: Evidence, span: Span, rows: Any, complete: NDArray[
 
 def _gaps(steps: Any, start: int, stop: int) -> list[tuple[int, int]]:
     """Return the ranges of ``[start, stop)`` that some steps leave out."""
-    have = np.unique(steps[(steps >= start) & (steps < stop)])
+    have = steps[(steps >= start) & (steps < stop)]
+    have = have if (np.diff(have) > 0).all() else np.unique(have)  # as a rule they rise
     ends = np.concatenate([[start - 1], have, [max(stop, start)]])
     places = np.flatnonzero(np.diff(ends) > 1)
     return [(int(ends[place]) + 1, int(ends[place + 1])) for place in places]

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from lading.ledger.begun import CLOSED, is_alive, lives, written_lately
 from lading.ledger.lineage import Span
 from lading.ledger.rows import MOST_OPEN
-from lading.ledger.schema import DELIVERED
+from lading.ledger.tables import DELIVERED
 from lading.report.evidence import AttemptEvidence, Evidence
 from lading.report.verify.verdict import Verdict
 from lading.runtime.shown import listed

@@ -40,6 +40,7 @@ class Verdict:
         digest: Sum of their digests: equal for equal runs, whatever their world size.
         unused: Steps of history that no update used: a checkpoint was taken between their delivery and their update.
         head: Number and SHA-256 of the log's newest record, an anchor for those who keep it elsewhere.
+        unsealed: First and last step of what ranks that run no more recorded and no seal holds; None: all is sealed.
         not_yet: What there is of a run that goes on and has committed nothing so far; "" otherwise.
     """
 
@@ -48,6 +49,7 @@ class Verdict:
     digest: int = 0
     unused: list[int] = field(default_factory=list)
     head: tuple[int, str] | None = None
+    unsealed: tuple[int, int] | None = None
     not_yet: str = ""
 
     @property
@@ -77,5 +79,6 @@ class Verdict:
             "unused": self.unused,
             "digest": f"{self.digest:016x}",
             "head": None if self.head is None else {"number": self.head[0], "sha256": self.head[1]},
+            "unsealed": None if self.unsealed is None else list(self.unsealed),
             "findings": [vars(f) for f in self.findings],
         }

@@ -1,0 +1,1 @@
+"""What a model learned from, over all its generations."""

@@ -1,0 +1,201 @@
+"""Open a checkpoint and ask it what it learned from, over all its generations.
+
+checkpoint = open_checkpoint("checkpoints/merged", runs=["runs"])
+checkpoint.seen("corpus", 93_412).answer      True, False, or None: not all of its family is known
+checkpoint.totals()                           samples of each dataset, by run
+checkpoint.family()                           what it was made from, and what that was made from
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from lading.errors import ConfigError, LadingError, PlanError
+from lading.ledger.run_folder import RunFolder
+from lading.ledger.waybill.consumed import consumed
+from lading.ledger.waybill.waybill import Moment, Waybill, checkpoint_path, read_waybill
+from lading.report.checkpoint.family import Family, Relative
+from lading.report.checkpoint.places import Places
+from lading.report.documents import RunDocuments
+from lading.report.evidence import Evidence
+from lading.report.run import Run
+from lading.report.snapshot import read_evidence
+from lading.report.table import Table
+from lading.report.trace.contaminated import Contamination, contaminated
+from lading.report.trace.corpora import TracedRun
+from lading.report.trace.trace import Trace, trace
+from lading.report.uses import uses_of
+
+_WHAT = {"run": pa.string(), "dataset": pa.string()}
+_WHEN = {"attempt": pa.int32(), "step": pa.int64(), "update": pa.int64()}
+USES = pa.schema({**_WHAT, "index": pa.int64(), **_WHEN, "epoch": pa.int32(), "slot": pa.int64(), "note": pa.string()})
+TOTALS = pa.schema({**_WHAT, "samples": pa.int64(), "passes": pa.float64(), "tokens": pa.int64(), "from": pa.string()})
+HISTORY = pa.schema({"run": pa.string(), **_WHEN})
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Whether a model learned from a sample.
+
+    Attributes:
+        answer: True; False; None where it is not known: no use was found, and a part of the family is unknown.
+        uses: Every use: run, step, update, epoch, slot, attempt.
+        unknown: Sentences about what is not known.
+    """
+
+    answer: bool | None
+    uses: Table
+    unknown: tuple[str, ...]
+
+
+class OpenedCheckpoint:
+    """A checkpoint as its waybill and the runs of its family tell it.
+
+    Args:
+        path: Folder or file of the checkpoint.
+        runs: Folders with runs and checkpoints in them; empty: those of ``LADING_RUNS``.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], runs: Sequence[str | os.PathLike[str]] = ()) -> None:
+        self.path = checkpoint_path(path)
+        self.waybill: Waybill = read_waybill(self.path)
+        self.places = Places(runs, self.path)
+        self._evidence: dict[Path, Evidence] = {}
+
+    def __repr__(self) -> str:
+        return f"OpenedCheckpoint({str(self.path)!r}, {self.waybill.made}, {len(self.waybill.files)} files)"
+
+    @functools.cached_property
+    def relatives(self) -> Family:
+        """The family, with what was found of it."""
+        return Family(self.places, self.path, self.waybill)
+
+    def family(self) -> list[Relative]:
+        """Return the checkpoint and all that it was made from, itself first."""
+        return list(self.relatives.members.values())
+
+    @property
+    def unknown(self) -> list[str]:
+        """Sentences about the parts of the family of which nothing is known."""
+        return self.relatives.unknown
+
+    def seen(self, dataset: str | int, index: int) -> Seen:
+        """Return whether the model learned from a sample, and every use.
+
+        Args:
+            dataset: Name, or number in each run.
+            index: Index in the dataset.
+        """
+        return self._asked(dataset, lambda run: [index])
+
+    def seen_document(self, dataset: str | int, document: int, packing: str | None = None) -> Seen:
+        """Return whether the model learned from a row that holds a part of a document, and every use.
+
+        Args:
+            dataset: Name of a packed dataset.
+            document: Number of the document, from 0.
+            packing: Directory of the packing index; None: where each run's plan says it lies.
+        """
+
+        def rows(run: Run) -> list[int]:
+            number = run.number_of(dataset)
+            known = run.documents if packing is None else RunDocuments(run.plan, {run.datasets[number]: packing})
+            return [row["index"] for row in known.rows_of(number, document)]
+
+        return self._asked(dataset, rows, document)
+
+    def trace(self, text: str | None = None, **options: Any) -> Trace:
+        """Return the spans of a text that the corpora of the family hold, and when: as ``Run.trace`` does."""
+        unknown = list(self.unknown)
+        found = trace(self._traced(unknown), text, **options)
+        return replace(found, unknown=(*unknown, *found.unknown))
+
+    def contaminated(self, benchmark: str | os.PathLike[str], field: str, **options: Any) -> Contamination:
+        """Return the items of a benchmark that the corpora of the family hold: as ``Run.contaminated`` does."""
+        unknown = list(self.unknown)
+        found = contaminated(self._traced(unknown), benchmark, field, **options)
+        return replace(found, unknown=(*unknown, *found.unknown))
+
+    def _traced(self, unknown: list[str]) -> list[TracedRun]:
+        """Return each run of the family as it was at its moment, and as it is now."""
+        return [TracedRun(run, Run.of(self._evidence[run.path])) for run in self.runs_asked(unknown)]
+
+    def totals(self) -> Table:
+        """Return what each run of the family used of each dataset until then; of runs not found, what waybills say."""
+        rows: list[dict[str, Any]] = []
+        by_run: dict[Path, list[Moment]] = {}
+        for path, moment in self.relatives.moments:
+            by_run.setdefault(path, []).append(moment)
+        for path, moments in by_run.items():
+            for name, total in consumed(RunFolder(path), moments).items():
+                rows.append({"run": moments[0].run, "dataset": name, **vars(total), "from": str(path)})
+        for key, waybill in self.relatives.waybills.items():
+            if waybill.moment is not None and self.relatives.members[key].run is None:
+                origin = f"waybill of {self.relatives.members[key].where}"
+                for name, total in waybill.totals.items():
+                    rows.append({"run": waybill.moment.run, "dataset": name, **vars(total), "from": origin})
+        return Table.of(rows, TOTALS)
+
+    def history(self) -> Table:
+        """Return the steps that the model learned from, the oldest generation first; shared ones are there once."""
+        found: dict[tuple[str, int, int], dict[str, Any]] = {}
+        for run in reversed(list(self.runs_asked([]))):
+            columns = [run.steps.applied[name].tolist() for name in ("attempt", "step", "update")]
+            for attempt, step, update in zip(*columns, strict=True):
+                row = {"attempt": attempt, "step": step, "update": None if update < 0 else update}
+                found.setdefault((_run_id(run), attempt, step), {"run": _run_id(run), **row})
+        return Table.of(list(found.values()), HISTORY)
+
+    def _asked(self, dataset: str | int, indices: Callable[[Run], Iterable[int]], document: int | None = None) -> Seen:
+        unknown, has, names = list(self.unknown), False, set()
+        refused: PlanError | None = None  # by a run whose dataset of that name is shorter
+        uses: dict[tuple[Any, ...], dict[str, Any]] = {}
+        for run in self.runs_asked(unknown):
+            names |= {name for _, name in run.named_datasets}
+            if isinstance(dataset, int) or dataset in run.datasets:
+                try:
+                    for row in uses_of(run, run.number_of(dataset), indices(run), document):
+                        uses.setdefault((row["run"], row["attempt"], row["step"], row["slot"]), row)
+                    has = True
+                except PlanError as error:
+                    refused = error
+            unknown += [f"{d.file} {d.problem}: run `lading verify {run.path}`" for d in run.evidence.damage[:1]]
+        if not has and not unknown and refused is not None:
+            raise refused
+        if not has and not unknown:
+            found = ", ".join(sorted(map(repr, names))) or "none"
+            raise ConfigError(f"no dataset {dataset!r} taught this model: its family has {found}. Check the name.")
+        answer = True if uses else None if unknown else False
+        rows = sorted(uses.values(), key=lambda row: (row["run"], row["attempt"], row["step"], row["slot"]))
+        return Seen(answer, Table.of(rows, USES), tuple(dict.fromkeys(unknown)))
+
+    def runs_asked(self, unknown: list[str]) -> Iterator[Run]:
+        """Yield each run of the family as it was at its moment; what cannot be asked becomes unknown."""
+        for path, moment in self.relatives.moments:
+            try:
+                if path not in self._evidence:
+                    self._evidence[path] = read_evidence(path)
+                yield Run.of(self._evidence[path].at(moment))
+            except LadingError as error:
+                unknown.append(f"run {moment.run} cannot be asked: {error}")
+
+
+def _run_id(run: Run) -> str:
+    return run.evidence.description.run
+
+
+def open_checkpoint(path: str | os.PathLike[str], runs: Sequence[str | os.PathLike[str]] = ()) -> OpenedCheckpoint:
+    """Open a checkpoint for questions about what it learned from.
+
+    Args:
+        path: Folder or file of the checkpoint.
+        runs: Folders with runs and checkpoints in them; empty: those of ``LADING_RUNS``, then where waybills say.
+    """
+    return OpenedCheckpoint(path, [runs] if isinstance(runs, str | os.PathLike) else runs)

@@ -1,0 +1,1 @@
+"""Runs, token stores and checkpoints in an object store, and back."""

@@ -1,0 +1,69 @@
+"""What a step holds of each dataset, against what was to be expected of *this* step.
+
+full shuffle, curriculum    the plan's shares at the step; a step differs from them by chance
+weights, windows, chunks    the plan fixes what a step holds: nothing to compare
+no plan                     the steps before it, as for losses
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lading.order.adaptive.chosen.order import Chosen
+from lading.order.counts import planned_counts
+from lading.order.plan import Plan
+from lading.report.asked import AskedRun
+from lading.report.losses import SPIKE_WINDOW
+
+SHARES = pa.schema(
+    [
+        ("dataset", pa.string()),
+        ("samples", pa.int64()),
+        ("share", pa.float64()),
+        ("usual", pa.float64()),
+        ("ratio", pa.float64()),
+    ]
+)
+
+
+def step_shares(run: AskedRun, step: int, names: Sequence[str]) -> list[dict[str, Any]]:
+    """Return samples, share, usual share and their ratio of each dataset in a step; ``usual`` may be None.
+
+    Args:
+        run: The run.
+        step: The step.
+        names: The dataset of each of its samples.
+    """
+    usual, rows = expected_shares(run, step), []
+    for number, name in run.named_datasets:
+        count = names.count(name)
+        share, normal = count / max(len(names), 1), None if usual is None else float(usual[number])
+        ratio = share / normal if normal else None
+        rows.append({"dataset": name, "samples": count, "share": share, "usual": normal, "ratio": ratio})
+    return rows
+
+
+def expected_shares(run: AskedRun, step: int) -> NDArray[np.float64] | None:
+    """Return what was to be expected of each dataset, by number, at a step; None where the plan fixes it."""
+    owner = run.evidence.owner(step)
+    plan = run.plan if owner is None else run.evidence.plan(owner)
+    counts: NDArray[Any]
+    if plan is None:
+        counts = run.counts_between(max(step - SPIKE_WINDOW, 0), step)
+    elif _leaves_to_chance(plan):
+        counts = planned_counts(plan, np.array([step], dtype=np.int64))
+    else:
+        return None
+    found = np.zeros(len(run.datasets))
+    found[: len(counts)] = counts
+    return found / found.sum() if found.sum() else None
+
+
+def _leaves_to_chance(plan: Plan) -> bool:
+    """Say whether the shares of a step are drawn: with weights, windows or chosen chunks they are given."""
+    return plan.mixture is None and plan.shuffle == "full" and not isinstance(plan.order, Chosen)

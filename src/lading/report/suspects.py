@@ -1,0 +1,92 @@
+"""Which samples of a step stand out: by their own loss, by how often they were used before, by their length."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from statistics import median
+from typing import Any
+
+import pyarrow as pa
+
+from lading.report.asked import AskedRun
+
+EXPOSURES = pa.schema(
+    [
+        ("slot", pa.int64()),
+        ("dataset", pa.string()),
+        ("index", pa.int64()),
+        ("earlier", pa.int64()),
+        ("last_step", pa.int64()),
+        ("length", pa.int64()),
+        ("loss", pa.float64()),
+        ("stands_out", pa.string()),
+    ]
+)
+Lengths = Callable[[str, int], int | None]
+"""Says how long a sample of a dataset is, where its source is at hand."""
+
+
+def exposures(
+    run: AskedRun, step: int, samples: list[dict[str, Any]], lengths: Lengths | None = None
+) -> list[dict[str, Any]]:
+    """Return what is known of each sample of a step: earlier uses, length, own loss, and how it stands out.
+
+    Args:
+        run: The run.
+        step: The step.
+        samples: Its samples.
+        lengths: Says how long they are; None: not known.
+    """
+    places = run.places_before(step, [(row["dataset"], row["index"]) for row in samples])
+    uses = run.uses_of({step for found in places for step in found})
+    rows = []
+    for row, found in zip(samples, places, strict=True):
+        earlier = [step for step in found for _ in range(uses.get(step, 0))]
+        fields = {"slot": row["slot"], "dataset": row["name"], "index": row["index"], "loss": row.get("loss")}
+        fields["length"] = None if lengths is None else lengths(row["name"], row["index"])
+        rows.append({**fields, "earlier": len(earlier), "last_step": max(earlier, default=None)})
+    words = _words(rows)
+    return [{**row, "stands_out": word} for row, word in zip(rows, words, strict=True)]
+
+
+def ranked(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the samples of a step, those first that stand out most.
+
+    By their own loss where training committed it; then by how far the number of earlier uses is from that of their
+    neighbours, a first use among repeats or a repeat among first uses; then by length.
+    """
+    listed = list(rows)
+    usual = {key: _median(listed, key) for key in ("earlier", "length")}
+
+    def place(row: dict[str, Any]) -> tuple[float, float, float, int]:
+        apart = [-abs(row[key] - usual[key]) if row[key] is not None else 0.0 for key in ("earlier", "length")]
+        return -_weight(row["loss"]), apart[0], apart[1], row["slot"]
+
+    return sorted(listed, key=place)
+
+
+def _weight(loss: float | None) -> float:
+    """Return a loss to rank by: what is no number stands above all, what is unknown below."""
+    return -math.inf if loss is None else math.inf if math.isnan(loss) else loss
+
+
+def _median(rows: list[dict[str, Any]], key: str) -> float:
+    return float(median([row[key] for row in rows if row[key] is not None] or [0]))
+
+
+def _words(rows: list[dict[str, Any]]) -> list[str | None]:
+    """Return in words how each sample differs from its neighbours in the step, or None."""
+    usual, length = _median(rows, "earlier"), _median(rows, "length")
+    words = []
+    for row in rows:
+        said = []
+        if abs(row["earlier"] - usual) >= 1:
+            uses = {0: "first use", 1: "used once before"}
+            said.append(uses.get(row["earlier"], f"used {row['earlier']} times before"))
+        if row["length"] is not None and row["length"] > 2 * length:
+            said.append("long")
+        elif row["length"] is not None and 2 * row["length"] < length:
+            said.append("short")
+        words.append(", ".join(said) or None)
+    return words
