@@ -1,3 +1,10 @@
 from lading.testing.contracts import OrderContract as OrderContract, SourceContract as SourceContract
 from lading.testing.isolation import assert_isolated as assert_isolated
 from lading.testing.resumable import assert_resumable as assert_resumable
+from lading.testing.witnessing import (
+    Witness as Witness,
+    WitnessDifference as WitnessDifference,
+    compare_witness as compare_witness,
+    trained_batches as trained_batches,
+    witness as witness,
+)

@@ -2,7 +2,8 @@
 
     dataset:  {class_path: ..., init_args: ...}     where the samples come from
     loader:   {batch_size: 32, ...}                 how they are put into batches
-    train:    {train_chunk_size: 2000, ...}         chunk sizes, in batches; the seed
+    train:    {train_chunk_size: 2000, seed: 3}     chunk sizes, in batches; the seed of everything: also written
+                                                    seed: 3, without a section; loader.seed: an order of its own
     trainer:  {max_epochs: 4, ...}                  handed to Lightning as it is
     model:    {class_path: ..., init_args: ...}     what is trained
     run:      {dir: runs/7, ...}                    run directory, ledger, mixture
@@ -19,7 +20,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lading.errors import ConfigError, LadingError
@@ -32,16 +33,23 @@ from lading.runtime.yaml_text import parse_yaml, read_yaml
 
 
 def assigned(values: dict[str, Any], assignment: str) -> dict[str, Any]:
-    """Return a copy with one dotted key changed.
+    """Return a copy with one dotted key changed; ``seed`` is the run's one seed, ``train.seed``.
 
     >>> assigned({"train": {"seed": 1}}, "train.train_chunk_size=500")
     {'train': {'seed': 1, 'train_chunk_size': 500}}
+    >>> assigned({"train": {"seed": 1}}, "seed=3")
+    {'train': {'seed': 3}}
     """
-    key, equals, text = assignment.partition("=")
-    path = key.strip().split(".")
+    _, equals, text = assignment.partition("=")
+    path = _path(assignment)
     if not equals or not all(path):
         raise ConfigError(f"--set {assignment}: expected section.key=value, such as train.train_chunk_size=500.")
     return _with(values, path, parse_yaml(text, f"--set {assignment}"), assignment)
+
+
+def _path(assignment: str) -> list[str]:
+    path = assignment.partition("=")[0].strip().split(".")
+    return ["train", "seed"] if path == ["seed"] else path
 
 
 def _with(values: Any, path: list[str], value: Any, assignment: str) -> dict[str, Any]:
@@ -78,6 +86,10 @@ _CURRICULUM: Check = (
     "scores (a column or a .npy file) with start, until, pacing and power",
     lambda v: isinstance(v, dict) and "scores" in v,
 )
+_SAMPLE_WEIGHTS: Check = (
+    "a column, balanced:column or a .npy file, or these by the names of datasets",
+    lambda v: all(isinstance(given, str) and bool(given) for given in (v.values() if isinstance(v, dict) else [v])),
+)
 _LIMIT: Check = ("an integer of batches, or a share from 0.0 to 1.0", _limit)
 _FLAG: Check = ("true or false", lambda v: isinstance(v, bool))
 _TEXT: Check = ("a text", lambda v: isinstance(v, str) and bool(v))
@@ -109,6 +121,7 @@ _SCHEMA: dict[str, dict[str, Check]] = {
         "val_chunk_size": _CHUNKS,
         "monitor": _TEXT,
         "curriculum": _CURRICULUM,
+        "sample_weights": _SAMPLE_WEIGHTS,
         "limit_train_batches": _LIMIT,
         "limit_val_batches": _LIMIT,
         "seed": _FROM_ZERO,
@@ -133,6 +146,7 @@ class Config:
         run: Run directory, ledger, mixture.
         unused: Keys that are not ours, dotted; kept in ``others``.
         others: What these keys hold.
+        changed: Keys that ``--set`` changed, dotted: they are used, or refused.
     """
 
     file: str = "<config>"
@@ -143,6 +157,7 @@ class Config:
     trainer: Mapping[str, Any] = field(default_factory=dict)
     run: Mapping[str, Any] = field(default_factory=dict)
     others: Mapping[str, Any] = field(default_factory=dict)
+    changed: tuple[str, ...] = ()
 
     @property
     def unused(self) -> tuple[str, ...]:
@@ -154,7 +169,7 @@ class Config:
         """Check a configuration that is already in memory."""
         if not isinstance(values, Mapping):
             raise wrong(file, "(whole file)", f"the sections {', '.join(SECTIONS)}", values)
-        sections = {name: values[name] for name in values if values[name] is not None}
+        sections = _one_seed(file, {name: values[name] for name in values if values[name] is not None})
         others = _foreign(file, "", sections, SECTIONS)
         checked: dict[str, Any] = {"file": file}
         for name in [name for name in sections if name in SECTIONS]:
@@ -175,6 +190,15 @@ class Config:
             val_batches=val_batches,
             **limits,
         )
+
+    def check_changed(self, unused: Iterable[str]) -> None:
+        """Refuse a key that ``--set`` changed and nothing is done with; in a file such keys are only noted."""
+        for key in self.changed:
+            if any(key == name or key.startswith(f"{name}.") for name in unused):
+                section = key.partition(".")[0]
+                known = _SCHEMA.get(section, SECTIONS if section not in SECTIONS else ())
+                expected = f"one of {', '.join(known)}" if known else f"an argument that {section} takes"
+                raise ConfigError(f"--set {key}: nothing uses it; expected {expected}.")
 
     def trainer_arguments(self) -> dict[str, Any]:
         """Return the arguments of the trainer: limits that hold are in, those that chunking ignores are out."""
@@ -205,10 +229,23 @@ def read_config(path: str | os.PathLike[str], assignments: Iterable[str] = ()) -
         path: The file.
         assignments: Changes such as ``train.train_chunk_size=500``, made before anything is checked.
     """
-    values = read_yaml(path)
-    for assignment in assignments:
+    values, listed = read_yaml(path), tuple(assignments)
+    for assignment in listed:
         values = assigned(values, assignment)
-    return Config.from_dict(values, file=str(path))
+    config = replace(Config.from_dict(values, file=str(path)), changed=tuple(".".join(_path(a)) for a in listed))
+    config.check_changed(config.unused)
+    return config
+
+
+def _one_seed(file: str, sections: dict[str, Any]) -> dict[str, Any]:
+    """Return sections with a ``seed`` outside of them inside ``train``, where everything takes it from."""
+    train = sections.get("train", {})
+    if "seed" not in sections or not isinstance(train, Mapping):
+        return sections
+    seed, other = sections["seed"], train.get("seed")
+    if other is not None and other != seed:
+        raise wrong(file, "seed", f"one seed: train.seed is {other!r}", seed)
+    return {**{name: v for name, v in sections.items() if name != "seed"}, "train": {**train, "seed": seed}}
 
 
 def wrong(file: str, key: str, expected: str, found: Any) -> ConfigError:

@@ -69,6 +69,7 @@ class DsTrainingArguments:
         train_chunk_size: Steps between two evaluations, or how they change: see ``lading.Chunks``. At the end of each
             chunk that ends with an update the policies of chunks hear of the evaluation.
         curriculum: Easy samples first: the arguments of ``lading.Curriculum``; instead of ``weights``.
+        sample_weights: How often each sample comes in a pass, as ``lading.Loader`` takes it.
         eval_steps: Updates between two evaluations; None: only when ``evaluate()`` is called.
         eval_max_steps: Batches of an evaluation at most; None: all.
         do_final_eval: Whether to evaluate after the last update, where ``eval_steps`` is given.
@@ -124,6 +125,7 @@ class DsTrainingArguments:
     weights: dict[str, float] | None = None
     train_chunk_size: Any = None
     curriculum: dict[str, Any] | None = None
+    sample_weights: Any = None
     on_bad_sample: str | dict[str, str] = "raise"
     dataloader_num_workers: int = 0
     dataloader_prefetch_factor: int | None = None

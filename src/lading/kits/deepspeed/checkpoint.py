@@ -32,6 +32,7 @@ from deepspeed.accelerator import get_accelerator
 
 from lading.errors import ResumeError
 from lading.identity.hashing import key64
+from lading.ledger.waybill.waybill import WAYBILL
 from lading.runtime.files import clean_up, json_bytes, sync_folder, write_aside
 from lading.runtime.paths import local_path
 from lading.runtime.random_state import capture, packed, restore, unpacked
@@ -141,7 +142,7 @@ def check_untouched(run_dir: Path) -> None:
 
 def reopen(folder: Path) -> None:
     """Make a checkpoint folder incomplete before it is written (again)."""
-    for name in (_MARK, _UNDONE):
+    for name in (WAYBILL, _MARK, _UNDONE):
         (folder / name).unlink(missing_ok=True)
 
 

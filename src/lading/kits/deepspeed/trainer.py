@@ -94,6 +94,7 @@ def training_loader(
         seed=args.seed,
         shuffle=args.dataloader_shuffle,
         mixture=_mixture(args, policy),
+        sample_weights=args.sample_weights,
         chunk_batches=args.train_chunk_size,
         drop_last=True,
         collate_fn=collate_fn,
@@ -292,7 +293,7 @@ class DsTrainer:
         first, skipped = self.engine.global_steps, self.engine.skipped_steps
         self.engine.train()
         try:
-            with self.log.running(first, self.consumed_samples):
+            with self.ledger, self.log.running(first, self.consumed_samples):  # failed where training did
                 while (number := self.engine.global_steps) < self.max_steps:
                     size = self._steps_of(number) * self.loader.plan.global_batch_size
                     self.client_state["train_batch_size"] = size
@@ -300,7 +301,6 @@ class DsTrainer:
                     self.log.update(update, batches.batch_tracker)
                     self._after(update, updater)
         finally:
-            self.ledger.close()
             self.loader.tracker = None
         seconds = time.perf_counter() - began
         return TrainOutput(self.engine.global_steps, self.engine.skipped_steps - skipped, self._last_loss, seconds)
@@ -331,6 +331,8 @@ class DsTrainer:
             self._checkpoint(update, state).write(folder)
             checkpoints.remove_oldest(self.args.run_dir, self.args.save_total_limit)
         barrier()
+        if self.ledger is not None:
+            self.ledger.checkpoint(folder, state)
         self.client_state["global_epoch"] = state["epoch"]
         self.client_state["checkpoint_history"].append({"path": str(folder), "train/step": update})
         self._call("on_save", path=folder)

@@ -43,6 +43,7 @@ from lading.identity.sample import ID, NAME_COLUMNS
 from lading.kits.deepspeed.callback import Update
 from lading.ledger.ledger import Ledger
 from lading.loader.torch.loader import Loader
+from lading.train.fates import Fates
 from lading.train.loggers.logged import LoggedLedger
 from lading.train.metrics.torch import add_over_ranks
 
@@ -201,7 +202,7 @@ class Updater:
         steps_of: Callable[[int], int] | None = None,
     ) -> None:
         self._engine, self._loader, self._batches = engine, loader, batches
-        self._arguments, self._ledger = arguments, ledger
+        self._arguments, self._fates = arguments, Fates(ledger)  # the engine itself says whether it made a step
         self._observe, self._steps_of = getattr(policy, "observe", None), steps_of
         self.losses = Losses(loader.plan.names, engine.device)
 
@@ -219,16 +220,14 @@ class Updater:
             if steps is not None:  # DeepSpeed counts steps from the start of the run, as if all updates were alike
                 engine.set_gradient_accumulation_boundary(len(bills) + 1 == steps)
             bill, loss = self._step()
+            self._fates.trained(bill)
             bills.append(bill)
             total += loss
             # was_step_applied() is False between the boundaries, too: whether this was one must be asked before.
             is_last = engine.is_gradient_accumulation_boundary()
             engine.step()
-        mean, applied = total / len(bills), bool(engine.was_step_applied())
-        if applied:
-            self._ledger.commit(bills, update=number, loss=mean)
-        else:
-            self._ledger.skip(bills, f"overflow: the gradients of update {number} were not finite")
+        mean, overflow = total / len(bills), f"overflow: the gradients of update {number} were not finite"
+        applied = self._fates.settle(number, mean, was_skipped=not engine.was_step_applied(), reason=overflow)
         of_datasets = self._tell_policy()
         return Update(number, tuple(bills), mean, applied, time.perf_counter() - began, rate, of_datasets)
 

@@ -15,7 +15,6 @@ from rich.text import Text
 
 from lading.cli.output import Attempt, Decode, Json, Run, answer, looks_of, open_run, progress_bar
 from lading.errors import ConfigError, missing_extra
-from lading.report import Run as OpenedRun
 from lading.report.folder import named_runs
 from lading.runtime.arrow import without_pandas
 from lading.runtime.paths import local_path
@@ -38,7 +37,7 @@ def report(
 
     with progress_bar(quiet=as_json) as progress:
         looks = looks_of(decode) if decode is not None else None
-        opened = open_run(run, attempt, decodes=decode is not None, visits=OpenedRun.visited_by_mix)
+        opened = open_run(run, attempt, decodes=decode is not None)
         size = write_page(opened, local_path(out), progress, looks)
     answer({"file": out, "bytes": size}, lambda: Text(f"{out}: {size / 1e3:.0f} kB"), as_json=as_json)
 

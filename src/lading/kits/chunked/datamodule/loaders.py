@@ -26,6 +26,7 @@ LADING_ARGUMENTS = (
     "weights",
     "mixture",
     "curriculum",
+    "sample_weights",
     "temperature",
     "policy",
     "tracker",

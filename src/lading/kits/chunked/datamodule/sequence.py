@@ -103,7 +103,7 @@ class SequenceDataset:
         else:
             # drop_last must not empty a small partition, and evaluation counts every sample once
             arguments.update(drop_last=False, shuffle=False)
-            for name in ("sampler", "weights", "mixture", "curriculum"):
+            for name in ("sampler", "weights", "mixture", "curriculum", "sample_weights"):
                 arguments.pop(name, None)
         return arguments
 

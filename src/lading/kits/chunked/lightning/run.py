@@ -84,9 +84,9 @@ def _ours(data: sequence.SequenceDataset, sizes: tuple[Any, Any]) -> Any:
 
 def _loader_arguments(config: Config) -> dict[str, Any]:
     mixture = config.run.get("mixture")
-    curriculum = config.train.get("curriculum")
-    graded = {"curriculum": curriculum} if curriculum else {}
-    return {**config.loader, **({"weights": mixture} if mixture else {}), **graded}
+    graded = {name: config.train[name] for name in ("curriculum", "sample_weights") if config.train.get(name)}
+    seed = {"seed": config.train["seed"]} if "seed" in config.train else {}  # one seed moves everything
+    return {**seed, **config.loader, **({"weights": mixture} if mixture else {}), **graded}
 
 
 def _accounted(config: Config) -> bool:
@@ -147,6 +147,7 @@ def run(config: Config, *, resume: bool = False, checkpoint: str | os.PathLike[s
     data, model = data_module(config), _model(config)
     trainer, foreign = _trainer(config, folder)
     unused = _unused(config, foreign)
+    config.check_changed(unused)
     if unused and getattr(rank_zero_only, "rank", 0) == 0:
         LOGGER.warning("note: %s: not used: %s", config.file, ", ".join(unused))
     with warnings.catch_warnings():

@@ -12,7 +12,7 @@ LONGEST = 200
 
 
 class Looks(Protocol):
-    """Describes samples. Both return None where nothing is known, and raise nothing."""
+    """Describes samples. All return None where nothing is known, and raise nothing."""
 
     def describe(self, dataset: str, index: int) -> dict[str, Any] | None:
         """Return ``text`` (a line), and where they are known ``file`` and ``label``."""
@@ -20,6 +20,10 @@ class Looks(Protocol):
 
     def preview(self, dataset: str, index: int) -> dict[str, Any] | None:
         """Return ``kind`` (text, image or sound), ``media_type``, and ``text`` or ``data`` (bytes)."""
+        ...
+
+    def length(self, dataset: str, index: int) -> int | None:
+        """Return how long a sample is."""
         ...
 
 

@@ -8,12 +8,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lading.kits.web.pages.checkpoint import MOST_LISTED, saved_checkpoints
 from lading.kits.web.pages.looks import Looks, described
-from lading.ledger.schema import APPLIED, SKIPPED
+from lading.ledger.tables import APPLIED, SKIPPED
 from lading.order.event import Reweight
 from lading.report.history import NOTHING, time_of
 from lading.report.run import Run
+from lading.report.shares import step_shares
 from lading.report.summary import Summary, run_state, summarise
+from lading.report.suspects import exposures, ranked
 from lading.report.verify.verdict import Progress, silent
 from lading.report.where import fates_of
 
@@ -23,6 +26,9 @@ _MIX_PARTS = 60
 _SPIKES_LISTED = 12
 _SPIKES_MARKED = 200
 _SAMPLES_LISTED = 6
+_MOST_RANKED = 1024  # samples of a step whose earlier uses are looked up
+_UNRANKED: dict[str, Any] = {"earlier": 0, "length": None, "loss": None, "stands_out": None}
+_LEAST_ABOVE = 0.005  # of all samples of a step: less is no hint
 _STEPS_LISTED = 25
 _BAD_LISTED = 50
 _MOST_CHANGES = 24
@@ -45,7 +51,6 @@ def run_page(run: Run, progress: Progress = silent, looks: Looks | None = None) 
     progress(0.5, "mix")
     mixed = run.mix(max(1, math.ceil(run.num_steps / _MIX_PARTS))).dicts()
     progress(0.9, "steps")
-    usual = {row["dataset"]: row["planned"] for row in summary.datasets}
     worst = run.samples_of([spike["step"] for spike in found[:_SPIKES_LISTED]])
     return {
         **summary.to_dict(),
@@ -53,13 +58,17 @@ def run_page(run: Run, progress: Progress = silent, looks: Looks | None = None) 
         "steps": run.num_steps,
         "loss": points(steps, values),
         "undone": _undone(run, summary),
-        "spikes": [{**spike, **_outstanding(worst[spike["step"]], usual, looks)} for spike in found[:_SPIKES_LISTED]],
+        "spikes": [{**s, **_outstanding(run, s["step"], worst[s["step"]], looks)} for s in found[:_SPIKES_LISTED]],
         "spike_marks": [{"step": s["step"], "loss": s["loss"]} for s in found[:_SPIKES_MARKED]],
         "spike_count": len(found),
         "changes": weight_changes(run),
         "mix": _shares(run, mixed),
+        "checkpoints": (saved := saved_checkpoints(run))[-MOST_LISTED:],
+        "checkpoint_count": len(saved),
         "bad": summary.bad[:_BAD_LISTED],
         "bad_count": len(summary.bad),
+        "blocked": summary.blocked[:_BAD_LISTED],
+        "blocked_count": len(summary.blocked),
         "skipped": summary.skipped[:_BAD_LISTED],
         "last_steps": last_steps(run, _STEPS_LISTED),
     }
@@ -107,20 +116,23 @@ def _undone(run: Run, summary: Summary) -> list[dict[str, Any]]:
     return found
 
 
-def _outstanding(rows: list[dict[str, Any]], usual: dict[str, float | None], looks: Looks | None) -> dict[str, Any]:
-    """Return which datasets a step has more of than usual, and its first samples."""
-    names = [row["name"] for row in rows]
-    shares = {name: names.count(name) / max(len(names), 1) for name in dict.fromkeys(names)}
-    above = {name: share - (usual.get(name) or 0.0) for name, share in shares.items()}
-    ranked = sorted((name for name in above if above[name] > 0.005), key=lambda name: -above[name])[:3]
+def _outstanding(run: Run, step: int, rows: list[dict[str, Any]], looks: Looks | None) -> dict[str, Any]:
+    """Return which datasets a step has more of than was to be expected there, and the samples that stand out most."""
+    shares = step_shares(run, step, [row["name"] for row in rows])
+    above = [row for row in shares if row["usual"] is not None and row["share"] - row["usual"] > _LEAST_ABOVE]
+    above.sort(key=lambda row: row["usual"] - row["share"])
+    known = exposures(run, step, rows) if len(rows) <= _MOST_RANKED else [{**row, **_UNRANKED} for row in rows]
+    by_slot = {row["slot"]: row for row in rows}
+    named = [(by_slot[row["slot"]], row) for row in ranked(known)[:_SAMPLES_LISTED]]
     return {
-        "outstanding": [{"dataset": n, "share": shares[n], "usual": usual.get(n)} for n in ranked],
+        "outstanding": [{k: row[k] for k in ("dataset", "share", "usual")} for row in above[:3]],
         "samples": [
             {
                 **{k: row[k] for k in ("dataset", "name", "index")},
+                **{k: stands[k] for k in ("loss", "stands_out")},
                 "description": described(looks, row["name"], row["index"]),
             }
-            for row in rows[:_SAMPLES_LISTED]
+            for row, stands in named
         ],
         "sample_count": len(rows),
     }

@@ -6,10 +6,12 @@ import base64
 from typing import Any
 
 from lading.kits.web.pages.looks import Looks, described
-from lading.report.documents import rows_of_document
 from lading.report.run import Run
+from lading.report.uses import uses_of_document
+from lading.report.where import FORGOTTEN, IS_BLOCKED
 
 _MOST_USES = 1000
+_USED_NO_MORE = (IS_BLOCKED, FORGOTTEN)
 
 
 def sample_page(run: Run, dataset: str | int, index: int, looks: Looks | None = None) -> dict[str, Any]:
@@ -25,15 +27,18 @@ def sample_page(run: Run, dataset: str | int, index: int, looks: Looks | None = 
     name = run.datasets[number] if number < len(run.datasets) else str(number)
     until = planned_until(run)
     uses = run.where(number, index, until=until).dicts()
+    blocked = [row["note"] for row in uses if row["fate"] in _USED_NO_MORE]
     return {
         "dataset": number,
         "name": name,
         "index": index,
+        "documents": run.documents.of(number, index),
         "description": described(looks, name, index),
         "preview": _preview(looks, name, index),
         **_counts(uses),
+        "blocked": blocked[0] if blocked else None,
         "planned_until": until,
-        "uses": uses[:_MOST_USES],
+        "uses": [row for row in uses if row["fate"] not in _USED_NO_MORE][:_MOST_USES],
         "steps": run.num_steps,
     }
 
@@ -41,10 +46,14 @@ def sample_page(run: Run, dataset: str | int, index: int, looks: Looks | None = 
 def document_page(run: Run, dataset: str | int, document: int) -> dict[str, Any]:
     """Return everything on the page of a document of a packed dataset: its rows, and their steps."""
     number, until = run.number_of(dataset), planned_until(run)
-    spans = rows_of_document(run, number, None, document)
-    uses = [{**row, **span} for span in spans for row in run.where(number, span["index"], until=until)]
+    spans = run.documents.rows_of(number, document)
+    uses = uses_of_document(run, number, document, until)
+    blocked = [f"row {row['index']} is {row['note']}" for row in uses if row["fate"] in _USED_NO_MORE and row["note"]]
+    uses = [row for row in uses if row["fate"] not in _USED_NO_MORE or row["attempt"] is not None]
     uses.sort(key=lambda row: (row["step"], row["index"]))
-    fields = {"dataset": number, "name": run.datasets[number], "document": document, "rows": spans}
+    own = {"document": document, "id": run.documents.name(number, document), "rows": spans}
+    fields = {"dataset": number, "name": run.datasets[number], **own}
+    fields["blocked"] = "; ".join(blocked) or None
     return {**fields, **_counts(uses), "planned_until": until, "uses": uses[:_MOST_USES], "steps": run.num_steps}
 
 
@@ -60,7 +69,7 @@ def _counts(uses: list[dict[str, Any]]) -> dict[str, int]:
     return {
         "used": sum(row["fate"] == "applied" for row in uses),
         "coming": sum(row["fate"] == "planned" for row in uses),
-        "unused": sum(row["fate"] not in ("applied", "planned") for row in uses),
+        "unused": sum(row["fate"] not in ("applied", "planned", *_USED_NO_MORE) for row in uses),
     }
 
 

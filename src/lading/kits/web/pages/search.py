@@ -1,6 +1,7 @@
-"""What a reader types to get somewhere: a step, a sample, a document, a run, a dataset.
+"""What a reader types to get somewhere: a step, a sample, a document, a run, a dataset, a sentence of a document.
 
 48213      last      code:93412      document 7 of code      part of the name, id or digest of a run
+the best of times        the documents that hold it, and when they were used
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ _SAMPLE = re.compile(r"(?P<dataset>.+?)\s*:\s*(?P<index>\d{1,18})")
 _DOCUMENT = re.compile(r"doc(?:ument)?\s+(?P<document>\d{1,18})(?:\s+(?:of|in)\s+(?P<dataset>.+))?")
 _MOST_HITS = 100
 _LEAST_DIGITS = 6
+_LEAST_WORDS = 3
 
 
 def hits_in(run: Run, name: str, query: str) -> list[dict[str, Any]]:
@@ -45,10 +47,28 @@ def hits_in(run: Run, name: str, query: str) -> list[dict[str, Any]]:
         if number is not None:
             label = f"{run.datasets[number]}:{match['index']}"
             found.append(_hit(name, f"sample/{number}/{match['index']}", "sample", label))
+    for number, document in run.documents.find(text)[:_MOST_HITS]:
+        label = f"document {document} of {run.datasets[number]}: {text}"
+        found.append(_hit(name, f"document/{number}/{document}", "document", label))
+    found += [] if found or len(text.split()) < _LEAST_WORDS else _traced(run, name, text)
     if len(text) >= 2:
         inside = [n for _, n in run.named_datasets if text.lower() in n.lower()]
         found += [_hit(name, "#live-datasets", "dataset", dataset) for dataset in inside[:_MOST_HITS]]
     return found
+
+
+def _traced(run: Run, name: str, text: str) -> list[dict[str, Any]]:
+    """Return the documents that hold a text, where the tokens of the run are indexed; else why they are not."""
+    try:
+        places = [place for span in run.trace(text, limit=_MOST_HITS).spans for place in span.places]
+    except LadingError as error:
+        return [_hit(name, "", "trace", f"not traced: {error}")]
+    labels = {
+        f"document/{run.number_of(place.dataset)}/{place.document}": f"document {place.document} of {place.dataset}"
+        f"{f' ({place.id})' if place.id else ''}: {place.what}"
+        for place in places
+    }
+    return [_hit(name, place, "trace", label) for place, label in list(labels.items())[:_MOST_HITS]]
 
 
 def runs_named(glances: Mapping[str, Mapping[str, Any]], query: str) -> list[dict[str, Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lading.kits.web.pages.looks import Looks, described
+from lading.report.blocked import blocks_of
 from lading.report.run import Run
 from lading.report.where import newest_plan
 
@@ -19,15 +20,16 @@ def step_page(run: Run, step: int, looks: Looks | None = None) -> dict[str, Any]
         step: The step.
         looks: Says what samples look like, where the sources are at hand.
     """
-    found = run.explain(step)
+    found = run.explain(step, lengths=None if looks is None else looks.length)
     values = found.to_dict()
     seen = {row["slot"]: row for row in values.pop("exposures")}
     coming = _coming(run, step, values["samples"])
-    own = _own_losses(values["metrics"], values["samples"])
+    own = _own_losses(values["samples"])
     rows = []
     for place, row in enumerate(values["samples"]):
         before = seen[row["slot"]]
-        fields = {"earlier": before["earlier"], "last_step": before["last_step"], "next_step": coming[place]}
+        fields = {name: before[name] for name in ("earlier", "last_step", "length", "stands_out")}
+        fields["next_step"] = coming[place]
         looked = described(looks, row["name"], row["index"]) if place < _MOST_LOOKS else None
         rows.append({**row, **fields, **own[place], "description": looked})
     last = run.num_steps - 1
@@ -47,18 +49,19 @@ def _coming(run: Run, step: int, samples: list[dict[str, Any]]) -> list[int | No
     if plan is None:
         return [None] * len(samples)
     stop = step + 1 + plan.epoch_steps(plan.locate(step).epoch)
-    found = []
+    blocked = blocks_of(run.evidence)
+    found: list[int | None] = []
     for row in samples:
+        if (row["dataset"], row["index"]) in blocked:
+            found.append(None)
+            continue
         places = plan.where(row["dataset"], row["index"], step + 1, stop)
         found.append(min((place.step for place in places), default=None))
     return found
 
 
-def _own_losses(metrics: dict[str, float], samples: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the loss of each sample and its share of all, where training committed them.
-
-    A metric ``loss/<dataset>:<index>`` is a sample's own, ``loss/<dataset>`` that of its dataset in this step.
-    """
-    losses = [metrics.get(f"loss/{row['name']}:{row['index']}", metrics.get(f"loss/{row['name']}")) for row in samples]
+def _own_losses(samples: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the loss of each sample and its share of all, where training committed one for that row."""
+    losses = [row.get("loss") for row in samples]
     total = sum(loss for loss in losses if loss is not None and loss == loss)
     return [{"loss": loss, "loss_share": loss / total if loss is not None and total > 0 else None} for loss in losses]

@@ -38,6 +38,7 @@ class Mark:
         text: What it is.
         step: The step it leads to.
         kind: A further class.
+        place: Where it leads to below the run, where that is no step.
     """
 
     x: float
@@ -45,6 +46,7 @@ class Mark:
     text: str
     step: int | None = None
     kind: str = ""
+    place: str = ""
 
 
 @dataclass(frozen=True)
@@ -147,7 +149,7 @@ def _box(left: float, top: float, right: float, bottom: float) -> str:
 
 
 def loss_chart(page: dict[str, Any]) -> Chart:
-    """Return the loss along the run: what was undone behind it, changes of weights and spikes marked."""
+    """Return the loss along the run: what was undone behind it, changes of weights, spikes and checkpoints marked."""
     loss, undone = page["loss"], page["undone"]
     x = Axis(0, max(page["steps"] - 1, 1))
     y = axis_of([*loss["loss"], *(v for u in undone for v in u["loss"])])
@@ -160,6 +162,16 @@ def loss_chart(page: dict[str, Any]) -> Chart:
         Mark(x.percent(s["step"]), 100 - y.percent(s["loss"]), f"spike at step {s['step']}: {s['loss']:.5g}", s["step"])
         for s in page["spike_marks"]
         if s["loss"] is not None and math.isfinite(s["loss"])
+    ]
+    marks += [
+        Mark(
+            x.percent(max(c["step"] - 1, 0)),
+            100,
+            f"{c['name']}, before step {c['step']}",
+            kind="saved",
+            place=c["place"],
+        )
+        for c in page["checkpoints"]
     ]
     return Chart("loss", "loss by step", 260, shapes, x.ticks(8, whole=True), _mirrored(y.ticks(5)), marks)
 
@@ -175,7 +187,7 @@ def attempts_chart(page: dict[str, Any]) -> Chart:
     shapes, lanes = [], []
     for place, row in enumerate(rows):
         top, bottom = ((place + edge) * SIDE / max(len(rows), 1) for edge in (0.22, 0.78))
-        start, kept = row["start"], row["start"] + row["kept"]
+        start, kept = row["start"], row["kept_until"]
         end = (row["last"] + 1) if row["last"] is not None else start
         shapes.append(("undone-band", _box(x.at(min(kept, end)), top, x.at(end), bottom)))
         shapes.append(("kept-band", _box(x.at(start), top, x.at(kept), bottom)))

@@ -5,6 +5,7 @@
     /r/RUN/step/48213                 a step                    /r/RUN/step/48213.json
     /r/RUN/sample/DATASET/INDEX       a sample                  ...               DATASET is a name or a number
     /r/RUN/document/DATASET/NUMBER    a document of packed rows
+    /r/RUN/checkpoint/SHA256          a checkpoint, by its waybill
     /compare?left=A&right=B           two runs
     /search?q=...                     where a query leads
 
@@ -25,6 +26,7 @@ from typing import Any
 from urllib.parse import quote
 
 from lading.errors import LadingError
+from lading.kits.web.pages.checkpoint import checkpoint_page
 from lading.kits.web.pages.compare import compare_page
 from lading.kits.web.pages.looks import Looks
 from lading.kits.web.pages.run import last_steps, run_page
@@ -38,7 +40,6 @@ from lading.ledger.begun import lives
 from lading.ledger.run_folder import RunFolder
 from lading.report.folder import glance_at
 from lading.report.run import Run
-from lading.runtime import compiled
 from lading.runtime.json import plain
 
 _KEPT_OPEN = 4
@@ -147,7 +148,8 @@ class Site:
         if kind in ("sample", "document") and len(rest) > 3:  # the name of a dataset may hold slashes
             rest = [kind, "/".join(rest[1:-1]), rest[-1]]
         makers = {"run": self._run, "step": self._step, "sample": self._sample, "document": self._document}
-        if kind not in makers or len(rest) != {"run": 0, "step": 2, "sample": 3, "document": 3}[kind]:
+        makers["checkpoint"] = self._checkpoint
+        if kind not in makers or len(rest) != {"run": 0, "sample": 3, "document": 3}.get(kind, 2):
             raise NotFound("/".join(["/r", name, *rest]))
         opened = self._open(name)
         with opened.lock:
@@ -190,6 +192,14 @@ class Site:
         if as_json:
             return _json({"run": name, **values})
         return self._html("sample.html", name, page=values, chart=charts.uses_chart(values))
+
+    def _checkpoint(
+        self, opened: OpenedRun, name: str, rest: list[str], query: Mapping[str, str], as_json: bool
+    ) -> Answer:
+        if all(saved.waybill != rest[0] for saved in opened.run.evidence.log.checkpoints):
+            raise NotFound(f"of the waybill {rest[0][:64]!r}")
+        values = checkpoint_page(opened.run, rest[0], list(self._runs.values()))
+        return _json({"run": name, **values}) if as_json else self._html("checkpoint.html", name, page=values)
 
     def _html(self, template: str, name: str, **values: Any) -> Answer:
         base = address(name)
@@ -266,7 +276,6 @@ class Site:
                 self._opened.move_to_end(name)
                 return opened
             run = Run(path)
-            compiled.expect(run.visited_by_mix())
             fresh = OpenedRun(run, _with_life(version, run))
             self._opened[name] = fresh
             self._opened.move_to_end(name)

@@ -23,6 +23,8 @@
       const traces = [{ type: "scatter", mode: "lines", x: p.loss.step, y: p.loss.loss, line: { color: css("--c0"), width: 1.4 }, hovertemplate: "step %{x}<br>loss %{y:.5g}<extra></extra>" }];
       for (const u of p.undone) traces.push({ type: "scatter", mode: "lines", x: u.step, y: u.loss, line: { color: css("--undone"), width: 1.1 }, hovertemplate: "attempt " + u.attempt + ", undone<br>step %{x}<br>loss %{y:.5g}<extra></extra>" });
       const marks = p.spike_marks.filter((s) => s.loss !== null);
+      const saved = p.checkpoints, low = Math.min(...p.loss.loss.filter((v) => v !== null));
+      if (saved.length) traces.push({ type: "scatter", mode: "markers", x: saved.map((c) => Math.max(c.step - 1, 0)), y: saved.map(() => low), customdata: saved.map((c) => c.place), text: saved.map((c) => c.name.replace(/[<>&]/g, "")), marker: { color: css("--ink"), size: 9, symbol: "diamond" }, hovertemplate: "%{text}<br>after step %{x}<extra></extra>" });
       if (marks.length) traces.push({ type: "scatter", mode: "markers", x: marks.map((s) => s.step), y: marks.map((s) => s.loss), marker: { color: css("--mark"), size: 10, symbol: "circle-open", line: { width: 2 } }, hovertemplate: "spike at step %{x}<br>loss %{y:.5g}<extra></extra>" });
       return [traces, layout({ shapes: lines(p.changes), xaxis: { range: undefined }, yaxis: {} })];
     },
@@ -54,7 +56,7 @@
       Plotly.react(target, traces, rest, { responsive: true, displayModeBar: false, scrollZoom: false, doubleClick: "reset" });
       if (kind === "loss" && !target.dataset.bound) {
         target.dataset.bound = "yes";
-        target.on("plotly_click", (event) => { location.href = base + "/step/" + Number(event.points[0].x); });
+        target.on("plotly_click", (event) => { const at = event.points[0]; location.href = base + "/" + (at.customdata || "step/" + Number(at.x)); });
       }
     }
     document.body.dataset.drawn = String(page.steps);
