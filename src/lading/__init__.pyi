@@ -57,7 +57,7 @@ from lading.order import (
 )
 from lading.order.chunked_sampler import ChunkedSampler as ChunkedSampler
 from lading.order.packing.rules import PackingRules as PackingRules
-from lading.report import open_run as open_run
+from lading.report import open_checkpoint as open_checkpoint, open_run as open_run
 from lading.source import TokenColumn as TokenColumn, build_tokens as build_tokens
 from lading.source.columns import Columns as Columns
 from lading.source.spec import BatchSpec as BatchSpec, validate_batch as validate_batch
@@ -78,6 +78,9 @@ from lading.train import (
     MixtureScheduler as MixtureScheduler,
     PaceValidation as PaceValidation,
     RepeatingLoader as RepeatingLoader,
+    Rollout as Rollout,
+    RolloutBooks as RolloutBooks,
+    RolloutGroup as RolloutGroup,
     SteerToShares as SteerToShares,
     per_dataset_mean as per_dataset_mean,
     per_dataset_token_mean as per_dataset_token_mean,

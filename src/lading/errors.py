@@ -11,6 +11,7 @@
     ├── ResumeError        (ValueError)     a saved state that does not belong to this plan
     ├── LoaderError        (RuntimeError)   a loader used in a way that would lose or repeat samples
     │   ├── OptionError    (TypeError)      an option that a loader does not have
+    │   ├── ArgumentError  (ValueError)     an argument of a loader that is not of its kind
     │   ├── WorldError                      ranks that disagree about who they are
     │   └── WorkerError                     a worker that died, took too long, or failed
     ├── LedgerError        (OSError)        a ledger that cannot be written or read
@@ -85,6 +86,10 @@ class LoaderError(LadingError, RuntimeError):
 
 class OptionError(LoaderError, TypeError):
     """An option that a loader does not have."""
+
+
+class ArgumentError(LoaderError, ValueError):
+    """An argument of a loader that is not of its kind."""
 
 
 class WorldError(LoaderError):

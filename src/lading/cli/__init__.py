@@ -20,25 +20,38 @@ VERBS = {
     "step": ("lading.cli.ask", "What was in a step, and what became of it."),
     "where": ("lading.cli.ask", "Every step that used a sample."),
     "mix": ("lading.cli.ask", "What the model got of each dataset, against the plan."),
-    "verify": ("lading.cli.ask", "Whether the record is what the plan says, byte for byte."),
+    "verify": ("lading.cli.ask", "Whether the record is what the plan says, sample for sample."),
     "diff": ("lading.cli.ask", "Whether two runs hold the same, and if not, from which step on."),
     "explain": ("lading.cli.ask", "Everything around a step: samples, shares, exposures, losses."),
     "spikes": ("lading.cli.look", "The steps whose loss stands far above those before them."),
+    "rollouts": ("lading.cli.rollouts", "What became of the rollouts that training made of its prompts."),
+    "bias": ("lading.cli.rollouts", "Whether rollouts were dropped whatever they were."),
     "bad": ("lading.cli.look", "The samples that could not be used, and where."),
     "export": ("lading.cli.look", "Write history, samples or the mix to a file."),
     "block": ("lading.cli.ask", "Use samples no more, from the next attempt on."),
     "compact": ("lading.cli.look", "Make Parquet of what dead attempts left, and few files of many."),
+    "seal": ("lading.cli.look", "Let the run's log commit to what was recorded."),
     "sql": ("lading.cli.ask", "Ask DuckDB over batches, history and samples."),
+    "trace": ("lading.cli.trace", "Which documents hold a text, and which updates used them."),
+    "contaminated": ("lading.cli.trace", "Which items of a benchmark the corpus holds, and when they were used."),
+    "forget": ("lading.cli.forget", "Let a run train again without samples or documents it had."),
+    "model": ("lading.cli.model", "What a checkpoint learned from, over all its generations."),
+    "key": ("lading.cli.key", "Make keys that sign claims about models."),
+    "check-proof": ("lading.cli.proof", "Whether a proof shows that a model learned from a sample, or did not."),
+    "publish": ("lading.cli.publish", "Put a run, a token store or a checkpoint under an address."),
+    "fetch": ("lading.cli.publish", "Get what was published, and check it."),
     "plan": ("lading.cli.plan", "What a run would draw from each dataset, before anything runs."),
     "audit": ("lading.cli.audit", "Watch a short run of a loader and say what is wrong with it."),
     "report": ("lading.kits.web.verbs", "Write one page that tells the whole run."),
     "ui": ("lading.kits.web.verbs", "Look at runs in a browser, also while they train."),
-    "tokens": ("lading.cli.tokens", "Build, pack, show and check corpora of tokens."),
+    "tokens": ("lading.cli.tokens", "Build, pack, index, show and check corpora of tokens."),
     "jasper": ("lading.kits.jasper.verbs", "Build, describe and check JASPER directories."),
     "train": ("lading.kits.chunked.verbs", "Train what a configuration describes."),
     "demo": ("lading.cli.demo.command", "Train on real text, crash, resume, and ask what was in it."),
 }
 _EXAMPLES = {
+    "model": "lading model show checkpoints/600 --runs runs",
+    "key": "lading key new ~/lading.key",
     "tokens": "lading tokens build text/*.txt --out corpus",
     "jasper": "lading jasper info data/jasper",
 }
@@ -87,8 +100,9 @@ def _app(given: Sequence[str]):  # type: ignore[no-untyped-def]
     ) -> None:
         if show_version:
             from lading import __version__
+            from lading.runtime import compiled
 
-            typer.echo(f"lading {__version__}")
+            typer.echo(f"lading {__version__}, {'compiled' if compiled.enabled() else 'plain: no compiled kernels'}")
             raise typer.Exit
 
     wanted = _verb(given or os.environ.get("_TYPER_COMPLETE_ARGS", "").split()[1:])  # the shell completes a line

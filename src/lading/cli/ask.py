@@ -5,7 +5,8 @@ lading show RUN      lading step RUN 48213      lading where RUN code 93412     
 
 from __future__ import annotations
 
-from typing import Annotated
+import sys
+from typing import Annotated, Any
 
 import typer
 from rich.console import Group
@@ -16,17 +17,21 @@ from lading.cli.output import (
     Decode,
     Json,
     Run,
+    Stores,
     answer,
     contents,
     decoded_table,
+    looks_of,
     open_run,
     progress_bar,
     watched,
 )
 from lading.errors import ConfigError
 from lading.report import Run as OpenedRun, text as render
-from lading.report.documents import rows_of_document
+from lading.report.documents import brief
 from lading.report.summary import summarise
+from lading.report.uses import uses_of_document
+from lading.report.where import FORGOTTEN, IS_BLOCKED
 
 
 def show(
@@ -41,9 +46,9 @@ def show(
     Example: lading show runs/7 --watch
     """
     if watch:
-        watched(lambda: summarise(open_run(run, attempt, visits=OpenedRun.visited_by_mix)), every, as_json=as_json)
+        watched(lambda: summarise(open_run(run, attempt)), every, as_json=as_json)
         return
-    found = summarise(open_run(run, attempt, visits=OpenedRun.visited_by_mix))
+    found = summarise(open_run(run, attempt))
     answer(found.to_dict(), lambda: render.summary(found), as_json=as_json)
 
 
@@ -72,12 +77,19 @@ def _counted(run: OpenedRun, number: int) -> int:
     return number
 
 
-def step(run: Run, number: Step, decode: Decode = None, attempt: Attempt = None, as_json: Json = False) -> None:
+def step(
+    run: Run,
+    number: Step,
+    decode: Decode = None,
+    store: Stores = None,
+    attempt: Attempt = None,
+    as_json: Json = False,
+) -> None:
     """What was in a step, and what became of it.
 
     Example: lading step runs/7 48213, or lading step runs/7 last
     """
-    opened = open_run(run, attempt, decodes=decode is not None)
+    opened = open_run(run, attempt, decodes=decode is not None, stores=store)
     record = opened.step(_counted(opened, number))
     found = record.to_dict()
     if decode is None:
@@ -93,33 +105,52 @@ _WHERE_COLUMNS = {name: name for name in ("step", "epoch", "slot", "rank", "atte
 
 def where(
     run: Run,
-    dataset: Annotated[str, typer.Argument(help="Name or number of the dataset.", show_default=False)],
+    dataset: Annotated[str | None, typer.Argument(help="Name or number of the dataset.", show_default=False)] = None,
     index: Annotated[int | None, typer.Argument(help="Index of the sample.", show_default=False)] = None,
     document: Annotated[int | None, typer.Option(help="A document of a packed dataset instead of a row.")] = None,
-    packing: Annotated[str | None, typer.Option(help="Packing index of that dataset, for --document.")] = None,
+    id_: Annotated[str | None, typer.Option("--id", help="A document by its id, or its file and line.")] = None,
+    store: Stores = None,
     until: Annotated[int | None, typer.Option(help="Also where the plan will use it, up to this step.")] = None,
     attempt: Attempt = None,
     as_json: Json = False,
 ) -> None:
-    """Every step that used a sample. Exit code 1: none did.
+    """Every step that used a sample or a document. Exit code 1: none did.
 
-    Example: lading where runs/7 code 93412 --until 60000
+    Example: lading where runs/7 code 93412 --until 60000, or lading where runs/7 --id https://example.org/7
     """
-    opened = open_run(run, attempt)
-    if document is not None:
-        spans = rows_of_document(opened, dataset, packing, document)
-        found = [{**row, **span} for span in spans for row in opened.where(dataset, span["index"], until=until)]
-        columns = {"index": "row", "tokens": "tokens", **_WHERE_COLUMNS}
-    elif index is not None:
-        found, columns = opened.where(dataset, index, until=until).dicts(), _WHERE_COLUMNS
-    else:
-        raise ConfigError("which sample? Expected an INDEX, or --document with --packing.")
+    opened = open_run(run, attempt, stores=store)
+    number = None if dataset is None else opened.number_of(dataset)
+    if id_ is None and (number is None or (document is None and index is None)):
+        raise ConfigError("which sample? Expected DATASET and INDEX, DATASET and --document, or --id.")
+    columns = {"index": "row", "tokens": "tokens", **_WHERE_COLUMNS}
+    if id_ is not None:
+        held, what, named = opened.documents.find(id_, number), id_, None
+        found = [use for document in held for use in _uses(opened, *document, until)]
+        columns = {"dataset": "dataset", "document": "document", **columns}
+    elif number is not None and document is not None:
+        found, what = _uses(opened, number, document, until), f"document {document} of {dataset}"
+        named = opened.documents.name(number, document)
+    elif number is not None and index is not None:
+        found, what = opened.where(number, index, until=until).dicts(), f"{dataset}:{index}"
+        columns, named = _WHERE_COLUMNS, brief(opened.documents.of(number, index))
+    for why in opened.documents.missing.values():
+        print(f"lading: {why}", file=sys.stderr)
+    _tell_uses(found, columns, f"{what} ({named})" if named else what, as_json=as_json)
+
+
+def _uses(run: OpenedRun, number: int, document: int, until: int | None) -> list[dict[str, Any]]:
+    """Return the uses of the samples that hold a document."""
+    found = uses_of_document(run, number, document, until)
+    return [{**row, "dataset": run.datasets[number], "document": document} for row in found]
+
+
+def _tell_uses(found: list[dict[str, Any]], columns: dict[str, str], what: str, *, as_json: bool) -> None:
     if not any(row["note"] for row in found):
         columns = {key: heading for key, heading in columns.items() if key != "note"}
-    what = f"{dataset}:{index}" if document is None else f"document {document} of {dataset}"
     used, left = (sum(row["fate"] in fates for row in found) for fates in (("applied",), ("bad", "skipped")))
     title = f"{what}: used {render.counted(used, 'time')}" + (f", {left} bad or skipped" if left else "")
-    answer(found, lambda: render.table(found, columns, title), as_json=as_json, holds=bool(found))
+    held = any(row["fate"] not in (IS_BLOCKED, FORGOTTEN) for row in found)
+    answer(found, lambda: render.table(found, columns, title, whole=("note",)), as_json=as_json, holds=held)
 
 
 _MIX_COLUMNS = {"group": "", "dataset": "dataset", "samples": "samples", "share": "share", "planned": "planned"}
@@ -135,7 +166,7 @@ def mix(
 
     Example: lading mix runs/7 --by epoch
     """
-    opened = open_run(run, attempt, visits=OpenedRun.visited_by_mix)
+    opened = open_run(run, attempt)
     found = opened.mix(int(by) if by.isdigit() else by).dicts()
     columns = _MIX_COLUMNS if by != "run" else {k: v for k, v in _MIX_COLUMNS.items() if k != "group"}
     answer(
@@ -153,12 +184,15 @@ def verify(
     attempt: Attempt = None,
     as_json: Json = False,
 ) -> None:
-    """Whether the record is what the plan says, byte for byte. Exit code 1: it is not.
+    """Whether the record is what the plan says, sample for sample. Exit code 1: it is not.
+
+    Samples are compared by name, their bytes only with record="content". The digest is a check against accidents, no
+    commitment: keep the head that is printed elsewhere, it commits to every row that was sealed before it.
 
     Example: lading verify runs/7
     """
     with progress_bar(quiet=as_json) as progress:
-        opened = open_run(run, attempt, visits=OpenedRun.planned_size)
+        opened = open_run(run, attempt)
         verdict = opened.verify(progress, allow_empty=allow_empty)
     answer(verdict.to_dict(), lambda: render.verdict(verdict), as_json=as_json, holds=verdict.holds)
 
@@ -182,6 +216,7 @@ def explain(
     number: Step,
     around: Annotated[int, typer.Option(help="Steps before and after it to show.")] = 5,
     decode: Decode = None,
+    store: Stores = None,
     attempt: Attempt = None,
     as_json: Json = False,
 ) -> None:
@@ -189,8 +224,9 @@ def explain(
 
     Example: lading explain runs/7 48213 --decode train:sources
     """
-    opened = open_run(run, attempt, decodes=decode is not None)
-    found = opened.explain(_counted(opened, number), around=around)
+    opened = open_run(run, attempt, decodes=decode is not None, stores=store)
+    lengths = None if decode is None else looks_of(decode).length
+    found = opened.explain(_counted(opened, number), around=around, lengths=lengths)
     values = found.to_dict()
     if decode is None:
         answer(values, lambda: render.explanation(found), as_json=as_json)
@@ -205,11 +241,16 @@ def explain(
 def block(
     run: Run,
     specs: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
             help="dataset:index, dataset:first-last or step:number.", metavar="SAMPLE...", show_default=False
         ),
-    ],
+    ] = None,
+    document: Annotated[
+        list[str] | None,
+        typer.Option(help="Every row that holds a part of this document.", metavar="DATASET:NUMBER"),
+    ] = None,
+    store: Stores = None,
     reason: Annotated[str, typer.Option(help="Why, for the record.")] = "",
     as_json: Json = False,
 ) -> None:
@@ -217,8 +258,12 @@ def block(
 
     Example: lading block runs/7 code:93412 step:48213 --reason "broken markup"
     """
-    opened = open_run(run)
-    new = [f"{opened.datasets[sample.dataset]}:{sample.index}" for sample in opened.block(*specs, reason=reason)]
+    opened = open_run(run, stores=store)
+    rows = [spec for named in document or () for spec in _rows_of(opened, named)]
+    if not specs and not rows:
+        raise ConfigError("which samples? Expected SAMPLE..., or --document with a document that has tokens.")
+    asked = opened.block(*(specs or ()), *rows, reason=reason)
+    new = [f"{opened.datasets[sample.dataset]}:{sample.index}" for sample in asked]
     verb = "is" if len(new) == 1 else "are"
     text = (
         f"{render.counted(len(new), 'sample')} {verb} blocked from the next attempt on"
@@ -226,6 +271,15 @@ def block(
         else "all of them were blocked already"
     )
     answer({"blocked": new}, lambda: Text(text), as_json=as_json)
+
+
+def _rows_of(run: OpenedRun, named: str) -> list[str]:
+    """Return the rows that hold a part of a document, as ``block`` names samples."""
+    dataset, colon, number = named.rpartition(":")
+    if not colon or not number.isdigit():
+        raise ConfigError(f"--document {named!r}: expected DATASET:NUMBER, such as web:81.")
+    owner = run.number_of(dataset)
+    return [f"{run.datasets[owner]}:{row['index']}" for row in run.documents.rows_of(owner, int(number))]
 
 
 def sql(
@@ -239,7 +293,7 @@ def sql(
 
     Example: lading sql runs/7 "SELECT epoch, avg(loss) FROM history GROUP BY epoch"
     """
-    found = open_run(run, attempt, visits=OpenedRun.planned_size).sql(query, steps=_bounds(steps))
+    found = open_run(run, attempt).sql(query, steps=_bounds(steps))
     answer(found.dicts(), lambda: render.table(found, {c: c for c in found.columns}), as_json=as_json)
 
 

@@ -19,10 +19,10 @@ import typer
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.segment import Segment
 
+from lading.errors import ConfigError
 from lading.report import Run as OpenedRun, open_run as open_folder
 from lading.report.summary import Summary
 from lading.report.text import cell, summary, table
-from lading.runtime import compiled
 from lading.runtime.arrow import without_pandas
 from lading.runtime.imports import imported
 from lading.runtime.json import plain
@@ -38,9 +38,14 @@ Attempt = Annotated[
     int | None, typer.Option("--attempt", help="The history that ends with this attempt, not the newest.", min=0)
 ]
 
+Stores = Annotated[
+    list[str] | None,
+    typer.Option("--store", metavar="DATASET=PATH", help="Where a dataset's token store lies now; names come from it."),
+]
+
 
 def open_run(
-    path: str, attempt: int | None = None, *, decodes: bool = False, visits: Callable[[OpenedRun], int] | None = None
+    path: str, attempt: int | None = None, *, decodes: bool = False, stores: list[str] | None = None
 ) -> OpenedRun:
     """Open a run for one question, with no more imports than it needs.
 
@@ -48,13 +53,14 @@ def open_run(
         path: Its folder.
         attempt: The attempt whose history is asked for; None: the newest.
         decodes: Whether the question opens sources of the user's, which may use pandas themselves.
-        visits: Says how many samples the question looks at one by one; None: those of a few batches.
+        stores: Where token stores lie now, as ``DATASET=PATH``.
     """
     if not decodes:
         without_pandas()
-    opened = open_folder(path, attempt)
-    compiled.expect(0 if visits is None else visits(opened))
-    return opened
+    places = dict(store.partition("=")[::2] for store in stores or ())
+    if not all(places.values()):
+        raise ConfigError(f"--store {', '.join(stores or ())}: expected DATASET=PATH, for instance corpus=data/tokens.")
+    return open_folder(path, attempt, stores=places)
 
 
 def answer(value: Any, text: Callable[[], RenderableType], *, as_json: bool, holds: bool = True) -> None:

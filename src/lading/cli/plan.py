@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -46,7 +47,7 @@ def read_plan(path: str) -> tuple[Plan, str | None]:
     """Return the plan of a configuration, and how long it is to be followed if it says so."""
     text = _file_text(path)
     if '"lading_plan"' in text:
-        return Plan.from_json(text), None
+        return Plan.from_json(text, beside=Path(path).parent), None
     found = parse_yaml(text, path)
     if isinstance(found, dict) and isinstance(found.get("plan"), dict):
         found = found["plan"]

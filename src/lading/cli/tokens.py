@@ -1,8 +1,9 @@
-"""``lading tokens``: build, pack, show and check corpora of tokens.
+"""``lading tokens``: build, pack, index, show and check corpora of tokens.
 
 lading tokens build 'corpus/*.jsonl.zst' --out tokens/ --tokenizer tokenizer.json --workers 8
 lading tokens build 'corpus/*.jsonl.zst' --out tokens/ --tokenizer tokenizer.json --task $SLURM_ARRAY_TASK_ID/64
 lading tokens pack tokens/ --row-length 2048 --algorithm best_fit --overflow split
+lading tokens index tokens/ --workers 8
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from lading.runtime.processes import usable_cpus
 from lading.source.tokens.build import build_task, build_tokens, join_tokens, token_job
 from lading.source.tokens.store import TokenStore
 from lading.source.tokens.tokenizer import TokenizerRef
+from lading.source.tokens.trace_index import index_tokens
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
 
@@ -44,6 +46,9 @@ def build(
         str, typer.Option(help="'byte', a tokenizer.json, 'transformers:NAME', or 'package.module:object'.")
     ] = "byte",
     field: Annotated[str, typer.Option(help="Key or column of the text, or of ready token ids.")] = "text",
+    id_: Annotated[
+        str, typer.Option("--id", help="Key or column of what a document is called; else its file and line or row.")
+    ] = "",
     split: Annotated[str, typer.Option(help="A document of a text file: file, line or paragraph.")] = "file",
     eod: Annotated[str | None, typer.Option(help="Token or id that ends a document.", show_default=False)] = None,
     vocab_size: Annotated[int | None, typer.Option(help="Ids of a function of your own.", show_default=False)] = None,
@@ -61,7 +66,7 @@ def build(
     Example: lading tokens build 'corpus/*.jsonl.zst' --out tokens --tokenizer tokenizer.json --workers 8
     """
     ref = TokenizerRef(tokenizer, vocab_size=vocab_size, eod=eod)
-    made: dict[str, Any] = {"field": field, "split": split}
+    made: dict[str, Any] = {"field": field, "split": split, "id": id_}
     with _resumable(out), progress_bar(quiet=as_json, lines=True) as progress:
         how: dict[str, Any] = {"overwrite": overwrite, "progress": progress, "workers": workers or usable_cpus()}
         store: TokenStore | None
@@ -124,6 +129,27 @@ def pack(
 
 
 @app.command()
+def index(
+    tokens: Store,
+    workers: Annotated[int | None, typer.Option(help="Blocks at once.", min=1, show_default="all processors")] = None,
+    on: Annotated[str, typer.Option(help="Where blocks are made: local or ray.")] = "local",
+    task: Annotated[str | None, typer.Option(help="Only the blocks of task I of N, such as 0/4.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Sort what follows each token, so that lading trace finds any text; run again, it resumes.
+
+    Example: lading tokens index tokens/ --workers 8
+    """
+    if task is not None and on != "local":
+        raise ConfigError(f"--task and --on {on} are two ways to share a job. Give one of them.")
+    with progress_bar(quiet=as_json, lines=True) as progress:
+        share = None if task is None else Task.parse(task)
+        made = index_tokens(tokens, workers=workers or usable_cpus(), on=on, task=share, progress=progress)
+    waits = {"waits_for": "the blocks of other tasks"}
+    _tell(waits if made is None else {"path": str(made.job.folder), "blocks": len(made.job.blocks)}, as_json)
+
+
+@app.command()
 def show(tokens: Store, as_json: Json = False) -> None:
     """What a token store holds, and how it was packed."""
     store = TokenStore(tokens, validate=False)
@@ -158,7 +184,16 @@ def _store_facts(store: TokenStore) -> dict[str, Any]:
         "dtype": str(store.tokens.dtype),
         "tokenizer": store.tokenizer,
         "content": store.content,
+        "names": _names(store),
     }
+
+
+def _names(store: TokenStore) -> str:
+    """Return what documents are called, in a few words: a wrong --id shows here."""
+    if store.names is None:
+        return "none"
+    with_id = f"{store.names.num_ids} of {len(store)} by {store.names.field}, else " if store.names.field else ""
+    return f"{with_id}by file and line or row"
 
 
 def _index_facts(index: PackingIndex) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from lading.cli.demo.text import WEIGHTS, collect
 from lading.cli.output import Json
 from lading.errors import ConfigError, missing_extra
 from lading.report import open_run
+from lading.report.summary import summarise
 from lading.runtime.paths import local_path
 
 MARKER = "lading-demo.json"
@@ -66,13 +67,15 @@ def _story(console: Console, folder: Path, steps: int, as_json: bool) -> dict[st
     console.print(f"[bold red]kill -9 {killed['pid']}[/]  after step {killed['step']}, in the middle of a chunk.")
     _title(console, "Resume", "a new process resumes from the last checkpoint")
     resumed = _train(watch, folder, steps, chunk_steps)
-    lost = killed["step"] + 1 - resumed["start"]
+    lost = summarise(open_run(folder)).attempts[0]["rolled_back"]  # as `show` will say, a moment later
     console.print(
-        f"It resumed at step {resumed['start']}: the {lost} steps after that checkpoint were done again\n"
-        "with the same batches, and what came of them the first time is marked as undone."
+        f"It resumed at step {resumed['start']}: at least {lost} steps after that checkpoint were done again with the\n"
+        "same batches, and what came of them the first time is marked as undone. (At least: what a killed process\n"
+        "did in its last moments is on no disk.)"
     )
     answers = _ask(console, folder, resumed["start"] + lost // 2, as_json)
-    return {"run": str(folder), "steps": steps, "killed_at": killed["step"], "resumed_at": resumed["start"], **answers}
+    moments = {"killed_at": killed["step"], "resumed_at": resumed["start"], "rolled_back": lost}
+    return {"run": str(folder), "steps": steps, **moments, **answers}
 
 
 def _gather_text(console: Console, folder: Path) -> None:
@@ -170,7 +173,12 @@ def _farewell(console: Console, folder: Path, found: dict[str, Any]) -> None:
     console.rule(f"[bold]Done[/] in {found['seconds']:.0f} s", align="left")
     console.print(f"Look at it in a browser:  [cyan]lading ui {folder}[/]")
     console.print(f"Or open  [cyan]{folder / 'report.html'}[/], or ask on:")
-    for verb in (f"explain {folder} {found['killed_at']}", f"where {folder} code 42 --until 5000", "--help"):
+    for verb in (
+        f"model show {folder / 'checkpoint.pt'}",
+        f"explain {folder} {found['killed_at']}",
+        f"where {folder} code 42 --until 5000",
+        "--help",
+    ):
         console.print(f"  [cyan]lading {verb}[/]")
 
 

@@ -81,7 +81,8 @@ def train(run: Path, steps: int, chunk_steps: int) -> None:
     weights = {name: WEIGHTS[name] for name in sources}
     loader = Loader(sources, BATCH, seed=SEED, weights=weights, chunk_batches=chunk_steps, tracker=ledger)
     validation = Loader(held_out, 64, shuffle=False)
-    load_checkpoint(run / CHECKPOINT, model, optimizer, loader)
+    path = run / CHECKPOINT
+    load_checkpoint(path, model, optimizer, loader)
     tell("ready", step=loader.step, parameters=sum(p.numel() for p in model.parameters()))
     while loader.step < steps:
         for batch, bill in loader.with_bills():
@@ -93,9 +94,9 @@ def train(run: Path, steps: int, chunk_steps: int) -> None:
             by_source = {f"loss/{name}": mean for name, mean in per_dataset_mean(losses, bill).items()}
             ledger.commit(bill, update=bill.step, loss=loss, **by_source)
             if (bill.step + 1) % CHECKPOINT_STEPS == 0:
-                save_checkpoint(run / CHECKPOINT, model, optimizer, loader, loader.step)
+                ledger.checkpoint(path, save_checkpoint(path, model, optimizer, loader, loader.step))
             tell("step", step=bill.step, chunk=bill.chunk, loss=loss.item())
-        save_checkpoint(run / CHECKPOINT, model, optimizer, loader, loader.step)
+        ledger.checkpoint(path, save_checkpoint(path, model, optimizer, loader, loader.step))
         tell("validated", chunk=bill.chunk, step=bill.step, losses=evaluate(model, validation))
     ledger.close()
 
