@@ -147,16 +147,18 @@ def selecting(data: dict[str, torch.Tensor], size: int) -> Iterable[None]:
 
 
 def mixture_case() -> Iterable[dict[str, Any]]:
-    """A hundred arrays beside one of the same rows."""
+    """A hundred arrays, drawn by weight and shuffled together, beside one of the same rows."""
     array = np.random.default_rng(0).random((ROWS, 16), dtype=np.float32)
     many = {f"d{k}": array[k * 1000 : (k + 1) * 1000] for k in range(100)}
     us = beside(
         {
-            "ours": taking(lambda: Loader(many, 256, weights=[1.0] * 100), 380),
+            "weighted": taking(lambda: Loader(many, 256, weights=[1.0] * 100), 380),
+            "unweighted": taking(lambda: Loader(many, 256), 380),
             "peer": taking(lambda: Loader(array, 256), 380),
         }
     )
-    yield spread_case("mixture of 100 arrays, batch 256, beside one array", us, "us a batch")
+    yield spread_case("mixture of 100 arrays, batch 256, beside one array", us, "us a batch", ours="weighted")
+    yield spread_case("100 arrays without weights, batch 256, beside one array", us, "us a batch", ours="unweighted")
 
 
 def ledger_case() -> Iterable[dict[str, Any]]:

@@ -25,7 +25,7 @@ def cases() -> Iterable[dict[str, Any]]:
     """Vary one size at a time."""
     for axis, ways in axes().items():
         found = beside(ways, ROUNDS)  # in turns: a machine that is busy for a moment hits all points alike
-        for value, (microseconds, low, high) in found.items():
+        for value, (microseconds, low, high, _) in found.items():
             name = f"bill, {axis} {int(value):_}".replace("_", " ")
             case = {"case": name, "ours": round(microseconds, 1), "peer": None, "unit": "us"}
             yield {**case, "low": round(low, 1), "high": round(high, 1), "axis": axis, "value": int(value)}
@@ -39,7 +39,8 @@ def axes() -> dict[str, dict[str, Callable[[], float]]]:
         n: Plan.make({f"d{k}": 10**6 for k in range(n)}, BATCH, mixture=Mixture([1.0] * n) if n > 1 else None)
         for n in (1, 10, 100, 1000)
     }
-    shared, plan = Plan.make(two, 8192, mixture=small), Plan.make(two, BATCH, mixture=small)
+    shared = {n: Plan.make(two, 8 * n, mixture=small) for n in (1, 16, 128, 1024)}  # G grows with the ranks
+    plan = Plan.make(two, BATCH, mixture=small)
     batched = {size: Plan.make(two, size, mixture=small) for size in (1, 16, 256, 4096)}
     return {
         "data size": {
@@ -47,7 +48,7 @@ def axes() -> dict[str, dict[str, Callable[[], float]]]:
         },
         "number of datasets": {str(n): lambda p=p: us(lambda k: p.bill(k * 31)) for n, p in mixed.items()},
         "world size": {
-            str(n): lambda n=n: us(lambda k: shared.bill(k * 31, world=World(n - 1, n)), 50) for n in (1, 16, 128, 1024)
+            str(n): lambda n=n, p=p: us(lambda k: p.bill(k * 31, world=World(n // 2, n)), 50) for n, p in shared.items()
         },
         "resume point": {str(n): lambda n=n: us(lambda k: plan.bill(n + k)) for n in (0, 10**3, 10**5, 10**6)},
         "batch size": {str(n): lambda p=p: us(p.bill) for n, p in batched.items()},

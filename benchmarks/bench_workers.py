@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
-from benchmarks.measure import case, interleaved
+from benchmarks.measure import beside, spread_case
 from torch.utils.data import DataLoader, Dataset
 
 from lading.loader.torch.loader import Loader
@@ -103,10 +103,20 @@ def cases() -> Iterable[dict[str, Any]]:
 
 def compared(name: str, ways: dict[str, Callable[[], int]], goal: float) -> Iterable[dict[str, Any]]:
     """Measure some ways in turns; compare ours with torch's and with the others."""
-    batches = {way: take() for way, take in ways.items()}
-    us = {way: seconds / batches[way] * 1e6 for way, seconds in interleaved(ways, rounds=ROUNDS).items()}
-    yield case(name, us["lading"], us["torch"], "us a batch", higher_is_better=False, goal=goal)
+    us = beside({way: timed(take) for way, take in ways.items()}, ROUNDS)
+    yield {**spread_case(name, us, "us a batch", ours="lading", peer="torch"), "goal": goal}
     if "bare" in us:
-        yield case(f"{name}, bare workers", us["bare"], us["torch"], "us a batch", higher_is_better=False, goal=goal)
+        yield {**spread_case(f"{name}, bare workers", us, "us a batch", ours="bare", peer="torch"), "goal": goal}
     if "no workers" in us:
-        yield case(f"{name}, beside no workers", us["lading"], us["no workers"], "us a batch", higher_is_better=False)
+        yield spread_case(f"{name}, beside no workers", us, "us a batch", ours="lading", peer="no workers")
+
+
+def timed(take: Callable[[], int]) -> Callable[[], float]:
+    """Return a way: microseconds a batch of what takes batches and says how many they were."""
+
+    def way() -> float:
+        start = time.perf_counter()
+        batches = take()
+        return (time.perf_counter() - start) / batches * 1e6
+
+    return way

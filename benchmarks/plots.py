@@ -11,10 +11,10 @@ from plotly.subplots import make_subplots
 
 OURS, THEIRS, THIRD, WORSE = "#00897b", "#b0bec5", "#78909c", "#e57373"
 AXES = {
-    "data size": "samples of the data", "number of datasets": "datasets", "world size": "ranks (steps of 8 192)",
+    "data size": "samples of the data", "number of datasets": "datasets", "world size": "ranks, 8 samples each",
     "resume point": "step of the resume", "batch size": "samples of the step",
 }  # fmt: skip
-SHOWN = ("batches", "loader", "workers", "grain", "resume", "packing", "tracker", "corpora")
+SHOWN = ("batches", "hugging", "real", "jax", "loader", "workers", "grain", "resume", "packing", "tracker", "corpora")
 
 
 def draw(results: list[dict[str, Any]], folder: Path) -> None:
@@ -29,7 +29,7 @@ def draw(results: list[dict[str, Any]], folder: Path) -> None:
 
 def ratios(results: list[dict[str, Any]]) -> go.Figure:
     """Draw how many times the peer ours is, on a logarithmic axis around 1."""
-    shown = [r for r in results if r["room"] in SHOWN and r.get("ratio")]
+    shown = [r for r in results if r["room"] in SHOWN and r.get("ratio") and r.get("peer_name")]
     colors = [OURS if r["ratio"] >= 1 else WORSE for r in shown]
     bars = go.Bar(
         y=[r["case"] for r in shown],

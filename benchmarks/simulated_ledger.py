@@ -14,14 +14,14 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.identity.digest import sample_hashes
 from lading.ledger import Ledger
 from lading.ledger.begun import RUNNING, Begun, read_begun, write_begun
+from lading.ledger.packed import PackedRows, layout
 from lading.ledger.run_folder import RankFolder, RunFolder
-from lading.ledger.schema import APPLIED, BATCHES
+from lading.ledger.tables import APPLIED
 from lading.ledger.tail import TailWriter
 from lading.order import Plan
 
@@ -55,7 +55,7 @@ def simulate(path: Path, ranks: int, steps: int) -> dict[str, Any]:
             folder = run.rank(0, rank)
             folder.path.mkdir(exist_ok=True)
             write_begun(folder, replace(begun, rank=rank))
-            _write_tail(folder, begun.launch, _table(digests[:, rank], positions, epochs))
+            _write_tail(folder, begun.launch, _rows(digests[:, rank], positions, epochs))
     return {"run": begun.run, "attempt": 0, "launch": begun.launch}
 
 
@@ -69,7 +69,14 @@ def _opened(path: Path, plan: Plan, ranks: int) -> Begun:
     for file in folder.path.iterdir():
         file.unlink()
     nothing = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
-    dead = {"state": RUNNING, "lines": 0, "manifest": nothing, "process": (999_999_999, 1)}
+    dead = {
+        "state": RUNNING,
+        "lines": 0,
+        "manifest": nothing,
+        "process": (999_999_999, 1),
+        "rows": None,
+        "rows_sha256": None,
+    }
     return replace(begun, host=socket.gethostname(), **dead)
 
 
@@ -86,30 +93,20 @@ def _evidence(plan: Plan, ranks: int, steps: int) -> tuple[NDArray[np.int64], li
     return digests, positions, epochs
 
 
-def _table(digests: NDArray[np.int64], positions: list[int], epochs: list[int]) -> pa.Table:
-    count = len(digests)
-    numbers = np.arange(count)
-    columns = {
-        "step": numbers,
-        "update": numbers,
-        "epoch": np.array(epochs, np.int32),
-        "position": np.array(positions),
-        "samples": np.ones(count, np.int32),
-        "digest": digests,
-        "fate": pa.array([APPLIED] * count),
-        "loss": np.linspace(4, 2, count, dtype=np.float32),
-        "time": pa.array(1_700_000_000_000 + 500 * numbers, pa.timestamp("ms", tz="UTC")),
-    }
-    arrays = [
-        pa.nulls(count, field.type) if field.name not in columns else pa.array(columns[field.name], field.type)
-        for field in BATCHES
-    ]
-    return pa.Table.from_arrays(arrays, schema=BATCHES)
+def _rows(digests: NDArray[np.int64], positions: list[int], epochs: list[int]) -> PackedRows:
+    """Return a row a step: updates and losses that fall, a step every half second."""
+    packing, losses = layout("batches"), np.linspace(4, 2, len(digests)).tolist()
+    found = []
+    for step, digest in enumerate(digests.tolist()):
+        place = (step, step, epochs[step], None, positions[step], 1, digest, None)
+        time = 1_700_000_000_000 + 500 * step
+        found.append(packing.pack((*place, APPLIED, losses[step], time, None, None, None)))
+    return packing.of_rows(found)
 
 
-def _write_tail(folder: RankFolder, launch: str, table: pa.Table) -> None:
+def _write_tail(folder: RankFolder, launch: str, rows: PackedRows) -> None:
     writer = TailWriter(folder.tail, 0, launch, folder.rank)
-    writer.append({"batches": table}, first_step=0)
+    writer.append({"batches": rows})
     writer.sync()
     writer.close()
 

@@ -12,6 +12,10 @@ RESULTS = Path(__file__).parent / "results"
 DOCS = Path(__file__).parent.parent / "docs"
 ROOMS = {
     "batches": "What a batch costs, in one process",
+    "hugging": "Hugging Face datasets",
+    "real": "Real work",
+    "jax": "Packed rows to JAX, end to end",
+    "ranks": "Many ranks, a global batch that grows with them",
     "loader": "Assembling wide batches",
     "mapped": "Mapped files",
     "workers": "Worker processes",
@@ -21,6 +25,8 @@ ROOMS = {
     "mixture": "Mixtures",
     "resume": "Resume",
     "packing": "Packing",
+    "books": "What books cost",
+    "startup": "A fresh process",
     "tracker": "Tracker",
     "ledger": "Ledger",
     "cli": "Command line",
@@ -34,8 +40,9 @@ HEAD = """# Benchmarks
 
 Measured on {date}: {cpus} cores, {memory:.0f} GB, {system}, Python {python}, {versions}; commit {commit}.
 Ours and the peer run in turns, in the same run; figures are medians of interleaved rounds, with the lowest and highest
-of ours where they were kept. A ratio above 1 means that ours is better, whatever the unit; on a machine like this one
-differences under 1.2 mean little. `make bench-check` compares with the goals in `benchmarks/goals.toml`.
+of ours, and the ratios of the middle half of the rounds, where they were kept. A ratio above 1 means that ours is
+better, whatever the unit; on a machine like this one differences under 1.2 mean little. A goal is no peer:
+`make bench-check` compares with the goals in `benchmarks/goals.toml`.
 
 ![How many times the peer](pictures/benchmark-ratios.png)
 
@@ -69,12 +76,15 @@ def number(value: Any) -> str:
 
 def table(results: list[dict[str, Any]]) -> str:
     """Return the results as Markdown."""
-    lines = ["| case | ours | peer | unit | ratio |", "|---|---|---|---|---|"]
+    lines = ["| case | ours | peer | who the peer is | unit | ratio |", "|---|---|---|---|---|---|"]
     for r in results:
-        ours = number(r.get("ours"))
+        ours, named = number(r.get("ours")), r.get("peer_name")
         if "low" in r:
             ours += f" ({number(r['low'])} to {number(r['high'])})"
-        lines.append(f"| {r['case']} | {ours} | {number(r.get('peer'))} | {r['unit']} | {number(r.get('ratio'))} |")
+        peer, ratio = (number(r.get("peer")), number(r.get("ratio"))) if named else ("–", "–")
+        if named and "spread" in r:
+            ratio += f" ({number(r['spread'][0])} to {number(r['spread'][1])})"
+        lines.append(f"| {r['case']} | {ours} | {peer} | {named or '–'} | {r['unit']} | {ratio} |")
     return "\n".join(lines) + "\n"
 
 
