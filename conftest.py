@@ -34,22 +34,27 @@ _REPORTED: list[str] = []  # the first test that found JAX loaded
 # What an environment may be without, and what an extra of Lading brings.
 _OPTIONAL = {
     *("torch", "jax", "lightning", "deepspeed", "accelerate", "transformers", "trl", "ray", "datasets", "torchdata"),
-    *("numba", "h5py", "soundfile", "soxr", "sklearn", "plotly", "jinja2", "starlette", "uvicorn", "wandb"),
+    *("h5py", "soundfile", "soxr", "sklearn", "plotly", "jinja2", "starlette", "uvicorn", "wandb"),
     *("tensorboard", "tokenizers", "zstandard", "grain", "orbax", "kaleido", "playwright", "moto", "obstore", "polars"),
+    "cryptography",
     *("pandas", "httpx", "jsonargparse", "PIL", "mypy", "pyright", "hatchling", "build", "mkdocs", "megatron"),
+    "pydivsufsort",
 }
 _BROUGHT = {
     "audio": "soundfile",
-    "fast": "numba",
     "hdf5": "h5py",
     "jasper": "sklearn",
     "report": "jinja2",
     "ui": "starlette",
+    "sign": "cryptography",
+    "store": "obstore",
 }
 _SAID = re.compile(r"No module named '?([\w]+)|pip install 'lading\[(\w+)\]'|could not import '(\w+)'")
 
 _HALF_OPEN = re.compile(r"cannot import name '\w+' from '(lading|tests)")  # asked again, after torch was not found
 
+# torch's threads wait for each other busily, and crawl where others use the cores. What tests start inherits it.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 # One folder of compiled extensions for each environment: see Makefile.
 if sys.prefix != sys.base_prefix:
     os.environ.setdefault("TORCH_EXTENSIONS_DIR", f"{sys.prefix}/torch_extensions")

@@ -24,25 +24,25 @@ from lading.train.ray import prepare
 
 
 def loop(config: dict) -> None:
-    """Train one pass: what each worker does."""
+    """What each worker does: one pass, from a checkpoint or from the beginning."""
     x = np.random.default_rng(0).normal(size=(100, 3)).astype(np.float32)
-    ledger = Ledger(config["run"])
-    loader = prepare(Loader({"points": Columns(x=x, y=x.sum(1))}, global_batch_size=8, seed=3, tracker=ledger))
+    points = {"points": Columns(x=x, y=x.sum(1))}
     model = prepare_model(torch.nn.Linear(3, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-    if config["checkpoint"]:
-        saved = torch.load(Path(config["checkpoint"]) / "state.pt", weights_only=True)
-        loader.load_state_dict(saved["loader"])  # on any number of workers
-        model.load_state_dict(saved["model"])
-    for batch, bill in loader.with_bills():
-        loss = (model(batch["x"])[:, 0] - batch["y"]).square().mean()
-        optimizer.zero_grad(), loss.backward(), optimizer.step()
-        ledger.commit(bill, loss=loss)
-        if bill.step == config["killed_at"] and bill.world.rank == 1:
-            os.kill(os.getpid(), signal.SIGKILL)
-        if bill.step % 3 == 2:
-            report(bill.step, {"loader": loader.state_dict(), "model": model.state_dict()})  # the state on every rank
-    ledger.close()
+    with Ledger(config["run"]) as ledger:  # a loop that an exception ends has failed
+        loader = prepare(Loader(points, global_batch_size=8, seed=3, tracker=ledger))
+        if config["checkpoint"]:
+            saved = torch.load(Path(config["checkpoint"]) / "state.pt", weights_only=True)
+            loader.load_state_dict(saved["loader"])  # on any number of workers
+            model.load_state_dict(saved["model"])
+        for batch, bill in loader.with_bills():
+            loss = (model(batch["x"])[:, 0] - batch["y"]).square().mean()
+            optimizer.zero_grad(), loss.backward(), optimizer.step()
+            ledger.commit(bill, loss=loss)
+            if bill.step == config["killed_at"] and bill.world.rank == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+            if bill.step % 3 == 2:  # the state on every rank
+                report(bill.step, {"loader": loader.state_dict(), "model": model.state_dict()})
 
 
 def report(step: int, state: dict) -> None:

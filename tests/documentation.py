@@ -175,6 +175,6 @@ def _process(words: list[str], environment: dict[str, str]) -> tuple[int, str]:
         capture_output=True,
         text=True,
         timeout=600,
-        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+        env={**os.environ, **environment},
     )
     return done.returncode, done.stdout + done.stderr

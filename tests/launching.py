@@ -18,7 +18,6 @@ def torchrun(
     """Run a script on several ranks; a rank that fails fails the test with its output."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", str(script)]
     env = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_PORT")}
-    env["OMP_NUM_THREADS"] = "1"
     done = subprocess.run([*command, *map(str, args)], capture_output=True, text=True, timeout=timeout, env=env)
     if check and done.returncode:
         raise AssertionError(f"{script.name} on {ranks} ranks failed:\n{done.stdout[-3000:]}\n{done.stderr[-6000:]}")

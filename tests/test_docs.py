@@ -151,6 +151,21 @@ def test_readme_is_short_and_shows_the_two_commands():
     assert (ROOT / "docs" / "images" / "report.png").stat().st_size < 200_000
 
 
+def test_a_figure_is_the_same_on_every_page():
+    """Of what a row of the ledger and a state take there is one measurement, and one sentence."""
+    pages = [ROOT / "README.md", *(p for p in (ROOT / "docs").rglob("*.md") if "decisions" not in p.parts)]
+    texts = {p: " ".join(p.read_text().split()) for p in [*pages, *(ROOT / "src" / "lading" / "ledger").glob("*.py")]}
+
+    rows = {p.name: re.findall(r"([\d.]+) bytes a (?:rank and )?batch", text) for p, text in texts.items()}
+    states = {p.name: re.findall(r"\b2 kB(.{45})", text) for p, text in texts.items()}
+
+    said = "+ 48 bytes a dataset + 8 bytes a blocked sample"
+    assert {name: found for name, found in rows.items() if {*found} - {"12"}} == {}
+    assert {
+        name: found for name, found in states.items() if any(not said.startswith(f.strip()[:40]) for f in found)
+    } == {}
+
+
 def test_links_lead_to_files():
     """Relative links and pictures of every page are there."""
     broken = []

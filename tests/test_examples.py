@@ -41,7 +41,7 @@ POLICIES = {"../benchmarks/policies.py": ["FollowLosses: ", "LearningValue: ", "
 def test_example_runs(example, tmp_path):
     """As a reader would start it, in an empty folder, and with its promised answer."""
     command = [sys.executable, str(EXAMPLES / example)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(tmp_path)}
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
 
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, cwd=tmp_path, env=environment)
 

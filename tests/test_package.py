@@ -19,7 +19,7 @@ from conftest import marks
 
 ROOT = Path(__file__).parents[1]
 # Frameworks that a bare installation does not have.
-OPTIONAL = ["torch", "jax", "lightning", "deepspeed", "accelerate", "numba", "plotly", "h5py", "sklearn", "soundfile"]
+OPTIONAL = ["torch", "jax", "lightning", "deepspeed", "accelerate", "plotly", "h5py", "sklearn", "soundfile"]
 HIDE = f"""
 import sys
 for name in {OPTIONAL!r}:
@@ -58,10 +58,26 @@ def test_wheel_holds_the_package_and_nothing_else(dist):
     packaged = {name for name in names if not name.split("/")[0].endswith(".dist-info")}
     wanted = {str(p.relative_to(ROOT / "src")) for p in (ROOT / "src" / "lading").rglob("*") if p.is_file()}
 
-    assert wheel.name == f"lading-{lading.__version__}-py3-none-any.whl"
-    assert packaged == {name for name in wanted if "__pycache__" not in name}
+    assert re.fullmatch(rf"lading-{re.escape(lading.__version__)}-cp311-abi3-\w+\.whl", wheel.name)
+    assert packaged == {name for name in wanted if "__pycache__" not in name} and "lading/_kernels.abi3.so" in packaged
     assert {"lading/py.typed", "lading/__init__.pyi", "lading/loader/__init__.pyi"} <= packaged
     assert any(name.endswith("licenses/LICENSE") for name in names)
+
+
+def test_without_a_compiler_the_wheel_is_plain_and_says_so(tmp_path):
+    """Its tag fits every machine, it holds no kernels, and where kernels are demanded it is not made at all."""
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(tmp_path), str(ROOT)]
+    broken = {**os.environ, "CC": "no-such-compiler", "LADING_COMPILED": ""}
+
+    done = subprocess.run(command, env=broken, capture_output=True, text=True, timeout=600)
+    demanded = subprocess.run(
+        command, env={**broken, "LADING_COMPILED": "1"}, capture_output=True, text=True, timeout=600
+    )
+
+    (wheel,) = tmp_path.glob("*.whl")
+    assert done.returncode == 0 and wheel.name == f"lading-{lading.__version__}-py3-none-any.whl"
+    assert not [name for name in zipfile.ZipFile(wheel).namelist() if name.endswith(".so")]
+    assert demanded.returncode != 0 and "no-such-compiler" in demanded.stdout + demanded.stderr
 
 
 def test_metadata_names_the_extras_and_the_command(dist):
@@ -81,7 +97,6 @@ def test_metadata_names_the_extras_and_the_command(dist):
         "hdf5",
         "jasper",
         "report",
-        "fast",
         "all",
     ):
         assert f"Provides-Extra: {extra}\n" in metadata

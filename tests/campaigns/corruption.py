@@ -27,6 +27,7 @@ from lading.errors import LadingError
 from lading.identity import Deviation, World
 from lading.ledger import Ledger
 from lading.ledger.begun import read_begun, write_begun
+from lading.ledger.rows import Rows
 from lading.order import Block, Plan
 from lading.report import open_run
 from lading.report.summary import summarise
@@ -45,7 +46,12 @@ def make_run(path: Path, record: str, ranks: int, *, killed: bool) -> None:
 
 
 def _attempt(path: Path, record: str, ranks: int, steps: range, loaded: Any, *, killed: bool) -> dict[str, Any]:
-    options = {"record": record, "world_size": ranks, "part_rows": {"batches": 10}, "flush_every": 1000}
+    options = {
+        "record": record,
+        "world_size": ranks,
+        "part_rows": {"batches": 100 if killed else 10},
+        "flush_every": 1000,
+    }
     ledgers = [Ledger(path, PLAN, rank=rank, **options) for rank in range(ranks)]
     plans = [ledger.begin(steps.start, loaded=loaded) or PLAN for ledger in ledgers]
     for step in steps:
@@ -62,7 +68,11 @@ def _attempt(path: Path, record: str, ranks: int, steps: range, loaded: Any, *, 
             if step == 7:
                 ledger.skip(bill, "overflow")
             else:
-                ledger.commit(bill, update=step, loss=2.0 - 0.01 * step, lr=0.1)
+                losses = bill.idx * 0.5 if step % 4 == 0 else None
+                ledger.commit(bill, update=step, loss=2.0 - 0.01 * step, lr=0.1, row_losses=losses)
+            for table, rows in _rollouts(step, rank).items():
+                assert ledger._writer is not None
+                ledger._writer.put(Rows.add, table, rows)
             if step % 6 == 5:
                 ledger.flush()
     for ledger in ledgers:
@@ -71,6 +81,16 @@ def _attempt(path: Path, record: str, ranks: int, steps: range, loaded: Any, *, 
     for ledger in ledgers:
         _leave(ledger) if killed else ledger.close()
     return mark
+
+
+def _rollouts(step: int, rank: int) -> dict[str, list[tuple[Any, ...]]]:
+    """Return rows of the tables that training with a reward writes, at some steps."""
+    if step % 10 != 3:
+        return {}
+    first = 1000 * rank + 4 * step
+    made = [(step, first + i, step, 0, 5, step, 40 + i, -i, 0.5 * i, None, 1.25, 10**12 + step) for i in range(4)]
+    uses = [(step, i, first + i, step, 1.0) for i in range(3)]
+    return {"rollouts": made, "uses": uses, "fates": [(step, first + 3, "filtered", "length", 10**12 + step)]}
 
 
 def _with_exception(bill: Any) -> Any:

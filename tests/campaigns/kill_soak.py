@@ -27,7 +27,7 @@ LAST_STEP = 259
 def survive(path: Path, kills: int, seed: int) -> list[dict[str, Any]]:
     """Grow a tree of attempts; return what was seen after every kill."""
     command = [sys.executable, str(DRIVER), str(path), str(kills), str(seed)]
-    environment = {**os.environ, "LADING_NUMBA": "0", "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "LADING_COMPILED": "0"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

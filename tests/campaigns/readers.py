@@ -153,6 +153,9 @@ def _read_tokens(folder: Path) -> None:
     for validate in (True, False):
         store = TokenStore(folder / "store", validate=validate)
         lengths = store.lengths()
+        if store.names is not None:
+            [store.name(document) for document in range(min(len(store), 100))]
+            store.names.find("a.txt:3")
         index = PackingIndex.build(lengths, 16, overflow="split") if lengths.sum() < 1 << 20 else None
         if index is not None:
             fill_rows(index, np.arange(len(index)), store.tokens, store.offsets)

@@ -113,7 +113,7 @@ def test_a_run_that_is_hostile_and_whole_is_shown_and_does_nothing(tmp_path, can
         with pytest.raises(SystemExit) as end:
             main(question)
         said = capsys.readouterr()
-        assert end.value.code == 0, (question, said)
+        assert end.value.code == (question[0] == "verify"), (question, said)  # the seal knows the host's name
         assert not set(said.out + said.err) & {"\x1b", "\x07"}, question
     page = (tmp_path / "page.html").read_text()
     assert "alert(1)" in page and "<script>alert" not in page

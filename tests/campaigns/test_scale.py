@@ -20,7 +20,7 @@ def test_sixty_ranks_answer_as_ten_thousand_would(tmp_path):
     done = compact(tmp_path / "run")
 
     after = open_run(tmp_path / "run")
-    assert (done.sealed, done.files_after) == (60, 60) and after.verify().holds
+    assert (done.closed, done.files_after) == (60, 60) and after.verify().holds
     assert after.history["digest"] == before.history["digest"] == [plan.bill(step).digest for step in range(25)]
     index = int(plan.bill(3).idx[17])
     dataset = plan.names[int(plan.bill(3).dataset_idx[17])]

@@ -13,6 +13,8 @@ from tests.cli.calling import call
 from tests.report.runs import PLAN, record
 
 from lading.cli import VERBS
+from lading.order import Mixture, Plan
+from lading.order.event import Reweight
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +69,20 @@ def test_step_says_what_the_api_says(capsys, run_dir: Path):
 
     assert [(s["dataset"], s["index"]) for s in found["samples"]] == [tuple(s) for s in PLAN.bill(70).samples]
     assert (found["fate"], found["attempt"], found["matches"]) == ("applied", 1, True)
+
+
+@pytest.mark.parametrize("columns", ["60", "80", "200"])
+def test_explain_says_a_reason_in_full(capsys, monkeypatch, tmp_path: Path, columns: str):
+    """Of a decision: on as many lines as it takes, none of its words left out."""
+    monkeypatch.setenv("COLUMNS", columns)
+    reason = " ".join(f"word{n}" for n in range(40))
+    mixed = Plan.make({"code": 700, "prose": 301}, batch_size=16, mixture=Mixture({"code": 1, "prose": 1}))
+    record(tmp_path, range(4), plan=mixed.with_events([Reweight(2, 32, (2**29, 3 * 2**29), reason=reason)]))
+
+    out = call(capsys, "explain", tmp_path, 3)[1]
+
+    assert [word for word in reason.split() if word not in out.split()] == []
+    assert max(len(line) for line in out.splitlines()) <= int(columns)
 
 
 def test_where_without_a_use_exits_1(capsys, tmp_path: Path):
@@ -124,7 +140,10 @@ def test_diff_exits_by_what_it_finds(capsys, run_dir: Path, tmp_path: Path):
     [
         (["show", "nowhere"], "lading: nowhere holds no run: expected nowhere/run.json in it"),
         (["where", "RUN", "poems", "3"], "lading: no dataset 'poems' in this run: it has 'code', 'prose'."),
-        (["where", "RUN", "code"], "lading: which sample? Expected an INDEX, or --document with --packing."),
+        (
+            ["where", "RUN", "code"],
+            "lading: which sample? Expected DATASET and INDEX, DATASET and --document, or --id.",
+        ),
         (["where", "RUN", "code", "--document", "3"], "lading: dataset 'code' was not packed"),
         (["mix", "RUN", "--by", "week"], "lading: by is 'week'"),
         (["sql", "RUN", "SELECT nothing FROM history"], "lading: DuckDB cannot answer this"),
@@ -181,7 +200,7 @@ def test_documents_are_found_through_the_packing_index(capsys, tmp_path: Path):
     record(tmp_path / "run", range(plan.epoch_steps(0)), plan=plan)
 
     code, found = call_json(
-        capsys, "where", tmp_path / "run", "corpus", "--document", 1, "--packing", index.path or tmp_path
+        capsys, "where", tmp_path / "run", "corpus", "--document", 1, "--store", f"corpus={index.path}"
     )
 
     assert code == 0
@@ -264,5 +283,5 @@ def test_another_line_of_history_is_asked_for_by_its_attempt(capsys, run_dir: Pa
     code, verdict = call_json(capsys, "verify", run_dir, "--attempt", 0)
 
     assert (newest[0]["last"], first[0]["last"]) == (99, 79)
-    assert (code, verdict["steps"], verdict["head"]["number"]) == (0, 80, 1)
+    assert (code, verdict["steps"], verdict["head"]["number"]) == (0, 80, 2)
     assert call(capsys, "show", run_dir, "--attempt", 7)[0] == 2

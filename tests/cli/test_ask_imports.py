@@ -9,7 +9,7 @@ import sys
 import pytest
 from tests.report.runs import record
 
-SLOW = ("numba", "pandas", "torch", "jax", "scipy", "plotly", "lightning")
+SLOW = ("pandas", "torch", "jax", "scipy", "plotly", "lightning")
 HEAVY = {"show": [], "step": [7], "where": ["code", 5], "mix": [], "verify": []}
 
 
@@ -38,7 +38,7 @@ def opened_by(*words: object) -> list[str]:
 
 
 @pytest.mark.parametrize("verb", HEAVY)
-def test_a_question_to_a_small_run_opens_no_numba_pandas_or_framework(run_dir, verb):
+def test_a_question_to_a_small_run_opens_no_pandas_or_framework(run_dir, verb):
     """They take a second to import and have nothing to say."""
     modules = opened_by(verb, run_dir, *HEAVY[verb])
 

@@ -36,6 +36,9 @@ def test_the_demo_is_killed_resumed_and_holds(tmp_path):
     assert said["resumed_at"] <= said["killed_at"] < said["steps"] == 60
     assert said["verify"]["holds"] and run.verify().holds and run.num_steps == 60
     assert [attempt["start"] for attempt in said["show"]["attempts"]] == [0, said["resumed_at"]]
+    killed = said["show"]["attempts"][0]
+    assert (killed["rolled_back"], killed["rolled_back_is_exact"]) == (said["rolled_back"], False)
+    assert said["rolled_back"] > 0
     assert said["step"]["fate"] == "applied"
     assert [row["fate"] for row in said["where"]][-1] == "applied"
     assert len(said["mix"]) >= 3 and all(abs(row["share"] - row["planned"]) < 0.01 for row in said["mix"])

@@ -14,9 +14,9 @@ def test_compact_says_what_it_did(tmp_path, capsys):
 
     assert lading("compact", tmp_path / "run") == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert said.startswith("sealed 1 and merged 1 of 1 ranks") and said.endswith("Parquet files became 1")
+    assert said.startswith("closed 1 and merged 1 of 1 ranks") and said.endswith("Parquet files became 1")
     assert lading("compact", tmp_path / "run", "--json") == 0
-    assert json.loads(capsys.readouterr().out)["sealed"] == 0
+    assert json.loads(capsys.readouterr().out)["closed"] == 0
 
     manifest = next((tmp_path / "run").rglob("manifest.jsonl"))
     manifest.write_bytes(manifest.read_bytes()[:-30])

@@ -97,8 +97,8 @@ def test_where_finds_every_step_that_held_a_part_of_a_document(store, lading, tm
     moved = rows.index.path + "-moved"
     (store / f"packing-{rows.index.fingerprint}").rename(moved)
     lost, _, errors = lading("where", tmp_path / "run", "corpus", "--document", document)
-    assert lost == 2 and "had its packing index at" in errors and "Pass --packing" in errors
-    assert lading("where", tmp_path / "run", "corpus", "--document", document, "--packing", moved)[0] == 0
+    assert lost == 2 and "had its packing index at" in errors and "Pass --store corpus=PATH" in errors
+    assert lading("where", tmp_path / "run", "corpus", "--document", document, "--store", f"corpus={moved}")[0] == 0
 
 
 def test_tasks_wait_for_each_other_and_the_last_one_joins(tmp_path, lading, monkeypatch):

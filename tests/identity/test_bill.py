@@ -84,6 +84,8 @@ def test_digest_kernel_and_reference_agree(rows):
 @pytest.mark.parametrize("is_compiled", [True, False])
 def test_a_digest_leaves_padding_out(monkeypatch, is_compiled):
     """Both ways of working it out; the plain one was compared without padding only."""
+    if is_compiled and not compiled.enabled():
+        pytest.skip("nothing is compiled here")
     monkeypatch.setattr(compiled, "enabled", lambda: is_compiled)
     padded = bill(is_padding=np.array([False, False, False, True, True]))
 

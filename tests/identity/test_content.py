@@ -5,13 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
+from hypothesis.extra import numpy as arrays
 from torch.utils.data import default_collate
 
 from lading.errors import SourceError
 from lading.identity import World
 from lading.identity.content import CONTENT_VERSION, content_hash, content_hashes, joined_hash, sample_hashes
 from lading.loader.torch.loader import Loader
+from lading.runtime import compiled
 
 
 @given(st.integers(0, 4), st.integers(0, 6), st.integers(0, 7))
@@ -138,3 +140,24 @@ def test_content_without_bytes_is_refused_in_a_batch():
     """The first version hashed its repr, which may hold an address."""
     with pytest.raises(SourceError, match="holds a object, which has no content hash"):
         content_hashes({"x": [object(), object()]}, 2)
+
+
+columns = arrays.arrays(
+    st.sampled_from(["?", "i1", "u2", "<i4", ">i4", "f2", "f4", "f8", "c16", "<M8[s]"]),
+    arrays.array_shapes(min_dims=1, max_dims=3, min_side=0, max_side=9).map(lambda shape: (5, *shape[1:])),
+)
+
+
+@pytest.mark.skipif(not compiled.enabled(), reason="nothing is compiled here")
+@settings(deadline=None)
+@given(st.dictionaries(st.text(max_size=3), columns, max_size=3), st.lists(columns, max_size=2))
+def test_compiled_and_plain_hashes_are_equal(named, listed):
+    """Columns of any type and shape, wide ones too, side by side under names and in lists."""
+    wide = np.arange(5 * 5001, dtype=np.uint8).reshape(5, 5001)
+    batch = {**named, "listed": listed or wide, "wide": wide}
+
+    found = content_hashes(batch, 5)
+
+    with pytest.MonkeyPatch.context() as plain:
+        plain.setattr(compiled, "kernels", None)
+        assert np.array_equal(content_hashes(batch, 5), found)

@@ -1,6 +1,6 @@
 """Write the golden run anew: only after a decision to change LEDGER_VERSION or ORDER_VERSION.
 
-python tests/ledger/make_golden.py tests/ledger/golden/v2
+python tests/ledger/make_golden.py tests/ledger/golden/v3
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ def planned(path: Path) -> None:
             if step == 4:
                 ledger.skip(bill, "overflow")
             else:
-                ledger.commit(bill, update=step, loss=1.5, lr=0.25)
+                losses = [0.5 * row for row in range(len(bill))] if step == 2 else None
+                ledger.commit(bill, update=step, loss=1.5, lr=0.25, row_losses=losses)
         ledger.flush()
         state = {**ledger.mark(), "step": 10}
     ledgers = [Ledger(path, PLAN, rank=rank, world_size=2) for rank in range(2)]

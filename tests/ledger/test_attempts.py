@@ -18,11 +18,11 @@ from lading.errors import CorruptLedgerError, LedgerError
 from lading.identity import World
 from lading.ledger import Ledger, attempts
 from lading.ledger.attempts import Opened, Request, launch_token, open_attempt
-from lading.ledger.begun import CLOSED, INTERRUPTED, RUNNING, read_begun, write_begun
+from lading.ledger.begun import CLOSED, FAILED, RUNNING, read_begun, write_begun
 from lading.ledger.description import describe, new_description
 from lading.ledger.launch import Launch
 from lading.ledger.log import Log, begin_log
-from lading.ledger.rows import warm_up
+from lading.ledger.rank_store import warm_up
 from lading.ledger.run_folder import RunFolder
 from lading.order import Plan
 from lading.runtime.processes import process_identity
@@ -57,7 +57,7 @@ def join(run: RunFolder, rank: int, world_size: int, **options) -> int:
 
 
 def end(found: Opened, state: str = CLOSED) -> None:
-    write_begun(found.folder, replace(found.begun, state=state))
+    write_begun(found.folder, replace(found.begun, state=state, rows=0, rows_sha256="0" * 64))
 
 
 def die(found: Opened) -> None:
@@ -138,7 +138,7 @@ def test_without_a_process_group_the_refused_rank_takes_the_others_with_it(tmp_p
     for number, words in enumerate(DISAGREEMENTS):
         first, second = ((tmp_path / f"{number}-{rank}.txt").read_text() for rank in (0, 1))
         assert first == second and words in first and first.startswith("rank 1 "), (first, second)
-        assert read_begun(tmp_path / str(number) / "ledger/attempt=0000/begun/00000.json").state == INTERRUPTED
+        assert read_begun(tmp_path / str(number) / "ledger/attempt=0000/begun/00000.json").state == FAILED
         ends = [(tmp_path / f"{number}-{rank}.txt").stat().st_mtime for rank in (0, 1)]
         assert ends[0] - ends[1] < 10
 
@@ -373,4 +373,4 @@ def test_of_two_processes_with_one_rank_the_second_is_refused(tmp_path: Path):
     request = Request(first.begun.run, "", World(0, 2), lambda log: first.launch)
 
     with pytest.raises(LedgerError, match=r"belongs to another process already: two processes write as rank 0"):
-        attempts._begin(run, request, first.launch, is_opener=False)
+        attempts._joins(run, request, first.launch)

@@ -20,7 +20,7 @@ from lading.identity import World
 from lading.ledger import Ledger, parts
 from lading.ledger.begun import read_begun, write_begun
 from lading.ledger.compact import compact
-from lading.ledger.rows import warm_up
+from lading.ledger.rank_store import warm_up
 from lading.order import Block
 from lading.report import open_run
 from lading.report.summary import summarise
@@ -68,14 +68,14 @@ def test_every_answer_stays(run, tmp_path):
     again = compact(path)
 
     assert before["holds"] and answers(path) == before
-    assert (found.ranks, found.sealed, found.running, found.damaged) == (12, 9, 0, ())
+    assert (found.ranks, found.closed, found.running, found.damaged) == (12, 9, 0, ())
     assert found.files_after < found.files_before and not list(path.rglob("tail"))
     assert len(list(path.rglob("part-*.parquet"))) == 12
-    assert (again.sealed, again.merged) == (0, 0) and again.files_before == again.files_after == found.files_after
+    assert (again.closed, again.merged) == (0, 0) and again.files_before == again.files_after == found.files_after
 
 
 def test_a_compacted_run_continues(run, tmp_path):
-    """A state taken before is resumed; events and pending of sealed attempts are found; compaction works again."""
+    """A state taken before is resumed; events and pending of closed attempts are found; compaction works again."""
     path = shutil.copytree(run, tmp_path / "run")
     kind = open_run(path).evidence.description.record
     mark = record(path, range(60, 66), loaded=_mark_of(path, 60), **{**OPTIONS, "record": kind})
@@ -85,7 +85,7 @@ def test_a_compacted_run_continues(run, tmp_path):
 
     found = compact(path)
 
-    assert found.sealed == 3 and answers(path) == before
+    assert found.closed == 3 and answers(path) == before
     assert [row["step"] for row in before["history"]] == list(range(80)) and before["holds"]
 
 
@@ -169,7 +169,7 @@ def test_ranks_that_run_are_left_alone(tmp_path):
 
     found = compact(tmp_path / "run")
 
-    assert (found.running, found.sealed, found.merged) == (1, 0, 0)
+    assert (found.running, found.closed, found.merged) == (1, 0, 0)
     ledger.close()
     assert open_run(tmp_path / "run").verify().holds
 

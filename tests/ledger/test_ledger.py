@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import pickle
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings, strategies as st
 
 from lading.errors import ConfigError, CorruptLedgerError, LedgerError, ResumeError
@@ -383,7 +385,7 @@ def test_a_run_can_be_read_while_another_process_writes_it(tmp_path: Path):
     command = [sys.executable, "-c", WRITER, str(tmp_path)]
     seen: list[int] = []
     with subprocess.Popen(
-        command, env={**os.environ, "LADING_NUMBA": "0"}, stdout=subprocess.PIPE, text=True
+        command, env={**os.environ, "LADING_COMPILED": "0"}, stdout=subprocess.PIPE, text=True
     ) as writer:
         while writer.poll() is None:
             if (tmp_path / "run.json").exists():
@@ -446,10 +448,46 @@ def test_batches_that_nobody_ever_commits_do_not_fill_the_memory(tmp_path: Path)
     assert run.sql("SELECT count(*) AS n FROM batches WHERE fate = 'delivered'")["n"] == [4999]
 
 
+class OnDevice(torch.Tensor):
+    """A tensor that says it is not in the CPU's memory: there is no other device here."""
+
+    is_cpu = False
+
+
+@pytest.mark.parametrize("kind", [torch.Tensor, OnDevice])
+def test_a_loss_is_what_it_was_at_the_commit(tmp_path: Path, kind: type[torch.Tensor]):
+    """A running loss that is set back afterwards changed the record; so did losses of rows."""
+    running, rows, array = torch.zeros(()).as_subclass(kind), torch.zeros(8).as_subclass(kind), np.zeros(())
+    with Ledger(tmp_path, PLAN) as ledger:
+        for step in range(4):
+            running += step
+            rows += 1
+            array += 2
+            ledger.commit(PLAN.bill(step), loss=running, row_losses=rows, norm=array)
+            running.zero_()
+        rows.zero_()
+        array.fill(-1)
+
+    found = open_run(tmp_path).history.dicts()
+    assert [(row["loss"], row["metrics"]["norm"]) for row in found] == [(s, 2 * s + 2) for s in range(4)]
+    assert open_run(tmp_path).step(3).samples.dicts()[0]["loss"] == 4
+
+
+@pytest.mark.parametrize("settle", [Ledger.commit, lambda ledger, bill: ledger.skip(bill, "overflow")])
+def test_a_bill_of_another_loader_is_refused_and_leaves_no_trace(tmp_path: Path, settle):
+    """Two loaders in one loop, and the wrong bill: history would name samples that the model never got."""
+    other = Plan.make({"code": 70, "prose": 31}, batch_size=8, seed=4)
+    with Ledger(tmp_path, PLAN) as ledger:
+        ledger.deliver(PLAN.bill(0))
+        with pytest.raises(LedgerError, match=r"step 0 cannot become .* delivered as batch .*, and this is batch"):
+            settle(ledger, other.bill(0))
+        settle(ledger, pickle.loads(pickle.dumps(PLAN.bill(0))))
+
+    assert open_run(tmp_path).verify().holds and len(open_run(tmp_path).batches) == 1
+
+
 def test_tensors_are_read_in_the_background(tmp_path: Path):
     """A loss may be a tensor with a graph; only its value is kept."""
-    import torch
-
     weight = torch.ones((), requires_grad=True)
     with Ledger(tmp_path, PLAN) as ledger:
         ledger.commit(PLAN.bill(0), loss=weight * 3, grad_norm=torch.tensor(2.0))
@@ -537,16 +575,47 @@ def test_a_rerun_from_step_0_is_a_second_root_and_says_so(tmp_path: Path):
     assert run.verify().holds
 
 
-def test_an_attempt_that_is_broken_off_is_interrupted_not_ended(tmp_path: Path):
-    """Ctrl-C and exceptions are told from the end of training."""
+@pytest.mark.parametrize(("error", "state"), [(KeyboardInterrupt, "interrupted"), (ZeroDivisionError, "failed")])
+def test_an_attempt_that_is_broken_off_is_not_ended(tmp_path: Path, error: type[BaseException], state: str):
+    """Ctrl-C and exceptions are told from the end of training, and from each other."""
     from lading.report.summary import summarise
 
-    with contextlib.suppress(KeyboardInterrupt), Ledger(tmp_path, PLAN) as ledger:
+    with contextlib.suppress(error), Ledger(tmp_path, PLAN) as ledger:
         ledger.commit(PLAN.bill(0))
-        raise KeyboardInterrupt
+        raise error
 
-    assert [a["state"] for a in summarise(open_run(tmp_path)).attempts] == ["interrupted"]
+    assert [a["state"] for a in summarise(open_run(tmp_path)).attempts] == [state]
     assert open_run(tmp_path).verify().holds
+
+
+def test_rollouts_their_uses_and_fates_go_through_tails_and_parts(tmp_path: Path):
+    """The tables are kept by the same machinery as batches; a word that is none is named and left out."""
+    tables = {
+        "rollouts": [(0, i, i // 4, 1, 7, 3, 90, -5, 0.5, None, 1.5, 1000 + i) for i in range(8)],
+        "uses": [(0, i, i, 2, 1.0) for i in range(6)],
+        "fates": [(1, 6, "stale", "late", 2000), (1, 7, "filtered", "zero_advantage", 2000)],
+    }
+    ledger = Ledger(tmp_path, PLAN, part_rows={"rollouts": 4})
+    ledger.commit(PLAN.bill(0))
+    for name, rows in tables.items():
+        ledger._writer.put(writer.Rows.add, name, rows[:5])
+    ledger.flush()
+    for name, rows in tables.items():
+        ledger._writer.put(writer.Rows.add, name, rows[5:])
+    ledger.close()
+
+    evidence = open_run(tmp_path).evidence
+    for name, rows in tables.items():
+        found = evidence.rows([0, 1], name).drop_columns(["attempt", "rank"]).to_pydict()
+        found["time"] = [round(t.timestamp() * 1000) for t in found["time"]] if "time" in found else None
+        assert [column for column in found.values() if column] == [list(c) for c in zip(*rows, strict=True)]
+    assert open_run(tmp_path).verify().holds
+
+    other = Ledger(tmp_path / "other", PLAN)
+    other.commit(PLAN.bill(0))
+    other._writer.put(writer.Rows.add, "fates", [(1, 6, "eaten", None, 2000)])
+    with pytest.raises(LedgerError, match="has fate 'eaten'"):
+        other.close()
 
 
 def test_a_second_writer_is_refused_unless_it_forks(tmp_path: Path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given, strategies as st
 
 from lading.errors import ResumeError
 from lading.ledger.launch import Launch, Parent
-from lading.ledger.lineage import Ancestry, AncestryRules, lineage, root_of
+from lading.ledger.lineage import Ancestry, AncestryRules, lineage, pending_of, root_of
 from lading.ledger.log import Log
 
 RUN, OTHER = "ab" * 16, "cd" * 16
@@ -22,7 +23,7 @@ def sha(attempt: int) -> str:
 
 def launched(attempt: int, start: int, kind: str = "root", parent: tuple[int, int] | None = None) -> Launch:
     known = None if parent is None else Parent(RUN, sha(parent[0]), *parent)
-    return Launch(attempt, kind, known, start, 1, "t", None, None, (), (), "h", (1, 1), "0", 0.0, sha(attempt))
+    return Launch(attempt, kind, known, start, 1, "t", None, None, (), (), "h", (1, 1), "0", 0.0, sha256=sha(attempt))
 
 
 def log_of(*launches: Launch) -> Log:
@@ -151,3 +152,14 @@ def test_an_attempt_continues_no_later_one():
 
     assert root_of(launches[1], launches) == 0
     assert [span.attempt for span in lineage(launches, 1)] == [0, 1]
+
+
+def test_what_waited_at_a_checkpoint_is_of_the_parent_that_owns_it():
+    """The child names ranges; steps that a later resume took from the parent are not its own any more."""
+    first = launched(0, 0)
+    second = replace(launched(1, 8, "resume", (0, 8)), pending=((5, 8), (11, 13)))
+    third = replace(launched(2, 9, "resume", (1, 9)), pending=((8, 9),))
+    launches = log_of(first, second, third).launches
+
+    assert pending_of(launches, lineage(launches, 2)) == [(0, 5), (0, 6), (0, 7), (1, 8)]
+    assert pending_of(launches, lineage(launches, 0)) == []

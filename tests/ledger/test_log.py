@@ -5,7 +5,12 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+import pytest
+
+from lading.errors import LedgerError
+from lading.identity import SampleId
 from lading.ledger.description import describe, new_description
+from lading.ledger.launch import Seal
 from lading.ledger.log import append, begin_log, read_log, repeat_until_first
 from lading.ledger.run_folder import RunFolder
 
@@ -88,3 +93,52 @@ def test_the_newest_record_is_known_by_the_head(tmp_path: Path):
 
     assert "was altered, or" in altered and "do not agree on its SHA-256" in altered
     assert "is missing:" in gone and "knows it" in gone
+
+
+HASH = "ab" * 32
+RECORDS = {
+    "seal": {"seal": {"sha256": HASH, "stop": 2, "open": [[1, 0, 3]]}},
+    "forget": {"samples": [[0, 3]], "documents": [[1, 7]], "reason": "asked to", "step": None},
+    "checkpoint": {"where": "ckpt/40", "waybill": HASH, "attempt": 0, "step": 40, "update": 10},
+}
+
+
+def test_seals_checkpoints_and_what_is_to_be_forgotten_are_records(tmp_path: Path):
+    """Written by the one function that appends, read back field by field."""
+    run, sha256 = begun(tmp_path)
+    for kind, fields in RECORDS.items():
+        repeat_until_first(run, lambda: read_log(run, sha256), kind, fields)
+
+    log = read_log(run, sha256)
+
+    assert not log.problems
+    assert log.seals == {0: Seal(HASH, 2, ((1, 0, 3),))}
+    assert [(r.samples, r.documents, r.reason, r.step) for r in log.forgets] == [
+        ((SampleId(0, 3),), (SampleId(1, 7),), "asked to", None)
+    ]
+    assert [(r.where, r.waybill, r.attempt, r.step, r.update) for r in log.checkpoints] == [
+        ("ckpt/40", HASH, 0, 40, 10)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "place"),
+    [
+        ("seal", {"seal": {"sha256": HASH, "stop": 2, "open": [[1, 3, 3]]}}, "seal"),
+        ("seal", {"seal": {"sha256": HASH[:60], "stop": 2, "open": []}}, r"seal\.sha256"),
+        ("seal", {"seal": {"sha256": HASH, "stop": 2, "open": [], "also": 1}}, r"seal\.also"),
+        ("forget", {**RECORDS["forget"], "step": -1}, "step"),
+        ("forget", {**RECORDS["forget"], "documents": [[1]]}, "documents"),
+        ("checkpoint", {**RECORDS["checkpoint"], "update": "3"}, "update"),
+        ("checkpoint", {**RECORDS["checkpoint"], "size": 3}, "size"),
+        ("block", {"samples": [], "reason": "", "by": "me"}, "by"),
+    ],
+)
+def test_a_record_that_no_reader_takes_is_not_written(tmp_path: Path, kind: str, fields: dict, place: str):
+    """The place is named, and the log stays as it was."""
+    run, sha256 = begun(tmp_path)
+
+    with pytest.raises(LedgerError, match=f"this {kind} cannot be recorded, and nothing is: .*{place}"):
+        repeat_until_first(run, lambda: read_log(run, sha256), kind, fields)
+
+    assert read_log(run, sha256).next_number == 0

@@ -14,7 +14,7 @@ from lading.identity import Deviation
 from lading.ledger import Ledger
 from lading.ledger.deviations import deviations_from
 from lading.ledger.rows import Fate, Rows
-from lading.ledger.schema import typed
+from lading.ledger.schema import rows_table, typed
 from lading.order import Plan
 from lading.report import open_run
 from lading.runtime.fields import Origin
@@ -50,8 +50,7 @@ def test_whatever_is_accepted_can_be_read(given_rows):
 
     tables = rows.take()
 
-    for name, table in tables.items():
-        typed(table, name)
+    tables = {name: typed(rows_table(name, [packed]), name) for name, packed in tables.items()}
     found = tables["batches"].to_pylist() if "batches" in tables else []
     for row in found:
         deviations_from(row["exceptions"] or "[]", ORIGIN)

@@ -7,7 +7,8 @@ import datetime
 import pyarrow as pa
 import pytest
 
-from lading.ledger.schema import APPLIED, BATCHES, EVENTS, SAMPLES, typed
+from lading.ledger.schema import SCHEMAS, typed
+from lading.ledger.tables import APPLIED
 
 NOW = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 BATCH = {
@@ -15,9 +16,9 @@ BATCH = {
     "fate": APPLIED, "loss": float("nan"), "time": NOW, "metrics": [("lr", 0.1)], "reason": None, "exceptions": None,
 }  # fmt: skip
 ROWS = {
-    "batches": (BATCHES, BATCH),
-    "samples": (SAMPLES, {"step": 3, "slot": 0, "dataset": 1, "index": 7, "content": None}),
-    "events": (EVENTS, {"step": 3, "kind": "jump", "event": "{}", "time": NOW}),
+    "batches": (SCHEMAS["batches"], BATCH),
+    "samples": (SCHEMAS["samples"], {"step": 3, "slot": 0, "dataset": 1, "index": 7, "content": None}),
+    "events": (SCHEMAS["events"], {"step": 3, "kind": "jump", "event": "{}", "time": NOW}),
 }
 
 

@@ -5,28 +5,27 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
 
 from lading.errors import LedgerError
 from lading.ledger import tail as module
-from lading.ledger.schema import SAMPLES
+from lading.ledger.packed import PackedRows, layout
+from lading.ledger.schema import rows_table
 from lading.ledger.tail import HEADER_BYTES, TailWriter, read_tail
 
 LAUNCH = "5a" * 32
 
 
-def rows(first: int, count: int = 3) -> pa.Table:
-    steps = list(range(first, first + count))
-    columns = [steps, [0] * count, [0] * count, steps, [None] * count]
-    return pa.table([pa.array(c, f.type) for c, f in zip(columns, SAMPLES, strict=True)], schema=SAMPLES)
+def rows(first: int, count: int = 3) -> PackedRows:
+    packing = layout("samples")
+    return packing.of_rows([packing.pack((step, 0, 0, step, None)) for step in range(first, first + count)])
 
 
 def written(path: Path, records: int, *, synced: bool = True) -> Path:
     tail = TailWriter(path, generation=4, launch=LAUNCH)
     for record in range(records):
-        tail.append({"samples": rows(3 * record)}, first_step=3 * record)
+        tail.append({"samples": rows(3 * record)})
     if synced:
         tail.sync()
     tail.close()
@@ -34,7 +33,7 @@ def written(path: Path, records: int, *, synced: bool = True) -> Path:
 
 
 def steps_of(path: Path) -> list[int]:
-    return [s for table in read_tail(path).tables["samples"] for s in table["step"].to_pylist()]
+    return rows_table("samples", read_tail(path).rows["samples"])["step"].to_pylist()
 
 
 def test_records_come_back_in_order(tmp_path: Path):
@@ -42,7 +41,7 @@ def test_records_come_back_in_order(tmp_path: Path):
     tail = read_tail(written(tmp_path / "tail", 4))
 
     assert tail.generation == 4
-    assert [t["step"][0].as_py() for t in tail.tables["samples"]] == [0, 3, 6, 9]
+    assert [some.first_step for some in tail.rows["samples"]] == [0, 3, 6, 9]
     assert not tail.damaged
     assert tail.missing == 0
 
@@ -92,7 +91,7 @@ def test_a_flipped_bit_spoils_one_record_at_the_most(tmp_path_factory: pytest.Te
 
     tail = read_tail(path)
 
-    assert len(tail.tables["samples"]) == 2
+    assert len(tail.rows["samples"]) == 2
     assert len(tail.damaged) == 1
 
 
@@ -160,7 +159,7 @@ def test_a_record_of_another_tail_is_known(tmp_path: Path):
     """The chain begins with the header: generation and launch."""
     path, other = written(tmp_path / "tail", 2), tmp_path / "other"
     tail = TailWriter(other, generation=5, launch=LAUNCH)
-    tail.append({"samples": rows(0)}, first_step=0)
+    tail.append({"samples": rows(0)})
     tail.close()
     path.write_bytes(path.read_bytes()[:HEADER_BYTES] + records_of(other)[0] + records_of(path)[1])
 
@@ -171,7 +170,7 @@ def test_a_tail_that_is_deleted_or_replaced_is_known_at_the_next_sync(tmp_path: 
     """What is written to a file without a name is lost."""
     for spoil in (Path.unlink, lambda path: path.replace(path.with_name("moved"))):
         tail = TailWriter(tmp_path / "tail", generation=0, launch=LAUNCH)
-        tail.append({"samples": rows(0)}, first_step=0)
+        tail.append({"samples": rows(0)})
         spoil(tmp_path / "tail")
 
         with pytest.raises(LedgerError, match="was deleted or replaced while the run was writing it"):
@@ -182,15 +181,15 @@ def test_a_tail_that_is_deleted_or_replaced_is_known_at_the_next_sync(tmp_path: 
 def test_a_record_that_did_not_fit_leaves_nothing(tmp_path: Path, monkeypatch):
     """A disk that fills up in the middle of a record: the file is as long as before, and can be written on."""
     tail = TailWriter(tmp_path / "tail", generation=4, launch=LAUNCH)
-    tail.append({"samples": rows(0)}, first_step=0)
+    tail.append({"samples": rows(0)})
     size = (tmp_path / "tail").stat().st_size
     with monkeypatch.context() as full:
         full.setattr(module, "_write_all", lambda file, content, offset: filled_up(file, content, offset))
         with pytest.raises(OSError, match="No space left"):
-            tail.append({"samples": rows(3)}, first_step=3)
+            tail.append({"samples": rows(3)})
 
     assert (tmp_path / "tail").stat().st_size == size
-    tail.append({"samples": rows(6)}, first_step=6)
+    tail.append({"samples": rows(6)})
     tail.close()
     assert steps_of(tmp_path / "tail") == [0, 1, 2, 6, 7, 8]
 

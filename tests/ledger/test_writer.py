@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -83,3 +85,36 @@ def test_a_refusal_that_cannot_be_read_ends_the_attempt_and_loses_nothing(tmp_pa
     ledger.close()
 
     assert open_run(tmp_path).batches["step"] == [0]
+
+
+def test_rows_that_do_not_fit_the_memory_are_given_up_oldest_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """While nothing can be written: as many as no longer fit, counted, and the last lost step is named."""
+    ledger = Ledger(tmp_path, PLAN, on_error="warn")
+    ledger.commit(PLAN.bill(0))
+    ledger.flush()
+    thread = ledger._writer
+
+    def refuse(tables):
+        raise OSError(28, "No space left on device")
+
+    def train(full: pytest.MonkeyPatch) -> None:
+        full.setattr(thread._store, "add", refuse)
+        for step in range(1, 9):
+            ledger.commit(PLAN.bill(step))
+            ledger.flush()
+            if step == 1:
+                thread.unsaved_bytes = 3 * writer._bytes_of(thread._unsaved[0])
+
+    with monkeypatch.context() as full, warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        train(full)
+    with contextlib.suppress(LedgerError), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ledger.close()
+
+    lost = thread.lost_rows
+    assert 3 <= lost <= 6, "at least two of the last three fit"
+    assert open_run(tmp_path).history["step"] == [0, *range(1 + lost, 9)]
+    assert any(
+        f"{lost} rows of the ledger" in str(w.message) and f"last lost: step {lost}" in str(w.message) for w in heard
+    )

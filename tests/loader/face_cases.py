@@ -17,10 +17,11 @@ import pytest
 from tests.loader.named_sources import SOURCES, by_dataset, carried, named
 
 from lading import BadSamplePolicy, BatchTracker, Columns, Curriculum, Ledger, Mixture, NumpyLoader, Resume, open_run
-from lading.errors import BadSampleError, LoaderError, ResumeError, SourceError
+from lading.errors import BadSampleError, LadingError, LoaderError, ResumeError, SourceError
 from lading.identity.content import content_hashes
 from lading.loader.policy.mixture import SteerToShares
 from lading.report.block import block
+from lading.report.summary import summarise
 from lading.testing import assert_resumable
 from lading.testing.resumable import same
 
@@ -60,6 +61,62 @@ class Drawing(Rows):
         return {"x": np.array([index, random.random(), np.random.rand()], np.float32)}  # noqa: NPY002
 
 
+class Holes(Rows):
+    """Samples of which some are None, as the usual recipe for broken files has them."""
+
+    def __getitem__(self, index):
+        return None if index in self.bad else super().__getitem__(index)
+
+
+class Several(Rows):
+    """Samples read several at once, some of which are left out."""
+
+    def __getitems__(self, indices):
+        return [self[index] for index in indices if index not in self.bad]
+
+
+class Table(Rows):
+    """Columns that end too early; a row alone is there."""
+
+    def take(self, indices):
+        return {"x": indices.astype(np.float32), "y": indices[: len(indices) - (len(indices) > 1)]}
+
+
+def stacked(samples):
+    """Return the batch of some samples."""
+    return {"x": np.stack([sample["x"] for sample in samples])}
+
+
+def without_some(samples):
+    """Leave out samples, as a filter in a collate function does."""
+    return stacked([sample for sample in samples if sample["x"] != 5])
+
+
+def doubled(samples):
+    """Return every row twice."""
+    return stacked([*samples, *samples])
+
+
+def anything(samples):
+    """Return a batch that says of itself that its rows mean nothing."""
+    return stacked(samples)
+
+
+anything.rows = "any"
+
+
+class EvenOnes:
+    """Keeps samples of even numbers, and says which."""
+
+    def __call__(self, samples):
+        self.kept = [place for place, sample in enumerate(samples) if sample["x"] % 2 == 0]
+        return stacked([samples[place] for place in self.kept])
+
+    def rows(self, batch):
+        """Return the places of the rows of a batch."""
+        return self.kept
+
+
 def table(size, offset=0):
     """Columns in memory."""
     return Columns(x=np.arange(offset, offset + size, dtype=np.float32))
@@ -83,6 +140,12 @@ def expected_values(bill):
 def take(batches, count):
     """Return the next ``count`` items; the iterator stays alive."""
     return list(itertools.islice(batches, count))
+
+
+def commit_all(loader, ledger):
+    """Train on what a loader yields."""
+    for _, bill in loader.with_bills():
+        ledger.commit(bill)
 
 
 def samples(loader, steps):
@@ -116,7 +179,16 @@ def test_a_schedule_changes_the_shares_as_planned(face):
     assert drawn == [loader.plan.bill(step).counts() for step in range(len(drawn))]
 
 
-@pytest.mark.parametrize("options", [{}, {"chunk_batches": 3}, {"weights": [1, 3]}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"chunk_batches": 3},
+        {"weights": [1, 3]},
+        {"sample_weights": {"a": np.arange(23)}},
+        {"sample_weights": {"a": np.arange(23)}, "weights": [1, 3]},
+    ],
+)
 def test_a_loader_stopped_after_any_batch_continues(face, options):
     """Law 3, at every step of two iterations."""
     assert_resumable(lambda: face({"a": table(23), "b": table(9)}, 4, seed=5, **options), rounds=2)
@@ -574,10 +646,9 @@ def test_batches_done_counts_while_iterating_and_starts_again_after_a_break(face
     assert loader.batches_done == 0
 
 
-@pytest.mark.parametrize("options", [{}, {"drop_last": True}])
-def test_nothing_to_deliver_is_an_empty_iteration(face, options):
-    """No sample, or fewer than a batch that must be complete."""
-    loader = face({"a": Rows(3 if options else 0)}, 4, **options)
+def test_nothing_to_deliver_is_an_empty_iteration(face):
+    """Fewer samples than a batch that must be complete."""
+    loader = face({"a": Rows(3)}, 4, drop_last=True)
 
     assert len(loader) == len(list(loader)) == loader.batches_done == 0
 
@@ -611,3 +682,220 @@ def test_samples_blocked_from_the_beginning_never_come(face, workers):
 
     assert not {(0, 3), (0, 9), (0, 250), (1, 0)} & set(seen) and len(seen) == 380
     assert loader.blocked == blocked and loader.plan.fingerprint != face(two(), 20).plan.fingerprint
+
+
+@pytest.mark.parametrize("kind", [{}, {"num_workers": 2}, {"num_workers": 2, "workers": "threads"}])
+@pytest.mark.parametrize("collate", [without_some, doubled])
+def test_a_batch_that_is_not_its_bill_is_refused(face, kind, collate, tmp_path):
+    """Rows left out or doubled by a collate function: an error at that batch, and no book says that it was used."""
+    source = Rows(12)
+    source.random_free = collate.random_free = True  # threads want it
+    ledger = Ledger(tmp_path)
+    loader = face({"web": source}, 4, shuffle=False, collate_fn=collate, tracker=ledger, **kind)
+
+    with pytest.raises(
+        SourceError, match=r"batch e0-s\d+-\w+ of step \d was made of 4 samples, and nothing in it has so"
+    ):
+        commit_all(loader, ledger)
+    ledger.close()
+
+    assert loader.step == (1 if collate is without_some else 0)
+
+
+@WORKERS
+@pytest.mark.parametrize("policy", ["raise", "skip", "substitute"])
+@pytest.mark.parametrize("source", [Holes, Several])
+def test_a_sample_that_is_none_or_left_out_is_a_bad_sample(face, workers, policy, source, tmp_path):
+    """Before any collate function sees it, by the policy; the books know."""
+    ledger = Ledger(tmp_path)
+    data = {"web": source(12, bad={5})}
+    options = {"collate_fn": without_some, "on_bad_sample": policy, "num_workers": workers, "tracker": ledger}
+    loader = face(data, 4, shuffle=False, **options)
+
+    if policy == "raise":
+        with pytest.raises(BadSampleError, match="sample 5 of dataset 'web' could not be read"):
+            list(loader)
+        return
+    with pytest.warns(UserWarning, match="sample 5 of dataset 'web' could not be read"):
+        delivered = [(values(batch), bill) for batch, bill in loader.with_bills() if ledger.commit(bill) is None]
+    ledger.close()
+
+    assert all(found == bill.idx.tolist() and 5 not in bill.idx for found, bill in delivered)
+    assert sum(bill.num_samples for _, bill in delivered) == (11 if policy == "skip" else 12)
+    assert open_run(tmp_path).verify() and len(open_run(tmp_path).bad()) == 1
+
+
+@WORKERS
+def test_columns_with_too_few_rows_are_refused(face, workers):
+    """Each column of ``take()`` is counted; nothing is said of a bad sample, since each can be read alone."""
+    with pytest.raises(SourceError, match=r"a Table gave 3 rows of 'y' where 4 were asked for \(take\)"):
+        list(face({"web": Table(12)}, 4, num_workers=workers))
+
+
+@WORKERS
+def test_rows_that_are_not_counted_are_noted_once(face, workers, tmp_path):
+    """In each attempt, however many epochs it has; ``show`` and ``verify`` repeat it."""
+    state = None
+    for _ in range(2):
+        with Ledger(tmp_path) as ledger:
+            loader = face({"web": Rows(12)}, 4, collate_fn=anything, num_workers=workers, tracker=ledger)
+            if state is not None:
+                loader.load_state_dict(state)
+            commit_all(loader, ledger)
+            commit_all(loader, ledger)
+            state = loader.state_dict()
+    run = open_run(tmp_path)
+    text = "the rows of batches are not counted: anything makes what cannot be (rows='any')"
+
+    assert [remark.message for remark in run.verify().findings] == [f"attempt 0: {text}", f"attempt 1: {text}"]
+    assert summarise(run).facts["noted"] == f"attempt 0: {text}; attempt 1: {text}"
+
+
+@WORKERS
+def test_what_a_collate_function_left_out_is_booked_by_name(leaving_face, workers, tmp_path):
+    """Batch, bill, ledger, ``step``, ``where`` and ``bad`` agree; it is no bad sample, and has no limit."""
+    tracker, ledger = BatchTracker(), Ledger(tmp_path)
+    loader = leaving_face(
+        {"web": Rows(300)}, 60, collate_fn=EvenOnes(), num_workers=workers, tracker=[tracker, ledger], seed=3
+    )
+
+    seen = []
+    for batch, bill in loader.with_bills():
+        assert values(batch) == bill.idx.tolist() == np.asarray(batch["idx"]).tolist()
+        seen += values(batch)
+        ledger.commit(bill)
+    ledger.close()
+    run = open_run(tmp_path)
+
+    assert sorted(seen) == list(range(0, 300, 2)) == sorted(tracker.samples_idx_per_dataset[0])
+    assert run.verify().holds and len(run.bad()) == 150 and not loader.bad_samples
+    assert [row["note"] for row in run.where("web", 7).dicts()] == ["left out (by the collate function)"]
+    assert sum(bool(row["note"]) for row in run.step(0).samples.dicts()) == 60 - len(loader.bill_at(0))
+
+
+WRONG = [
+    ({"weights": [1, -1]}, "a weight is -1: expected a finite number, 0 or above"),
+    ({"weights": [1, float("nan")]}, "a weight is nan: expected a finite number"),
+    ({"weights": [0, 0]}, "all weights are zero: nothing would ever be drawn"),
+    ({"weights": {"code": "much", "prose": 1}}, "a weight is 'much': expected a finite number"),
+    ({"weights": "ab"}, "weights"),
+    ({"weights": {"code": 1, "talk": 1}}, "talk"),
+    ({"mixture": Mixture(schedule="soon")}, "is no point of a schedule: expected a pair"),
+    ({"mixture": Mixture(schedule=[(0, [-1, 1])])}, "a weight is -1"),
+    ({"mixture": Mixture([1, 1], stopping="never")}, "stopping='never': expected one of restart"),
+    ({"mixture": 3}, "expected"),
+    ({"fingerprint": "all"}, "fingerprint is 'all': expected None, 'sample' or 'full'"),
+    ({"fingerprint": True}, "fingerprint is True: expected None"),
+    ({"seed": -1}, r"seed is -1: expected an integer from 0 to 2\*\*64 - 1"),
+    ({"seed": 1 << 64}, r"seed is 18446744073709551616: expected an integer from 0 to 2\*\*64 - 1"),
+    ({"seed": 1.5}, "seed is 1.5: expected an integer"),
+    ({"on_resume": True}, r"on_resume is True: expected lading.Resume\(...\)"),
+    (
+        {"tracker": "runs/7"},
+        r"tracker is 'runs/7': expected a ledger, not its folder, because you commit to it. Pass tracker=lading.Ledger",
+    ),
+    ({"tracker": 3}, r"tracker is 3: expected anything with update\(bill\) and flush\(\)"),
+    ({"tracker": [Path("runs")]}, "tracker is 'runs': expected a ledger"),
+    ({"shuffle": "some"}, "shuffle is 'some': expected True, False or 'window'"),
+    ({"window_samples": 0}, "window_samples is 0: expected an integer of at least 1"),
+    ({"chunk_batches": 0}, "chunk"),
+    ({"blocked": {"talk": [1]}}, "no dataset 'talk' in the plan"),
+    ({"blocked": {"code": [999]}}, "dataset 'code' has no sample 999"),
+    ({"blocked": {"code": [1.5]}}, "expected the indices of samples, integers"),
+    ({"blocked": [1]}, "expected indices by the name of their dataset"),
+    ({"names": {"number": "x"}}, "names has number: expected keys among idx"),
+    ({"names": "idx"}, "names is 'idx': expected a dict of different texts"),
+    ({"names": {"idx": "a", "dataset_idx": "a"}}, "expected a dict of different texts"),
+    ({"on_bad_sample": "ignore"}, "on_bad_sample has 'ignore': expected one of raise, skip, substitute"),
+    ({"on_bad_sample": {"talk": "skip"}}, "on_bad_sample has 'talk'"),
+    ({"prefetch": -1}, "prefetch is -1: expected an integer of at least 0"),
+    ({"prefetch": 1.5}, "prefetch is 1.5: expected an integer"),
+    ({"workers": "some"}, "workers is 'some': expected 'processes' or 'threads'"),
+    ({"num_workers": -1}, "num_workers is -1: expected an integer of at least 0"),
+    ({"num_workers": "2"}, "num_workers is '2': expected an integer"),
+    ({"num_workers": 1, "prefetch_factor": 0}, "prefetch_factor is 0: expected an integer of at least 1"),
+    ({"prefetch_factor": 2}, "prefetch_factor=2 is about workers, and there are none"),
+    ({"persistent_workers": True}, "persistent_workers=True is about workers, and there are none"),
+    ({"persistent_workers": "yes"}, "persistent_workers is 'yes': expected True or False"),
+    ({"timeout": -1}, "timeout is -1: expected seconds, 0 or more"),
+    ({"timeout": "1s"}, "timeout is '1s': expected seconds"),
+    ({"num_workers": 1, "multiprocessing_context": "thread"}, "multiprocessing_context is 'thread': expected one of"),
+    ({"worker_init_fn": 3}, "worker_init_fn is 3: expected a function"),
+    ({"collate_fn": "stack"}, "collate_fn is 'stack': expected a function"),
+    ({"drop_last": "yes"}, "drop_last is 'yes': expected True or False"),
+    ({"unknown": 1}, "has no option 'unknown'"),
+]
+
+
+@pytest.mark.parametrize(("options", "text"), WRONG, ids=[str(options)[:60] for options, _ in WRONG])
+def test_a_wrong_argument_is_refused_when_the_loader_is_made(face, options, text):
+    """Every face, in the user's words, before anything is read."""
+    with pytest.raises(LadingError, match=text):
+        face(two(), 4, **options)
+
+
+@pytest.mark.parametrize("size", [0, -1, 2.5, "4", True])
+def test_a_wrong_batch_size_is_refused(face, size):
+    """An integer of at least 1."""
+    with pytest.raises(LadingError, match=f"batch_size is {size!r}: expected an integer of at least 1"):
+        face(two(), size)
+
+
+@pytest.mark.parametrize(
+    ("sources", "text"),
+    [
+        (
+            "train.bin",
+            "dataset 'data' is 'train.bin', a str: expected the dataset itself. Open it first: lading.Windows",
+        ),
+        ({"web": "train.bin"}, "dataset 'web' is 'train.bin', a str"),
+        (Path("train.bin"), "dataset 'data' is 'train.bin', a PosixPath: expected the dataset itself"),
+        ([], "dataset 'data' is empty: a list without a sample"),
+        ({"a": Rows(5), "b": Rows(0)}, "dataset 'b' is empty: a Rows without a sample"),
+        ({}, "sources is empty: expected a dataset"),
+        (
+            {"x": np.zeros((6, 3), np.float32), "y": np.zeros(6, np.int64)},
+            r"'x' and 'y' do not fit into one batch: float32 rows of shape \(3,\) and int64 rows of shape \(\). If "
+            r"they are columns of one dataset, pass lading.Columns\(x=x, y=y\)",
+        ),
+        ({"a": table(5), "b": np.zeros(5, np.float32)}, "'a' and 'b' do not fit into one batch"),
+    ],
+    ids=["text", "named text", "path", "empty", "one of them empty", "nothing", "columns", "other keys"],
+)
+def test_what_is_no_source_is_refused(face, sources, text):
+    """Instead of training on characters, on nothing, or on rows of x and y mixed."""
+    with pytest.raises(SourceError, match=text):
+        face(sources, 2)
+
+
+@WORKERS
+@pytest.mark.parametrize("seed", range(4))
+def test_samples_of_other_keys_are_refused_by_the_first_batch_that_mixes_them(face, workers, seed):
+    """Nothing is read when a loader is made; a key would be lost or not by which sample comes first in a batch."""
+    sources = {"a": [{"x": 1.0}] * 6, "b": [{"x": 1.0, "y": 2.0}] * 6}
+
+    with pytest.raises(SourceError, match=r"'[ab]' and '[ab]' do not fit into one batch: keys x(, y)? and keys x"):
+        list(face(sources, 12, seed=seed, num_workers=workers))
+
+
+def test_arrays_that_may_be_columns_are_warned_of(face):
+    """Two datasets are legal; with weights, or of other lengths, they can be nothing else."""
+    arrays = {"a": np.zeros(6), "b": np.ones(6)}
+
+    with pytest.warns(UserWarning, match=r"taken for a dataset whose rows are samples.*lading.Columns\(a=a, b=b\)"):
+        loader = face(arrays, 2)
+    assert sum(bill.num_samples for _, bill in loader.with_bills()) == 12
+    face(arrays, 2, weights=[1, 1])
+    face({"a": np.zeros(6), "b": np.ones(4)}, 2)
+
+
+def test_wrong_arguments_of_methods_are_refused(face):
+    """A resume that is none, and samples whose names are no integers."""
+    loader = face(two(), 4)
+
+    with pytest.raises(LadingError, match=r"on_resume is True: expected lading.Resume"):
+        loader.load_state_dict(loader.state_dict(), True)
+    with pytest.raises(LadingError, match="expected their indices, integers"):
+        loader.block("code", [1.5])
+    with pytest.raises(LadingError, match=r"1.5 is no index of dataset 'code': expected an integer"):
+        loader.plan.where("code", 1.5)

@@ -14,9 +14,18 @@ from lading.identity import World
 from lading.loader.bad_samples import BadSamplePolicy
 from lading.loader.numpy import NumpyLoader
 from lading.order import Plan
-from lading.order.substitute import substitutes
+from lading.order.dataset import PlannedDataset
+from lading.order.parts import Parts
+from lading.order.substitute import part_substitutes
 
 LENGTH, BATCH = 13, 4
+
+
+def substitutes(length: int, seed: int, index: int):
+    """Yield who may take the place of a sample in a dataset of so many, best first."""
+    return part_substitutes(Parts([PlannedDataset("data", length)]), 0, seed, index)
+
+
 RING = list(substitutes(LENGTH, 0, 5))  # who takes the place of sample 5, best first
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from lading import Ledger, NumpyLoader
+from lading import Ledger, NumpyLoader, open_run
 from lading.order.plan import Plan
 from lading.source.columns import Columns
 
@@ -70,3 +70,50 @@ def test_a_loader_without_policies_has_no_observers() -> None:
     plain, chunked = NumpyLoader(SOURCES, 4), NumpyLoader(SOURCES, 4, chunk_batches=3)
 
     assert (len(plain.engine.notes.observers), len(chunked.engine.notes.observers)) == (0, 1)
+
+
+def _commit_some(loader: NumpyLoader, run: Path, stop: int) -> None:
+    """Record a loader in a ledger of its own, up to a step."""
+    with Ledger(run) as ledger:
+        loader.tracker = ledger
+        for _, bill in loader.with_bills():
+            ledger.commit(bill)
+            if bill.step + 1 == stop:
+                break
+
+
+def test_a_loader_that_is_recorded_again_in_the_same_process_goes_on(tmp_path):
+    """Broken off and begun anew without a state: the model had both, and history has both."""
+    loader = NumpyLoader(np.arange(40), 4)
+
+    _commit_some(loader, tmp_path, 5)
+    _commit_some(loader, tmp_path, 7)
+    loader.tracker = None
+
+    opened = open_run(tmp_path)
+    assert opened.history["step"] == [0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 5, 6]
+    assert opened.evidence.launches[1].kind == "replay"
+    assert "attempt 1 went back to step 0" in opened.verify().findings[0].message
+
+
+def test_a_loader_whose_next_epoch_has_another_ledger_is_one_history(tmp_path):
+    """A ledger an epoch: nothing was done again, so nothing is said."""
+    loader = NumpyLoader(np.arange(16), 4)
+
+    for stop in (4, 8):
+        _commit_some(loader, tmp_path, stop)
+
+    opened = open_run(tmp_path)
+    assert opened.history["step"] == list(range(8))
+    assert opened.evidence.launches[1].kind == "resume"
+    assert opened.verify().findings == []
+
+
+def test_another_folder_continues_nothing(tmp_path):
+    """What the loader did before is in another run."""
+    loader = NumpyLoader(np.arange(16), 4)
+
+    _commit_some(loader, tmp_path / "a", 2)
+    _commit_some(loader, tmp_path / "b", 4)
+
+    assert open_run(tmp_path / "b").evidence.launches[0].kind == "root"

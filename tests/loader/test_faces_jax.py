@@ -16,3 +16,15 @@ def face():
         return JaxLoader(sources, batch, **options)  # it always pads: shapes are static
 
     return make
+
+
+@pytest.fixture
+def leaving_face(face):
+    """Skip: a JaxLoader refuses it, see below."""
+    pytest.skip("its shapes are fixed")
+
+
+def test_a_collate_function_that_leaves_samples_out_is_refused(face):
+    """Before anything is read."""
+    with pytest.raises(LoaderError, match="batches of a JaxLoader have fixed shapes"):  # noqa: F405
+        face(Rows(8), 4, collate_fn=EvenOnes())  # noqa: F405

@@ -16,12 +16,13 @@ pytestmark = pytest.mark.launch
 SCRIPTS = Path(__file__).parent / "scripts"
 
 
-def test_two_ranks_killed_and_three_finish(tmp_path):
-    """Half an epoch on 2 ranks, kill -9, the rest on 3: each sample once, batches equal to one process's."""
-    killed = torchrun(SCRIPTS / "elastic.py", 2, tmp_path, 4, "-", check=False)
+@pytest.mark.parametrize("weights", ["plain", "weighted"])
+def test_two_ranks_killed_and_three_finish(tmp_path, weights):
+    """Half an epoch on 2 ranks, kill -9, the rest on 3: batches equal to one process's; unweighted each sample once."""
+    killed = torchrun(SCRIPTS / "elastic.py", 2, tmp_path, 4, "-", weights, check=False)
     assert killed.returncode != 0
     states = [(tmp_path / f"state-{rank}.json").read_text() for rank in range(2)]
-    torchrun(SCRIPTS / "elastic.py", 3, tmp_path, 999, tmp_path / "state-0.json")
+    torchrun(SCRIPTS / "elastic.py", 3, tmp_path, 999, tmp_path / "state-0.json", weights)
 
     assert states[0] == states[1] and len(states[0]) < 2000
     step = json.loads(states[0])["step"]
@@ -34,12 +35,12 @@ def test_two_ranks_killed_and_three_finish(tmp_path):
                     continue  # delivered after the state was taken: rolled back
                 steps.setdefault(number, []).extend(indices)
                 ids.setdefault(number, set()).add(batch_id)
-    alone = {
-        bill.step: (bill.batch_id, [s.index for s in bill.samples])
-        for _, bill in Loader({"squares": Squares()}, 12, seed=9, world=World(0, 1)).with_bills()
-    }
+    often = {"squares": np.arange(101)} if weights == "weighted" else None
+    loader = Loader({"squares": Squares()}, 12, seed=9, world=World(0, 1), sample_weights=often)
+    alone = {bill.step: (bill.batch_id, [s.index for s in bill.samples]) for _, bill in loader.with_bills()}
     assert {k: ({v}, steps[k]) for k, (v, _) in alone.items()} == {k: (ids[k], alone[k][1]) for k in alone}
-    assert sorted(i for indices in steps.values() for i in indices) == list(range(101))
+    counts = np.bincount([i for indices in steps.values() for i in indices], minlength=101)
+    assert (np.abs(counts - (np.ones(101) if often is None else np.arange(101) / 50)) < (1 if often else 0.5)).all()
 
 
 class Squares:

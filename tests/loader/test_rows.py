@@ -19,13 +19,7 @@ from lading.runtime import compiled
 from lading.source import buffers
 from lading.source.reader import reader_of
 
-pytestmark = pytest.mark.skipif(not compiled.enabled(), reason="Numba is not installed")
-
-
-@pytest.fixture(autouse=True)
-def compiled_here(monkeypatch):
-    """Compile, also where a question of the command line was asked in this process before."""
-    monkeypatch.setattr(compiled, "_forgone", False)
+pytestmark = pytest.mark.skipif(not compiled.enabled(), reason="nothing is compiled here")
 
 
 DTYPES = ["float32", "float64", "float16", "int8", "int64", "uint8", "bool", "complex64"]

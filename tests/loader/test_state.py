@@ -53,7 +53,9 @@ CHANGES = {
         "chosen chunks None -> True",
     ),
     "curriculum": ({"mixture": Curriculum("x")}, "scores or pace of the curriculum"),
+    "sample_weights": ({"sample_weights": {"code": np.arange(300.0)}}, "sample weights"),
     "blocked": ({"blocked": {"code": [3, 9]}}, "samples blocked from the beginning"),
+    "masked": ({"masked": {"code": [3, 9]}}, "documents masked from the beginning"),
 }
 FREE = {"events", "lookahead_steps", "chunk_batches"}  # carried by the state, or free to change
 
@@ -91,6 +93,21 @@ def test_the_lookahead_of_a_run_is_kept():
     resumed.load_state_dict(state)
 
     assert state["lookahead_steps"] == resumed.plan.lookahead_steps == 60
+
+
+def test_a_state_of_many_datasets_is_as_small_as_said():
+    """2 kB, 48 bytes a dataset and 8 bytes a blocked sample: 500 datasets, reweighted, are more than 2 kB."""
+    sources = {f"dataset {d}": list(range(10)) for d in range(500)}
+    loader = NumpyLoader(sources, 50, mixture=Mixture([1.0] * 500, lookahead_steps=1))
+    loader.block("dataset 7", list(range(8)))
+    for number, _ in enumerate(loader):
+        loader.reweight(np.random.default_rng(number).random(500).tolist())
+        if number == 20:
+            break
+
+    size = len(json.dumps(loader.state_dict()))
+
+    assert 2048 < size <= 2048 + 48 * 500 + 8 * 8
 
 
 def test_a_state_does_not_grow_with_the_past():

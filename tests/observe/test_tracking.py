@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import io
 import json
@@ -28,7 +29,7 @@ from torch.utils.data import (
     get_worker_info,
 )
 
-from lading.errors import LoaderError, ResumeError, SourceError
+from lading.errors import LadingError, LoaderError, ResumeError, SourceError
 from lading.identity.content import content_hash
 from lading.ledger.ledger import Ledger
 from lading.ledger.tracker.tracker import BatchTracker
@@ -36,6 +37,7 @@ from lading.loader.torch.loader import Loader
 from lading.observe.names import stream_index, stream_place
 from lading.observe.tracking import track
 from lading.report import open_run
+from lading.report.summary import summarise
 from lading.source.stream.torch import TaggedIterableDataset
 from lading.source.tagged import TaggedDataset
 from lading.source.weighted_concat import WeightedConcatDataset
@@ -575,6 +577,25 @@ def test_commit_and_skip_say_it_more_precisely(tmp_path):
     assert [run.step(k).fate for k in range(3)] == ["applied", "skipped", "applied"]
 
 
+def test_a_block_that_an_exception_leaves_has_not_used_its_last_batch(tmp_path):
+    """Closing counts the last batch as used; an exception in the middle of it does not."""
+    loader = DataLoader(TensorDataset(torch.arange(12)), 4)
+
+    def fails() -> None:
+        with track(loader, run=tmp_path / "run") as tracked:
+            for step, _ in enumerate(tracked):
+                assert step < 1
+
+    with pytest.raises(AssertionError):
+        fails()
+    with track(loader, run=tmp_path / "whole") as tracked:
+        list(tracked)
+
+    assert len(open_run(tmp_path / "run").history) == 1
+    assert [attempt["state"] for attempt in summarise(open_run(tmp_path / "run")).attempts] == ["failed"]
+    assert len(open_run(tmp_path / "whole").history) == 3
+
+
 def test_resumed_run_rolls_back_in_the_ledger(tmp_path):
     """After a crash the steps behind the checkpoint are done again, and the history has each once."""
     torch.manual_seed(0)
@@ -756,3 +777,124 @@ def test_content_of_a_tracked_run_is_recorded(tmp_path):
     row = content_hash([data[9][0]])
     assert f"{runs[1].content_of(2)[1] & (2**64 - 1):016x}" == row
     assert runs[0].compare(runs[1]).kind == "content"
+
+
+class Numbered(Dataset):
+    """Samples that are their index; some are None."""
+
+    def __init__(self, size=20, holes=()):
+        self.size, self.holes = size, holes
+
+    def __len__(self):
+        return self.size
+
+    def __getitem__(self, index):
+        return None if index in self.holes else {"x": torch.tensor(float(index))}
+
+
+def without_none(samples):
+    """The usual recipe for broken files."""
+    return torch.utils.data.default_collate([sample for sample in samples if sample is not None])
+
+
+def without_five(samples):
+    """Leave a sample out."""
+    return torch.utils.data.default_collate([sample for sample in samples if sample["x"] != 5])
+
+
+class EvenOnes:
+    """Keeps samples of even numbers, and says which."""
+
+    def __call__(self, samples):
+        self.kept = [place for place, sample in enumerate(samples) if sample["x"] % 2 == 0]
+        return torch.utils.data.default_collate([samples[place] for place in self.kept])
+
+    def rows(self, batch):
+        """Return the places of the rows of a batch."""
+        return self.kept
+
+
+class Opaque:
+    """A batch that nothing can be seen of."""
+
+    def __init__(self, samples):
+        self.size = len(samples)
+
+
+class Streamed(IterableDataset):
+    """The same as a stream."""
+
+    def __iter__(self):
+        return (Numbered()[index] for index in range(20))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_tracked_batch_that_is_not_its_bill_is_refused(workers):
+    """A sample that is None, and rows that the collate function left out, of a dataset and of a stream."""
+    with pytest.raises(SourceError, match="a Numbered gave None for sample 5"):
+        list(track(DataLoader(Numbered(holes={5}), 4, collate_fn=without_none, num_workers=workers)))
+    with pytest.raises(SourceError, match="made of 4 samples, and nothing in it has so many rows: x has shape"):
+        list(track(DataLoader(Numbered(), 4, collate_fn=without_five, num_workers=workers)))
+    with pytest.raises(SourceError, match="made of 4 samples, and nothing in it has so many rows: x has shape"):
+        list(track(DataLoader(Streamed(), 4, collate_fn=without_five, num_workers=min(workers, 1))))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_what_a_tracked_collate_function_left_out_is_booked(workers, tmp_path):
+    """By name: the bill has the rows of the batch; a resume inside the epoch draws all of them again."""
+
+    def make():
+        generator = torch.Generator().manual_seed(1)
+        loader = DataLoader(Numbered(), 4, True, collate_fn=EvenOnes(), num_workers=workers, generator=generator)
+        return track(loader, tmp_path)
+
+    first = make()
+    pairs = [pair for _, pair in zip(range(2), first.with_bills(), strict=False)]
+    state = first.state_dict()
+    first.close()
+    second = make()
+    second.load_state_dict(state)
+    with pytest.warns(UserWarning, match="draw the random numbers") if workers else contextlib.nullcontext():
+        pairs += list(second.with_bills())
+    second.close()
+    run = open_run(tmp_path)
+
+    for batch, bill in pairs:
+        assert batch["x"].tolist() == bill.idx.tolist()
+    assert sorted(i for _, bill in pairs for i in bill.idx.tolist()) == list(range(0, 20, 2))
+    assert run.verify().holds and len(run.bad()) == 10
+    assert [(row["fate"], row["note"]) for row in run.where("data", 7).dicts()] == [
+        ("skipped", "left out (by the collate function)")
+    ]
+    assert len(run.where("data", 8)) == 1
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_tracked_batches_that_cannot_be_counted_are_noted_once(workers, tmp_path):
+    """``verify`` repeats it."""
+    with contextlib.closing(
+        track(DataLoader(Numbered(), 4, collate_fn=Opaque, num_workers=workers), tmp_path)
+    ) as loader:
+        for _ in range(2):
+            assert len(list(loader)) == 5
+
+    found = [remark.message for remark in open_run(tmp_path).verify().findings]
+    assert found == ["attempt 0: the rows of batches are not counted: a Opaque of Opaque holds no arrays"]
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"run": 7}, r"run is 7: expected the folder of a run, or a lading.Ledger"),
+        ({"tracker": "runs/7"}, "tracker is 'runs/7': expected a ledger, not its folder"),
+        ({"tracker": [3]}, r"tracker is 3: expected anything with update\(bill\) and flush\(\)"),
+        ({"names": "data"}, "names is 'data': expected the names of the datasets by number"),
+        ({"ids": 3}, "ids is 3: expected the name of a column, or two"),
+        ({"ids": ("a", "b", "c")}, "expected the name of a column, or two"),
+        ({"random": "some"}, "random is 'some': expected 'restore' or 'keep'"),
+    ],
+)
+def test_wrong_arguments_of_track_are_refused_at_once(options, text):
+    """In the user's words, before anything is opened."""
+    with pytest.raises(LadingError, match=text):
+        track(DataLoader(Numbered(), 4), **options)

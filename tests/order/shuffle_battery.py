@@ -15,7 +15,6 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
@@ -94,31 +93,26 @@ def columns(y: NDArray[np.int32], n: int, total: int) -> Iterator[tuple[str, F64
     yield "next key", _agreement(y[1:], y[:-1], n)
 
 
-@numba.njit
-def _distances(y, lag, bins):
+def _distances(y: NDArray[np.int32], lag: int, bins: int) -> tuple[F64, F64, F64]:
     """Return a histogram of the distances (mod n) at a lag for each key; how many are the lag, and minus the lag."""
     keys, n = y.shape
-    seen, far, back = np.zeros((keys, bins)), np.zeros(keys), np.zeros(keys)
-    for k in range(keys):
-        for p in range(n - lag):
-            apart = y[k, p + lag] - y[k, p]
-            far[k] += apart == lag
-            back[k] += apart == -lag
-            seen[k, (apart + n if apart < 0 else apart) * bins // n] += 1
-    return seen, far, back
+    apart = y[:, lag:].astype(np.int64) - y[:, :-lag]
+    far, back = (apart == lag).sum(axis=1), (apart == -lag).sum(axis=1)
+    cells = np.arange(keys)[:, None] * bins + apart % n * bins // n
+    seen = np.bincount(cells.reshape(-1), minlength=keys * bins).reshape(keys, bins)
+    return seen.astype(np.float64), far.astype(np.float64), back.astype(np.float64)
 
 
-@numba.njit
-def _signs(y):
-    """Return the sign of each permutation, +1 or -1: each element is brought home."""
-    found, y = np.ones(len(y)), y.copy()
-    for k in range(len(y)):
-        for i in range(y.shape[1]):
-            while y[k, i] != i:
-                home = y[k, i]
-                y[k, i], y[k, home] = y[k, home], home
-                found[k] = -found[k]
-    return found
+def _signs(y: NDArray[np.int32]) -> F64:
+    """Return the sign of each permutation, +1 or -1, by its number of cycles: each is known by its least element."""
+    n = y.shape[1]
+    least = np.broadcast_to(np.arange(n, dtype=np.int32), y.shape)
+    leap = y
+    for _ in range(max(n - 1, 1).bit_length()):  # after k turns of 2**k elements
+        least = np.minimum(least, np.take_along_axis(least, leap, axis=1))
+        leap = np.take_along_axis(leap, leap, axis=1)
+    cycles = (least == np.arange(n)).sum(axis=1)
+    return 1.0 - 2.0 * ((n - cycles) % 2)
 
 
 def _moments(y: NDArray[np.int32], n: int) -> Iterator[tuple[str, F64]]:

@@ -121,7 +121,7 @@ def test_unchanged_weights_are_no_event():
     ("fields", "message"),
     [
         (7, "expected an object with named fields, found a number"),
-        ({"kind": "later"}, "kind: expected one of reweight, rebatch, block, rescore, choose, base"),
+        ({"kind": "later"}, "kind: expected one of reweight, rebatch, block, mask, rescore, choose, base"),
         ({"kind": "block", "step": 1, "dataset": 0, "indices": [1], "extra": 2}, "only the fields"),
         ({"kind": "block", "step": -1, "dataset": 0, "indices": [1]}, "step: expected an integer from 0"),
         ({"kind": "block", "step": 1, "dataset": 0, "indices": "abc"}, "indices: expected a list"),

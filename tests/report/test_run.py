@@ -9,12 +9,14 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
+from rich.console import Console
 from tests.report.runs import PLAN, record
 
 from lading.errors import ConfigError, LedgerError
 from lading.ledger import Ledger
-from lading.order import Plan
+from lading.order import Mixture, Plan
 from lading.report import open_run
+from lading.report.text import comparison
 
 
 @given(dataset=st.integers(0, 1), index=st.integers(0, 300))
@@ -175,6 +177,48 @@ def test_compare_names_the_first_step_and_its_samples(tmp_path: Path):
     assert (other.kind, other.first_difference) == ("names", 0)
     assert other.plan_differences == ["seed 3 -> 4"]
     assert len(other.samples) >= 10
+
+
+def test_compare_says_that_fates_differ_where_the_samples_are_the_same(tmp_path: Path):
+    """A step that one run skipped holds the same samples in both."""
+    for name, skipped in (("a", None), ("b", 7)):
+        with Ledger(tmp_path / name, PLAN) as ledger:
+            for step in range(10):
+                if step == skipped:
+                    ledger.skip(PLAN.bill(step), "overflow")
+                else:
+                    ledger.commit(PLAN.bill(step))
+
+    found = open_run(tmp_path / "a").compare(tmp_path / "b")
+
+    assert (found.kind, found.first_difference, found.differing_steps, found.samples) == ("fates", 7, 1, [])
+    console = Console(width=200)
+    with console.capture() as said:
+        console.print(comparison(found))
+    assert "steps hold the same samples, and their fates differ" in said.get()
+
+
+@pytest.mark.parametrize("stopping", ["restart", "first_exhausted", "all_exhausted"])
+def test_compare_says_that_a_length_differs_and_no_more(tmp_path: Path, stopping: str):
+    """The same weights over a dataset that grew: the samples of an epoch follow from the lengths."""
+    for name, length in (("a", 700), ("b", 720)):
+        mixture = Mixture({"code": 1, "prose": 1}, stopping=stopping)
+        record(
+            tmp_path / name, range(5), plan=Plan.make({"code": length, "prose": 301}, batch_size=16, mixture=mixture)
+        )
+
+    found = open_run(tmp_path / "a").compare(tmp_path / "b")
+
+    assert found.plan_differences == ["dataset 'code' 700 -> 720 samples"]
+
+
+def test_compare_names_the_samples_of_an_epoch(tmp_path: Path):
+    """Where they differ and nothing else does."""
+    for name, samples in (("a", 500), ("b", 600)):
+        mixture = Mixture({"code": 1, "prose": 1}, epoch_samples=samples)
+        record(tmp_path / name, range(5), plan=Plan.make({"code": 700, "prose": 301}, batch_size=16, mixture=mixture))
+
+    assert open_run(tmp_path / "a").compare(tmp_path / "b").plan_differences == ["samples of an epoch 500 -> 600"]
 
 
 def test_compare_finds_one_sample_elsewhere(tmp_path: Path):

@@ -1,36 +1,97 @@
-"""Numba is imported where it pays, and used where it is there."""
+"""The compiled kernels are used where they are, and refuse what does not fit together."""
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from lading.runtime import compiled
 
-
-@pytest.fixture(autouse=True)
-def as_it_was(monkeypatch):
-    """Leave the choice of this process as it was."""
-    monkeypatch.setattr(compiled, "_forgone", False)
-    monkeypatch.setattr(compiled, "_available", lambda: True)
+pytestmark = pytest.mark.skipif(not compiled.enabled(), reason="nothing is compiled here")
 
 
-def test_few_values_need_no_numba(monkeypatch):
-    """The plain versions are done before it is imported; many values are worth it."""
-    monkeypatch.delitem(sys.modules, "numba", raising=False)
+@pytest.mark.parametrize(("asked", "answer"), [("0", "plain: no compiled kernels"), ("", "compiled")])
+def test_the_version_says_whether_anything_is_compiled(asked, answer):
+    """``LADING_COMPILED=0`` takes the plain versions."""
+    command = [sys.executable, "-m", "lading", "--version"]
+    done = subprocess.run(command, env={**os.environ, "LADING_COMPILED": asked}, capture_output=True, text=True)
 
-    compiled.expect(1000)
-    assert not compiled.enabled()
-
-    compiled.expect(10**7)
-    assert compiled.enabled()
+    assert done.stdout.strip().endswith(answer)
 
 
-def test_numba_is_used_where_it_was_imported_already(monkeypatch):
-    """Its price is paid."""
-    monkeypatch.setitem(sys.modules, "numba", object())
+def numbers(*values, of=np.int64):
+    """Return a column."""
+    return np.array(values, dtype=of)
 
-    compiled.expect(0)
 
-    assert compiled.enabled()
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("permute", (numbers(8), numbers(3), numbers(1), numbers(0, 1), numbers(0))),
+        ("permute", (numbers(8, 8, 8), numbers(3), numbers(1), numbers(0, 1), numbers(0, 0))),
+        ("digest", (numbers(0), numbers(0, 1), numbers(0))),
+        ("digests", (0, numbers(0, of=np.int32), numbers(0), numbers(0, 2), numbers(0, 0))),
+        ("digests", (0, numbers(0, of=np.int32), numbers(0), numbers(-1), numbers(0))),
+        ("owners", (numbers(), numbers(0), numbers(0, of=np.int32))),
+        ("owners", (numbers(0), numbers(0, 1), numbers(0, of=np.int32))),
+        ("hash_rows", (numbers(1, 2, 3, of=np.uint8), 1, 1, numbers(0, 0))),
+        ("fold_rows", (numbers(0), None, numbers(0, 0))),
+        ("counts", (numbers(0, 5), 0, numbers(0, 0))),
+        ("group", (numbers(0, 9), numbers(1, 2), 0, numbers(0), numbers(0, 0))),
+        ("first_fit", (numbers(3, 2), None, 8, 0, 0, 0, 9, numbers(0, 0))),
+        ("group_pieces", (numbers(3), None, 8, 0, 0, numbers(7), numbers(0, 0), numbers(0), numbers(0), numbers(0))),
+        ("num_pieces", (numbers(3, -1), None, 8, 0, 0)),
+        ("num_pieces", (numbers(3, 1), numbers(0, 2), 8, 0, 0)),
+        ("extent", (numbers(),)),
+        ("gather", (numbers(0), numbers(1), numbers(1), numbers(0), numbers(0, 0), numbers(0))),
+    ],
+)
+def test_columns_that_do_not_fit_together_are_refused(name, arguments):
+    """Memory that is not theirs is neither read nor written."""
+    with pytest.raises(ValueError):
+        getattr(compiled.kernels, name)(*arguments)
+
+
+def test_a_position_that_is_not_there_is_told():
+    """Of a permutation of 8: the walk of a ninth would never end."""
+    out = numbers(0, 0)
+
+    assert compiled.kernels.permute(numbers(8), numbers(3), numbers(1), numbers(0, 9), out) == 1
+
+
+@pytest.mark.parametrize(
+    ("weights", "by_weight"),
+    [((1, -1), (0,)), ((1 << 31, 1), (1, 0)), ((2, 1), (0, 1)), ((2, 1), (1, 2)), ((0, 0), ())],
+)
+def test_a_tree_of_impossible_weights_is_refused(weights, by_weight):
+    """They sum to at most 2**31, and are listed from the lightest."""
+    with pytest.raises(ValueError, match="weights"):
+        compiled.kernels.Tree(numbers(*weights), numbers(0, 0), numbers(*by_weight))
+
+
+def test_a_tree_refuses_what_is_not_in_it():
+    """Datasets without a weight, rounds of other sizes, places and passes of others, draws outside their round."""
+    tree = compiled.kernels.Tree(numbers(1 << 30, 0, 1 << 30), numbers(0, 0, 0), numbers(0, 2))
+    datasets, draws = numbers(0, 0, of=np.int32), numbers(0, 0)
+    calls = [
+        (tree.positions, (1, numbers(0), numbers(0))),
+        (tree.positions, (3, numbers(0), numbers(0))),
+        (tree.rounds, (0, numbers(0), numbers(5000), 1, None, datasets, draws)),
+        (tree.rounds, (0, numbers(0), numbers(3), 1, None, datasets, draws)),
+        (tree.rounds, (5, numbers(0), numbers(2), 1, None, datasets, draws)),
+        (tree.step, (0, 1, np.zeros((2, 4), np.uint64), 0, 2, 0, datasets, draws)),
+        (tree.step, (0, 1, np.zeros((3, 4), np.uint64), 0, 2, 0, datasets, draws)),
+        (tree.step, (0, 1, np.ones((3, 4), np.uint64), 0, 2, 1, datasets, draws)),
+        (tree.step, (0, 1, np.ones((3, 4), np.uint64), 0, 2, -1, datasets, draws)),
+        (tree.step, (0, 1, np.ones((3, 4), np.uint64), 0, 5000, 0, datasets, draws)),
+        (tree.places, (0, numbers(77), 0, numbers(0), numbers(2), 1, numbers(0))),
+        (tree.counts, (-1, numbers(0, 0, 0))),
+        (tree.counts, (1, numbers(0, 0))),
+    ]
+    for call, arguments in calls:
+        with pytest.raises(ValueError):
+            call(*arguments)

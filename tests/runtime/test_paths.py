@@ -27,6 +27,7 @@ from lading.kits.chunked.audio.soundfile import audio_files
 from lading.kits.chunked.config import read_config
 from lading.kits.formats import MDSDataset, MegatronDocuments, write_megatron
 from lading.ledger.compact import compact
+from lading.ledger.seal import seal
 from lading.order.packing.file import open_index
 from lading.report.folder import named_runs
 from lading.runtime.paths import local_path
@@ -38,6 +39,7 @@ TAKES_A_PATH: dict[str, Callable[[str | Path], object]] = {
     "track": lambda path: track(DataLoader([1, 2]), path),
     "open_run": open_run,
     "compact": compact,
+    "seal": seal,
     "named_runs": lambda path: named_runs([path]),
     "BatchTracker.dump": lambda path: BatchTracker().dump(path),
     "build_tokens, out": lambda path: build_tokens([__file__], path),
@@ -75,6 +77,7 @@ def test_an_address_is_refused_and_nothing_is_made(tmp_path: Path, monkeypatch, 
         ["show", ADDRESS],
         ["verify", ADDRESS],
         ["compact", ADDRESS],
+        ["seal", ADDRESS],
         ["demo", "--run", ADDRESS],
         ["plan", "s3://bucket/plan.yaml"],
         ["train", "s3://bucket/train.yaml"],

@@ -51,7 +51,7 @@ class TestFullShuffle(OrderContract):
 
     def make(self):
         """Return the order."""
-        return Shuffled(self.lengths, 3, "full", 4)
+        return Shuffled(self.lengths, 3, "full", 4, {})
 
 
 class TestWindowShuffle(OrderContract):
@@ -61,7 +61,7 @@ class TestWindowShuffle(OrderContract):
 
     def make(self):
         """Return the order."""
-        return Shuffled(self.lengths, 3, "window", 4)
+        return Shuffled(self.lengths, 3, "window", 4, {})
 
 
 class TestNoShuffle(OrderContract):
@@ -71,7 +71,7 @@ class TestNoShuffle(OrderContract):
 
     def make(self):
         """Return the order."""
-        return Shuffled(self.lengths, 3, "none", 4)
+        return Shuffled(self.lengths, 3, "none", 4, {})
 
 
 def test_block_shuffling_keeps_neighbours_together():
@@ -123,7 +123,7 @@ def test_the_order_contract_can_fail():
         lengths = (17,)
 
         def make(self):
-            return Wrong(self.lengths, 0, "full", 4)
+            return Wrong(self.lengths, 0, "full", 4, {})
 
     with pytest.raises(AssertionError):
         WrongContract().test_positions_invert_samples()

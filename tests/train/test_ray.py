@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from lading import open_run
+from lading.report.summary import summarise
 
 pytest.importorskip("ray", reason="ray is not installed")
 SCRIPT = Path(__file__).parent / "scripts" / "ray_rows.py"
@@ -24,9 +24,8 @@ SAYS = {
 
 def ran(out: Path, *options: str) -> str:
     """Run the script; return what it printed."""
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, str(SCRIPT), str(out), *options]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=env)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     return done.stdout
 
@@ -57,6 +56,8 @@ def test_one_worker_without_a_cluster_is_right_or_refused_by_name(tmp_path):
 
     check_rows(tmp_path, 1)
     assert "no Ray Train worker runs here" in json.loads((tmp_path / "outside.json").read_text())["refused"]
+    failed = summarise(open_run(tmp_path / "failed"))
+    assert [attempt["state"] for attempt in failed.attempts] == ["failed"] and failed.facts["steps_applied"] == 3
 
 
 @pytest.mark.launch

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, TensorDataset
 
-from lading.errors import LoaderError
+from lading.errors import LoaderError, SourceError
 from lading.identity.content import content_hash
 from lading.ledger import Ledger
 from lading.ledger.tracker.tracker import BatchTracker
@@ -194,3 +194,15 @@ def test_content_of_repeated_batches_is_recorded(tmp_path):
     found = open_run(tmp_path / "run").content_of(1)
 
     assert [f"{found[slot] & (2**64 - 1):016x}" for slot in range(3)] == [content_hash(n) for n in (3, 4, 5)]
+
+
+def test_a_repeated_loader_counts_rows():
+    """The loader inside does it, in every pass."""
+    passes = iter([False] * 3 + [True])
+    collate = lambda samples: torch.tensor(samples[next(passes) :])  # noqa: E731
+
+    batches = RepeatingLoader(Loader(list(range(8)), 4, collate_fn=collate))
+
+    assert all(len(next(batches)) == 4 for _ in range(3))
+    with pytest.raises(SourceError, match="made of 4 samples, and nothing in it has so many rows"):
+        next(batches)

@@ -129,6 +129,46 @@ def test_a_run_leaves_a_directory_that_can_be_asked(train, tmp_path):
     assert yaml.safe_load((tmp_path / "runs/1/config.yaml").read_text())["train"]["train_chunk_size"] == 4
 
 
+@pytest.mark.parametrize("chunked", [True, False])
+def test_one_seed_moves_the_order(train, tmp_path, chunked):
+    """Seeds 0, 1 and 5 are three orders, in chunks and without; ``seed`` is ``train.seed``; the same seed, the same."""
+    sizes = {"train_chunk_size": 4, "val_chunk_size": 1} if chunked else {}
+    given = [["--set", "seed=0"], ["--set", "train.seed=1"], ["--set", "seed=5"], ["--set", "seed=5"]]
+    orders = []
+    for number, arguments in enumerate(given):
+        code, _, error = train(*arguments, train=sizes, run={"dir": f"runs/{number}"})
+        assert code == 0, error
+        orders.append([row["index"] for row in open_run(tmp_path / f"runs/{number}").sql("FROM samples")])
+
+    assert len({tuple(order) for order in orders[:3]}) == 3
+    assert orders[2] == orders[3]
+
+
+def test_a_key_that_nothing_uses_is_refused_when_it_is_set(train, tmp_path):
+    """In a file of another program it is noted; typed on purpose it is an error that names what there is."""
+    expected = {
+        "sede=3": "--set sede: nothing uses it; expected one of dataset, loader",
+        "hydra.job=1": "--set hydra.job: nothing uses it; expected one of dataset, loader",
+        "run.folder=x": "--set run.folder: nothing uses it; expected one of dir, ledger, mixture, checkpoint_updates",
+        "trainer.tpu_cores=8": "--set trainer.tpu_cores: nothing uses it; expected an argument that trainer takes",
+        "model.width=8": "--set model.width: nothing uses it; expected an argument that model takes",
+        "model.init_args.width=8": "model.init_args.width: expected an argument of lading_cli_parts.Model",
+    }
+    for assignment, message in expected.items():
+        code, _, error = train("--set", assignment)
+        assert code == 2 and message in error, (assignment, error)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_two_seeds_are_refused(train):
+    """Outside of the sections it is the same seed; one that differs is no seed."""
+    same, out, _ = train("--print-config", "--json", seed=1)
+    code, _, error = train("--print-config", seed=2)
+
+    assert same == 0 and json.loads(out)["train"]["seed"] == 1 and "seed" not in json.loads(out)
+    assert code == 2 and "seed: expected one seed: train.seed is 1, found 2" in error
+
+
 def test_a_run_that_is_there_is_not_begun_again_but_resumed(train, tmp_path):
     """Without --resume the folder is refused; with it the run continues where it stood."""
     where = {"dir": "runs/1"}
@@ -167,6 +207,20 @@ def test_chunks_that_adapt_and_a_curriculum_come_from_the_file(train, tmp_path):
     ):
         code, _, error = train(train=wrong)
         assert code == 2 and message in error
+
+
+def test_weights_of_samples_come_from_the_file(train, tmp_path):
+    """A column, classes or a file; what has no weight is not trained on."""
+    np.save(tmp_path / "often.npy", np.arange(40) >= 30)
+
+    code, _, error = train(
+        train={"train_chunk_size": 2, "sample_weights": "often.npy", "seed": 1}, run={"dir": "runs/1"}
+    )
+
+    assert code == 0, error
+    assert min(n for batch in seen() for n in batch) >= 30 and open_run(tmp_path / "runs/1").verify().holds
+    code, _, error = train(train={"train_chunk_size": 2, "sample_weights": [1, 2]})
+    assert code == 2 and "train.sample_weights: expected a column, balanced:column or a .npy file" in error
 
 
 def test_resume_without_a_checkpoint_starts_at_the_beginning(train):
@@ -322,8 +376,7 @@ def test_the_example_killed_and_resumed_is_accepted_by_show_and_verify(tmp_path,
     example = Path(__file__).parents[3] / "examples" / "tones.yaml"
     small = ["--set", "dataset.init_args.sample_len=40", "--set", "trainer.enable_progress_bar=false"]
     command = [sys.executable, "-m", "lading", "train", str(example), *small]
-    one_thread = {**os.environ, "OMP_NUM_THREADS": "1"}  # two would wait for each other on a busy machine
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": one_thread}
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     process = subprocess.Popen([*command, "--set", "trainer.max_epochs=500"], **quiet)
     saved, deadline = tmp_path / "runs/tones/checkpoints", time.monotonic() + 600
     while not list(saved.glob("*-step=[2-9]0.ckpt")) and time.monotonic() < deadline and process.poll() is None:

@@ -13,9 +13,12 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+import torch
 from tests.launching import read_jsonl, torchrun
 
-from lading.report import open_run
+from lading.errors import SourceError
+from lading.report import open_checkpoint, open_run
+from lading.report.checkpoint.check import check
 
 SCRIPTS = Path(__file__).parent / "scripts"
 RUN, ALONE = SCRIPTS / "deepspeed_run.py", SCRIPTS / "deepspeed_alone.py"
@@ -37,8 +40,7 @@ pytest.importorskip("deepspeed", reason="DeepSpeed is not installed: make setup"
 def environment() -> dict[str, str]:
     """Return an environment in which DeepSpeed finds a CPU and no other process group."""
     taken = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
-    own = {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}
-    return {**{key: value for key, value in os.environ.items() if key not in taken}, **own}
+    return {**{key: value for key, value in os.environ.items() if key not in taken}, "DS_ACCELERATOR": "cpu"}
 
 
 def run(*command, check=True):
@@ -114,6 +116,16 @@ def test_chunks_adapt_and_easy_samples_come_first(alone):
     assert found["reasons"] and all(reason.startswith("GrowWhileImproving: metric") for reason in found["reasons"])
     decided = open_run(alone[0] / "adaptive").decisions()
     assert set(decided["kind"]) == {"rebatch", "validated"} and open_run(alone[0] / "adaptive").verify().holds
+
+
+def test_samples_come_by_their_weights(alone):
+    """``sample_weights`` of the arguments: half of a source has weight 0 and never comes, the others do."""
+    opened, (length, sources) = open_run(alone[0] / "weighted"), alone[1]["weighted"]
+    rows = [(row["dataset"], row["index"]) for step in range(6) for row in opened.step(step).samples]
+
+    mine = [index for dataset, index in rows if dataset == opened.plan.parts.number_of("code")]
+    assert opened.verify().holds and len({dataset for dataset, _ in rows}) == sources
+    assert mine and min(mine) >= length // 2
 
 
 def test_policy_raises_the_share_of_the_dataset_with_the_highest_loss(alone):
@@ -281,6 +293,18 @@ def test_what_cannot_work_is_refused_with_a_way_out(alone, case, words):
     assert re.search(words, found), found
 
 
+def test_a_batch_that_is_not_its_bill_is_refused(tmp_path):
+    """The loader that a DsTrainer trains with counts rows, as every one does."""
+    from lading.kits.deepspeed.arguments import DsTrainingArguments
+    from lading.kits.deepspeed.trainer import training_loader
+
+    args = DsTrainingArguments(str(tmp_path), per_device_train_batch_size=4)
+    loader = training_loader(args, list(range(20)), lambda samples: torch.tensor(samples[1:]), None)
+
+    with pytest.raises(SourceError, match="made of 4 samples, and nothing in it has so many rows"):
+        next(iter(loader))
+
+
 def test_the_example_runs(tmp_path):
     """``examples/deepspeed_training.py`` as a plain script."""
     run(sys.executable, EXAMPLE, tmp_path, "--max-steps", 6)
@@ -382,6 +406,11 @@ def test_killed_at_zero_1_its_loss_curve_goes_on_as_if_nothing_had_happened(tmp_
         evaluated = json.loads((tmp_path / "zero1" / f"evaluated_{rank}.json").read_text())
         assert evaluated["eval/samples"] == evaluated["rows"] == 17
         assert evaluated["eval/loss"] == pytest.approx(evaluated["expected"], abs=1e-5)
+    saved = sorted((tmp_path / "zero1").glob("checkpoint-*"))
+    assert len(saved) == 3
+    for path in saved:  # one that the resume rolled back is still what it says
+        verdict = check(open_checkpoint(path))
+        assert verdict.holds and verdict.files > 3, verdict
     assert run(sys.executable, "-c", VERIFY, "verify", tmp_path / "zero1").returncode == 0
 
 

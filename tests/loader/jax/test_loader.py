@@ -21,11 +21,14 @@ from tests.loader.jax import jax_processes
 
 from lading.batch import LLMIndexedBatch, llm_batch
 from lading.errors import LoaderError, OptionError, ResumeError, SourceError
+from lading.ledger import Ledger
 from lading.loader.jax.loader import JaxLoader
 from lading.loader.options import PlainOptions
 from lading.loader.state import Resume
 from lading.order import Plan
 from lading.order.mixture.request import Mixture
+from lading.report import open_checkpoint
+from lading.report.checkpoint.check import check
 from lading.source.columns import Columns
 from lading.source.tokens.write import TokenWriter
 from lading.testing import assert_resumable
@@ -145,6 +148,30 @@ def test_state_goes_through_orbax(tmp_path, store):
     assert found["weights"]["w"].tolist() == [0.0, 1.0, 2.0]
 
 
+def test_a_checkpoint_of_orbax_has_a_waybill(tmp_path):
+    """The line of the recipe: all that Orbax wrote is covered, and what was used before it is known."""
+    ledger = Ledger(tmp_path / "run")
+    loader = JaxLoader({"table": table()}, 8, tracker=ledger)
+    used: set[int] = set()
+    with ocp.CheckpointManager(tmp_path / "checkpoints") as manager:
+        for step, (_, bill) in zip(range(2), loader.with_bills(), strict=False):
+            ledger.commit(bill, update=step)
+            used |= {index for _, index in bill.samples}
+        items = ocp.args.Composite(
+            weights=ocp.args.StandardSave({"w": jnp.arange(3.0)}), loader=ocp.args.JsonSave(loader.state_dict())
+        )
+        manager.save(loader.step, args=items)
+        manager.wait_until_finished()
+        ledger.checkpoint(manager.directory / str(loader.step), loader.state_dict())
+        ledger.close()
+
+    opened = open_checkpoint(tmp_path / "checkpoints" / "2")
+
+    assert check(opened).holds and not check(opened).not_covered
+    assert any(name.startswith("weights/") for name in opened.waybill.files)
+    assert {i for i in range(len(table())) if opened.seen("table", i).answer} == used
+
+
 def test_a_state_of_another_run_is_refused():
     """Seed and data are checked; another G only when allowed."""
     state = JaxLoader(table(), 8, seed=1).get_state()
@@ -255,7 +282,7 @@ def test_sources_that_do_not_fit_together_are_named():
     """Both datasets, and what each has."""
     sources = {"a": Columns(x=np.arange(8)), "b": Columns(y=np.arange(8))}
 
-    with pytest.raises(SourceError, match="datasets 'a' and 'b' do not fit into one batch: keys x and keys y"):
+    with pytest.raises(SourceError, match="datasets 'a' and 'b' do not fit into one batch: x: int64 rows"):
         list(JaxLoader(sources, 8))
 
 

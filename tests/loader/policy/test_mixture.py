@@ -57,6 +57,43 @@ def test_high_losses_get_more():
     )
 
 
+def followed(**options) -> dict[str, float]:
+    """Return where shares go if a quarter of the data is noise, whose loss never falls, and the rest is learnt."""
+    names = ("noise", "code", "prose", "web")
+    policy, drawn = FollowLosses(smoothing=0.0, **options), dict.fromkeys(names, 0.0)
+    shares = dict.fromkeys(names, 0.25)
+    for _ in range(100):
+        learnt = {name: 1.0 + 3.0 * np.exp(-samples / 5.0) for name, samples in drawn.items()}
+        policy.observe({**learnt, "noise": 5.5})
+        asked = Mix(10, names, (1000,) * 4, (None,) * 4, (100,) * 4, tuple(shares.values()))
+        shares = policy(asked)
+        drawn = {name: drawn[name] + share for name, share in shares.items()}
+    return shares
+
+
+def test_noise_is_not_chased_where_its_loss_is_known_to_stay():
+    """Shares follow what is above the reference: noise takes nearly all without it."""
+    reached = {"noise": 5.5, "code": 1.0, "prose": 1.0, "web": 1.0}
+
+    assert followed()["noise"] > 0.85
+    assert followed(reference=reached)["noise"] < 0.26
+    assert followed(floor=0.15)["noise"] < 0.56
+
+
+def test_a_reference_is_checked():
+    """A loss for each dataset that it names; a dataset without one counts as the mean."""
+    for wrong in ({}, {"code": "low"}, [1.0], {"code": float("nan")}):
+        with pytest.raises(MixtureError, match="expected a loss for each dataset, by name"):
+            FollowLosses(reference=wrong)
+    policy = FollowLosses(reference={"cod": 1.0})
+    policy.observe({"code": 2.0})
+    with pytest.raises(MixtureError, match="reference names 'cod': expected datasets of code, prose, web"):
+        policy(mix())
+    policy = FollowLosses(reference={"code": 1.0}, floor=0.0)
+    policy.observe(dict.fromkeys(NAMES, 9.0))
+    assert policy(mix()) == pytest.approx(dict(zip(NAMES, (0.5, 0.3, 0.2), strict=True)))
+
+
 def test_losses_are_smoothed_and_overflows_ignored():
     """One odd step does not turn the mixture over; NaN and inf say nothing."""
     policy = FollowLosses(smoothing=0.5)

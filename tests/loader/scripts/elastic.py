@@ -24,11 +24,13 @@ class Squares(torch.utils.data.Dataset):
         return {"x": torch.tensor(index * index)}
 
 
-def main(folder: Path, kill_after: int, resume: str) -> None:
-    """Run to the end of the epoch, or to the bitter end."""
+def main(folder: Path, kill_after: int, resume: str, weights: str) -> None:
+    """Run to the end of the epoch, or to the bitter end; ``weighted``: a sample comes as often as its index says."""
     dist.init_process_group("gloo")
     rank, world_size = dist.get_rank(), dist.get_world_size()
-    loader = Loader({"squares": Squares()}, global_batch_size=12, seed=9, num_workers=1 if resume == "-" else 0)
+    often = {"squares": range(101)} if weights == "weighted" else None
+    workers = 1 if resume == "-" else 0
+    loader = Loader({"squares": Squares()}, global_batch_size=12, seed=9, num_workers=workers, sample_weights=often)
     if resume != "-":
         loader.load_state_dict(json.loads(Path(resume).read_text()))
     with (folder / f"names-{world_size}-{rank}.jsonl").open("w") as out:
@@ -46,4 +48,4 @@ def main(folder: Path, kill_after: int, resume: str) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
+    main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4])

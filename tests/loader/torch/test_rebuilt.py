@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import functools
 import importlib.util
 import inspect
 import itertools
@@ -15,7 +17,7 @@ from tests.launching import torchrun
 from torch.utils.data import BatchSampler, DataLoader
 
 from lading import BatchTracker, ChunkedDataLoader, Columns, Ledger, Loader, open_run
-from lading.errors import LoaderError
+from lading.errors import LadingError, LoaderError
 
 SCRIPT = Path(__file__).parent / "scripts" / "rebuild.py"
 
@@ -297,3 +299,57 @@ def test_two_processes_see_every_sample_once_or_are_refused(tmp_path):
             continue
         assert counted == list(range(100)), row
         assert open_run(tmp_path / row).verify().holds, row
+
+
+def without_some(samples):
+    """Leave samples out."""
+    return {"x": np.array([sample["x"] for sample in samples if sample["x"] != 5])}
+
+
+class Counting:
+    """Samples one by one; some are None."""
+
+    def __init__(self, holes=()):
+        self.holes = holes
+
+    def __len__(self):
+        return 20
+
+    def __getitem__(self, index):
+        return None if index in self.holes else {"x": index}
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_loader_built_from_ours_counts_rows_too(workers):
+    """Plain DataLoader, Accelerate's skip_first_batches: rows left out and samples that are None."""
+    skip_first_batches = pytest.importorskip("accelerate").skip_first_batches
+
+    for build in (rebuilt, lambda loader, **options: skip_first_batches(rebuilt(loader, **options), 1)):
+        loader = Loader(Counting(), 4, shuffle=False, collate_fn=without_some)
+        with pytest.raises(LadingError, match=r"of step 1 was made of 4 samples, and nothing in it has so many rows"):
+            list(build(loader, num_workers=workers))
+        loader = Loader(Counting(holes={6}), 4, shuffle=False)
+        with pytest.raises(LadingError, match="sample 6 of dataset 'data' could not be read"):
+            list(build(loader, num_workers=workers))
+
+
+def joined(samples):
+    """Join samples to one text."""
+    return " ".join(str(sample["x"]) for sample in samples)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_loader_built_from_ours_notes_that_rows_are_not_counted(workers, tmp_path):
+    """What the collate function says of itself is known here; what only a worker could see is refused."""
+    said = functools.partial(joined)
+    said.rows = "any"
+    with Ledger(tmp_path) as ledger:
+        loader = Loader(Counting(), 4, collate_fn=said, tracker=ledger)
+        for _ in rebuilt(loader, num_workers=workers):
+            ledger.commit(loader.delivered()[0] if workers else loader.last_bill)
+
+    text = "attempt 0: the rows of batches are not counted: joined makes what cannot be (rows='any')"
+    assert [remark.message for remark in open_run(tmp_path).verify().findings] == [text]
+    unsaid = Loader(Counting(), 4, collate_fn=joined)
+    with pytest.raises(LadingError, match="holds no arrays, and a worker") if workers else contextlib.nullcontext():
+        list(rebuilt(unsaid, num_workers=workers))

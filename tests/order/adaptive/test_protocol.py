@@ -28,7 +28,7 @@ class EasyHalf(Adaptation):
 
     def order(self, plan: AdaptedPlan) -> Order:
         """Return an order whose early epochs fold the second half onto the first."""
-        whole = Shuffled(plan.lengths, plan.seed, plan.shuffle, plan.window_samples)
+        whole = Shuffled(plan.lengths, plan.seed, plan.shuffle, plan.window_samples, {})
         return Folded(whole, sum(plan.lengths) // 2, self.until * sum(plan.lengths))
 
     def to_dict(self, *, whole: bool = False) -> int:

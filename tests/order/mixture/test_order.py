@@ -94,6 +94,23 @@ def test_far_positions_agree_with_the_reference(staging, far, shuffle, batch):
     assert fast.counts(far) == plain.counts(far)
 
 
+@given(
+    stagings(), st.integers(0, 300), st.sampled_from([*(7, 21, 100, 1000, 4096), *(5000, 20_000)]), shuffles, st.data()
+)
+def test_slots_of_a_step_are_those_of_the_whole_step(staging, step, batch, shuffle, data):
+    """A rank works out its own slots only, compiled or plain: byte for byte those of the whole step."""
+    fast = mixed(*staging, batch=batch, shuffle=shuffle)
+    at = fast.clock.locate(step)
+    datasets, indices = fast.step_samples(at.position, at.size)
+    first = data.draw(st.integers(0, at.size - 1))
+    stop = data.draw(st.one_of(st.integers(first + 1, at.size), st.just(min(first + 8, at.size))))
+
+    equal(fast.step_samples(at.position, at.size, first, stop), (datasets[first:stop], indices[first:stop]))
+    if batch <= 1000:
+        plain = mixed(*staging, batch=batch, shuffle=shuffle, make_tree=PlainTree)
+        equal(plain.step_samples(at.position, at.size, first, stop), (datasets[first:stop], indices[first:stop]))
+
+
 @given(stagings(), st.integers(0, 300), batches)
 def test_a_step_alone_is_the_step_among_others(staging, step, batch):
     """One round at a time or many in one call: the same samples."""
@@ -333,7 +350,7 @@ def test_a_mixture_of_version_1_is_refused():
             Plan.from_json(old)
 
 
-@pytest.mark.skipif(not compiled.enabled(), reason="Numba is not installed or switched off")
+@pytest.mark.skipif(not compiled.enabled(), reason="nothing is compiled here")
 def test_memory_does_not_grow_with_the_data():
     """No table is kept: 10**15 samples need what 10 need."""
     import sys

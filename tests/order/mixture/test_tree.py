@@ -12,7 +12,7 @@ from lading.order.mixture.tree import CompiledTree, PlainTree, build_tree, carri
 from lading.order.mixture.weights import TOTAL, integer_weights
 from lading.runtime import compiled
 
-with_kernels = pytest.mark.skipif(not compiled.enabled(), reason="Numba is not installed or switched off")
+with_kernels = pytest.mark.skipif(not compiled.enabled(), reason="nothing is compiled here")
 
 kinds = st.one_of(st.just(0.0), st.floats(1e-6, 1), st.sampled_from([1e-6, 0.5, 1.0]))
 mixtures = st.one_of(
@@ -69,11 +69,8 @@ def test_kernel_and_reference_agree_to_the_last_bit(weights, position, carry):
     """Trees, counts, rounds in both orders and inverses of the compiled twin are those of the reference."""
     residuals = residuals_of(weights, 7) if carry else [0] * len(weights)
     plain, fast = PlainTree(weights, residuals), CompiledTree(weights, residuals)
-    table = fast.nodes
-    assert [tuple(r) for r in table[:, :3].tolist()] == list(
-        zip(plain.tree.weights, plain.tree.lefts, plain.tree.phases, strict=True)
-    )
-    assert [tuple(r) for r in table[:, 3:5].tolist()] == list(plain.tree.children)
+    reference = zip(plain.tree.weights, plain.tree.lefts, plain.tree.phases, plain.tree.children, strict=True)
+    assert fast.table.nodes() == [(*numbers, *children) for *numbers, children in reference]
 
     np.testing.assert_array_equal(plain.counts(position), fast.counts(position))
     sizes = np.array([1, 40, 7 + position % 500, 3], dtype=np.int64)
@@ -104,21 +101,15 @@ def test_one_dataset_has_no_node():
 @with_kernels
 def test_few_and_many_datasets_are_walked_alike():
     """The kernel has two walks; where most datasets receive nothing of a round it skips them."""
-    from lading.order.mixture import kernels
-
     weights = integer_weights((np.random.default_rng(0).random(6000) ** 4 + 1e-9).tolist())
     tree, size = CompiledTree(weights, [0] * 6000), 1000
-    every, few = np.empty((3, 12_000), dtype=np.int64), np.empty((8000, 4), dtype=np.int64)
-    labels = [np.empty(size, dtype=np.int32) for _ in range(2)]
-    upcoming = [np.zeros(6000, dtype=np.int64) for _ in range(2)]
 
     for lo in (0, 10**12):
-        kernels.every_label(tree.nodes, tree.root, tree.leaves, lo, size, every, labels[0], upcoming[0])
-        kernels.sparse_labels(tree.nodes, tree.root, lo, size, few, labels[1], upcoming[1])
+        few = tree.rounds(0, np.array([lo]), np.array([size]), KEY)
+        every = tree.rounds(0, np.array([lo, lo + size]), np.array([size, MAX_ROUND]), KEY)  # the largest round decides
 
-        np.testing.assert_array_equal(labels[0], labels[1])
-        drawn = np.unique(labels[0])
-        np.testing.assert_array_equal(upcoming[0][drawn], upcoming[1][drawn])
+        np.testing.assert_array_equal(few[0], every[0][:size])
+        np.testing.assert_array_equal(few[1], every[1][:size])
 
 
 def test_depth_of_the_worst_tree_fits_the_kernels_stack():
@@ -168,12 +159,14 @@ def test_places_of_a_round_are_a_permutation(key, size, data):
     for k in {0, number // 2, number - 1}:
         assert place_of(key, size, first, number, k) == mine[k]
     if compiled.enabled():
-        from lading.order.mixture import kernels
-
-        keys, ordered = np.empty(size, dtype=np.uint64), np.empty(size, dtype=np.uint64)
-        kernels.sort_slots(np.uint64(key), size, keys, ordered)
-        np.testing.assert_array_equal(slots, (ordered & np.uint64(MAX_ROUND - 1)).astype(np.int64))
-        assert kernels.place_of(np.uint64(key), size, first, number, number // 2) == mine[number // 2]
+        trees = [kind((TOTAL // 2, TOTAL // 2), [0, 0]) for kind in (PlainTree, CompiledTree)]
+        asked = 0, np.array([0]), np.array([size]), np.uint64(key)
+        ours, theirs = (tree.rounds(*asked) for tree in trees)
+        np.testing.assert_array_equal(ours[0], theirs[0])
+        draws, rounds = np.arange((ours[0] == 0).sum()), (np.zeros(size, np.int64), np.full(size, size))
+        rounds = tuple(column[: len(draws)] for column in rounds)
+        ours, theirs = (tree.places(0, draws, 0, rounds, np.uint64(key)) for tree in trees)
+        np.testing.assert_array_equal(ours, theirs)
 
 
 @given(st.lists(st.integers(1, 20_000), min_size=1, max_size=6), st.integers(0, 2**40))
@@ -205,10 +198,16 @@ def test_weights_near_nothing_are_inverted_in_big_integers():
 @pytest.mark.parametrize("size", [1, 2, 3, 21, 500])
 def test_places_one_by_one_and_all_at_once_agree(size):
     """The inverse has two ways: choose one key, or sort a round of which many draws are asked for."""
-    from lading.order.mixture import kernels
+    trees = [kind((TOTAL // 4, TOTAL // 4, TOTAL // 2), [0, 0, 0]) for kind in (PlainTree, CompiledTree)]
+    labels, draws = trees[0].rounds(0, np.array([0]), np.array([size]), KEY)
 
-    for first, number in {(0, size), (size // 3, size - size // 3), (size - 1, 1)}:
-        together = kernels.places_of(np.uint64(77), size, first, number).tolist()
+    for dataset in set(labels.tolist()):
+        mine = np.sort(draws[labels == dataset])
+        rounds = np.zeros(len(mine), np.int64), np.full(len(mine), size)
+        plain, together = (tree.places(dataset, mine, 0, rounds, KEY).tolist() for tree in trees)
+        alone = [
+            trees[1].places(dataset, mine[k : k + 1], 0, (rounds[0][:1], rounds[1][:1]), KEY)[0]
+            for k in range(len(mine))
+        ]
 
-        assert together == [kernels.place_of(np.uint64(77), size, first, number, k) for k in range(number)]
-        assert together == [place_of(77, size, first, number, k) for k in range(number)]
+        assert plain == together == alone

@@ -40,8 +40,8 @@ def test_the_kernel_fills_as_the_reference_does(lengths, algorithm, overflow, dt
         assert fast[name].dtype == np.int32 and np.array_equal(fast[name], slow[name]), name
 
 
-def test_without_numba_the_plain_way_is_taken(monkeypatch):
-    """LADING_NUMBA=0 gives the same rows."""
+def test_where_nothing_is_compiled_the_plain_way_is_taken(monkeypatch):
+    """LADING_COMPILED=0 gives the same rows."""
     index = PackingIndex.build([3, 2], 8)
     arguments = (index, np.array([0]), np.arange(1, 6, dtype=np.uint16), np.array([0, 3, 5]))
     expected = fill_rows(*arguments)

@@ -15,7 +15,8 @@ from tests.report.runs import PLAN, record
 from lading.errors import LedgerError
 from lading.ledger import Ledger
 from lading.ledger.begun import read_begun, write_begun
-from lading.ledger.parts import read_manifest, sha256_of
+from lading.ledger.manifest import read_manifest
+from lading.ledger.parts import sha256_of
 from lading.ledger.run_folder import RankFolder, RunFolder
 from lading.ledger.schema import write_table
 from lading.report import open_run

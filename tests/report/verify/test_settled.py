@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from tests.cli.calling import ask, call
 from tests.report.runs import PLAN, leave, record
 
+from lading import NumpyLoader
 from lading.identity import World
 from lading.ledger import Ledger
 from lading.report import open_run
@@ -175,3 +177,23 @@ def test_two_empty_runs_are_not_equal(tmp_path: Path, capsys):
 
     assert code == 1
     assert "nothing to compare: neither run has a step in its history" in out
+
+
+def test_steps_trained_without_the_books_are_missed_when_they_are_opened_again(tmp_path: Path):
+    """A checkpoint of a recorded run, resumed without a ledger, and recorded again from a later one."""
+    rows, state = [{"x": float(i)} for i in range(60)], None
+    for last, is_recorded in ((4, True), (8, False), (14, True)):
+        with Ledger(tmp_path) if is_recorded else contextlib.nullcontext() as ledger:
+            loader = NumpyLoader(rows, 4, seed=1, tracker=ledger)
+            if state is not None:
+                loader.load_state_dict(state)
+            for _, bill in loader.with_bills():
+                if ledger is not None:
+                    ledger.commit(bill)
+                if bill.step == last:
+                    break
+            state = loader.state_dict()
+
+    verdict = open_run(tmp_path).verify()
+    assert not verdict.holds
+    assert "4 steps are missing from attempt 0, the first is 5: no rank recorded it" in verdict.faults[0].message

@@ -42,7 +42,7 @@ def corpus(tmp_path, monkeypatch):
     texts = ["".join(draw.choices("abc déf ☃ ", k=draw.randrange(1, 400))).strip() or "x" for _ in range(120)]
     folder = tmp_path / "corpus"
     folder.mkdir()
-    lines = [json.dumps({"text": text}, ensure_ascii=False) for text in texts]
+    lines = [json.dumps({"text": text, "id": f"é{n}"}, ensure_ascii=False) for n, text in enumerate(texts)]
     (folder / "a.jsonl").write_text("\n".join(lines[:40]) + "\n")
     (folder / "b.jsonl.gz").write_bytes(gzip.compress("\n".join(lines[40:60]).encode()))
     frames = ["\n".join(lines[60:70]) + "\n", "\n".join(lines[70:80])]
@@ -202,8 +202,8 @@ def test_ray_gives_the_same_bytes(corpus, tmp_path, monkeypatch):
     pytest.importorskip("ray")
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     folder, _ = corpus
-    build_tokens(str(folder / "*"), tmp_path / "local")
+    build_tokens(str(folder / "*"), tmp_path / "local", id="id")
 
-    build_tokens(str(folder / "*"), tmp_path / "ray", workers=2, on="ray")
+    build_tokens(str(folder / "*"), tmp_path / "ray", id="id", workers=2, on="ray")
 
     assert digests(tmp_path / "ray") == digests(tmp_path / "local")

@@ -13,11 +13,13 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from torch.utils.data import DataLoader, TensorDataset
 
-from lading.errors import LadingError, LedgerError
+from lading.errors import LadingError, LedgerError, SourceError
 from lading.kits.chunked.lightning import ChunkedSequenceDataset, SequenceDataset
 from lading.ledger import BatchTracker, Ledger
 from lading.loader.torch.loader import Loader
 from lading.report import open_run
+from lading.report.summary import summarise
+from lading.train.fates import NO_GRADIENTS
 from lading.train.lightning import LedgerCallback, plain
 from lading.train.loggers import logged
 
@@ -225,3 +227,93 @@ def test_a_logged_ledger_is_a_ledger_to_the_callback(tmp_path):
     assert heard[-1] == tmp_path / "run"
     assert heard.count(tmp_path / "run") == 1
     assert open_run(tmp_path / "run").verify().holds
+
+
+class Choosy(Model):
+    """Leaves some batches out, as people do with broken ones; with accumulation, too."""
+
+    def __init__(self, *left_out: int) -> None:
+        super().__init__()
+        self.left_out = left_out
+
+    def training_step(self, batch, batch_idx):
+        """Return a loss, or None."""
+        return None if batch_idx in self.left_out else super().training_step(batch, batch_idx)
+
+
+@pytest.mark.filterwarnings("ignore:.*`training_step` returned `None`")
+@pytest.mark.parametrize("accumulated", [1, 2])
+def test_a_training_step_that_returns_none_is_a_skipped_batch(tmp_path, accumulated):
+    """Lightning counts an update; no parameter changed by that batch."""
+    options = {"accumulate_grad_batches": accumulated, "limit_train_batches": 8}
+
+    fit(tmp_path, Choosy(2, 4, 5), LedgerCallback(tmp_path / "run"), loader=Loader(numbers(32), 4), **options)
+
+    opened = open_run(tmp_path / "run")
+    assert opened.verify().holds
+    rows = opened.batches.dicts()[:8]
+    assert [row["step"] for row in rows if row["fate"] == "skipped"] == [2, 4, 5]
+    assert {row["reason"] for row in rows} == {None, NO_GRADIENTS}
+
+
+class ByHand(Model):
+    """Optimizes by hand, every second batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+
+    def training_step(self, batch, batch_idx):
+        """Add up gradients, and use them after two batches."""
+        loss = self.layer(batch[0][:, None]).square().mean()
+        self.manual_backward(loss)
+        if batch_idx % 2:
+            self.optimizers().step()
+            self.optimizers().zero_grad()
+
+
+def test_optimization_by_hand_is_seen_at_the_optimizer(tmp_path):
+    """Two batches an update, though training_step returns nothing at all."""
+    fit(tmp_path, ByHand(), LedgerCallback(tmp_path / "run"), loader=Loader(numbers(32), 4))
+
+    opened = open_run(tmp_path / "run")
+    assert opened.verify().holds
+    assert [row["update"] for row in opened.history.dicts()[:8]] == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
+def test_a_fit_that_an_exception_ends_has_failed(tmp_path):
+    """Not ended: the attempt says how it went."""
+    with pytest.raises(InterruptedError):
+        fit(tmp_path, Model(dies_at=3), LedgerCallback(tmp_path / "run"), loader=Loader(numbers(32), 4))
+
+    found = summarise(open_run(tmp_path / "run")).attempts
+
+    assert [(attempt["state"], attempt["kept"]) for attempt in found] == [("failed", 3)]
+
+
+def test_another_trainer_over_the_same_loader_goes_on(tmp_path):
+    """A second fit in the process, with a trainer and a callback of its own, which counts its epochs from 0 again."""
+    model, loader = Model(), Loader(numbers(32), 4)
+
+    for _ in range(2):
+        fit(tmp_path, model, LedgerCallback(tmp_path / "run"), loader=loader)
+
+    opened = open_run(tmp_path / "run")
+    assert opened.verify().holds
+    assert opened.history["step"] == [*range(32), *range(8, 24)]  # epochs 0 to 3, then the trainer's own 1 and 2
+    assert [launch.kind for launch in opened.evidence.launches.values()] == ["root", "resume", "replay"]
+    assert loader.state_dict()["attempt"] == 2
+
+
+def test_a_batch_that_is_not_its_bill_ends_the_training(tmp_path):
+    """Rows that a collate function leaves out: refused where the batch is made, and no book says it was used."""
+
+    def without_some(samples):
+        kept = [x for x, _ in samples if x != 5]
+        return [torch.stack(kept)]
+
+    loader = Loader(numbers(20), batch_size=4, shuffle=False, collate_fn=without_some)
+    with pytest.raises(SourceError, match="made of 4 samples, and nothing in it has so many rows"):
+        fit(tmp_path, Model(), LedgerCallback(tmp_path / "run"), loader=loader)
+
+    assert open_run(tmp_path / "run").history["step"] == [0]

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import importlib.util
 import itertools
@@ -73,6 +74,15 @@ TRACKED_WRONG = {
     "tracked-too-early": lambda plain, run: prepare_data_loader(track(plain, run=run)),
     "tracked-read-ahead": lambda plain, run: prepare(track(prepare_data_loader(plain), run=run)),
 }
+
+
+def failing(config: dict) -> None:
+    """End by an exception in the middle of a pass."""
+    with Ledger(OUT / "failed") as ledger:
+        for _, bill in prepare(Loader(SOURCES, 8, tracker=ledger)).with_bills():
+            if bill.step == 3:
+                raise RuntimeError("this step fails on purpose")
+            ledger.commit(bill)
 
 
 def ours(folder: Path, change) -> dict:
@@ -151,6 +161,8 @@ def main() -> None:
     if "--alone" in sys.argv:
         config = {"run": str(OUT / "run")}
         TorchTrainer(rows, train_loop_config=config, scaling_config=ScalingConfig(num_workers=0)).fit()
+        with contextlib.suppress(Exception):
+            TorchTrainer(failing, train_loop_config=config, scaling_config=ScalingConfig(num_workers=0)).fit()
         return
     spec = importlib.util.spec_from_file_location("ray_training", EXAMPLE)
     example = importlib.util.module_from_spec(spec)

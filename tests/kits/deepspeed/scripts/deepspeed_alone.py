@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
+import numpy as np
 import torch
 from deepspeed_run import Net, Numbers, arguments, data
 from torch import nn
@@ -130,6 +131,15 @@ def adaptive(folder: Path) -> dict:
         "stages": len(plan.adaptation.spec.stages),
         "steps": trainer.loader.step,
     }
+
+
+def weighted(folder: Path) -> list[int]:
+    """Samples of one of the sources come by weight: the first half never."""
+    sources = data()
+    often = {"code": np.arange(len(sources["code"])) >= len(sources["code"]) // 2}
+    short = {"max_steps": 6, "save_steps": None, "gradient_accumulation_steps": 1}
+    DsTrainer(Net(), arguments(folder, **short, sample_weights=often), sources).train()
+    return [len(sources["code"]), len(sources)]
 
 
 def lives(folder: Path) -> dict:
@@ -359,6 +369,7 @@ def main() -> None:
         "ramp_up": ramp_up(folder / "ramp_up"),
         "written": written(folder / "written"),
         "adaptive": adaptive(folder / "adaptive"),
+        "weighted": weighted(folder / "weighted"),
     }
     (folder / "results.json").write_text(json.dumps(results))
 

@@ -9,6 +9,9 @@ import pytest
 from tests.report.runs import record
 
 from lading.kits.web.pages.run import run_page, thinned
+from lading.kits.web.pages.sample import sample_page
+from lading.kits.web.pages.step import step_page
+from lading.kits.web.render.page import page
 from lading.order import Mixture, Plan
 from lading.report import open_run
 from lading.runtime.json import plain
@@ -33,7 +36,9 @@ def test_the_page_of_a_run_is_json_with_stable_keys(rolled_back):
     page = json.loads(json.dumps(plain(run_page(open_run(rolled_back)))))
 
     assert sorted(page) == [
-        *("attempts", "bad", "bad_count", "changes", "damage", "datasets", "facts", "last_steps", "loss", "mix"),
+        *("attempts", "bad", "bad_count", "blocked", "blocked_count", "changes", "checkpoint_count", "checkpoints"),
+        *("damage", "datasets", "facts"),
+        *("last_steps", "loss", "mix"),
         *("skipped", "spike_count", "spike_marks", "spikes", "state", "steps", "undone"),
     ]
     assert (page["steps"], page["state"], page["spike_count"]) == (130, "ended", 1)
@@ -59,6 +64,31 @@ def test_a_spike_names_datasets_only_that_it_has_more_of_than_usual(rolled_back)
 
     assert all(found["share"] > found["usual"] for found in spike["outstanding"])
     assert len(spike["outstanding"]) < 2  # of two datasets one at most
+
+
+def test_a_spike_in_a_schedule_names_samples_and_no_dataset(tmp_path):
+    """The plan of that step asks for 90 % of it: the mean of the run is no measure."""
+    mixture = Mixture(schedule=[(0, {"a": 1, "b": 9}), (40, {"a": 9, "b": 1})])
+    record(tmp_path, range(80), plan=Plan.make({"a": 100, "b": 500}, batch_size=20, mixture=mixture))
+
+    (spike,) = run_page(open_run(tmp_path))["spikes"]
+
+    assert (spike["step"], spike["outstanding"]) == (70, [])
+    assert "before" in spike["samples"][0]["stands_out"]
+    written = page(open_run(tmp_path))
+    assert "more of it than" not in written and spike["samples"][0]["stands_out"] in written
+
+
+def test_blocked_samples_are_on_the_pages(tmp_path):
+    """Of the run, and of the sample itself, with the reason; no step is named as the next that uses it."""
+    record(tmp_path, range(10))
+    open_run(tmp_path).block("step:3", reason="broken markup")
+    run = open_run(tmp_path)
+    held = run.step(3).samples.dicts()
+
+    assert run_page(run)["blocked_count"] == 16 and "broken markup" in page(run)
+    assert sample_page(run, held[0]["name"], held[0]["index"])["blocked"].endswith("next attempt on: broken markup")
+    assert {row["next_step"] for row in step_page(run, 3)["samples"]} == {None}
 
 
 def test_samples_of_several_steps_are_those_of_each(rolled_back):

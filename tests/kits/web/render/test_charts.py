@@ -44,6 +44,7 @@ def test_a_spike_leads_to_its_step_and_a_nan_to_nowhere():
         "loss": {"step": [0, 10], "loss": [1.0, 2.0]},
         "undone": [],
         "changes": [{"step": 5, "what": "planned"}],
+        "checkpoints": [],
         "spike_marks": [{"step": 10, "loss": 2.0}, {"step": 3, "loss": float("nan")}],
     }
 

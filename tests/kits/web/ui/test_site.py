@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.kits.web.render.test_page import Outline
+from tests.report.checkpoint.models import plan_of, trained
 from tests.report.runs import leave, record
 
 from lading.kits.web.ui.site import Site
@@ -23,6 +24,7 @@ ATTACK = (
     "<script>alert(1)</script><img src=x onerror=alert(1)>\"'><svg onload=alert(1)>{{7*7}}%{x}"
     "\x1b[2J\u202e\u200b</title></style>javascript:alert(1)"
 )
+HTML = "<img src=x onerror=alert(1)>"
 PLAN = Plan.make({ATTACK: 60, "prose" + ATTACK: 30}, batch_size=8, seed=4)
 
 
@@ -214,17 +216,17 @@ def test_documents_have_pages(tmp_path):
     assert site.answer("/search", {"q": "document 1 of corpus"}).location == "/r/run/document/0/1"
 
 
-def test_own_losses_of_samples_are_shown(tmp_path):
-    """Where training committed loss/<dataset>:<index>, each row has its share."""
+def test_a_mean_of_a_dataset_is_no_sample_s_loss(tmp_path):
+    """A metric loss/<dataset> is one number for many rows: the page prints it as the metric that it is, no more."""
     plan = Plan.make({"a": 50}, batch_size=2)
-    samples = plan.bill(0).samples
     with Ledger(tmp_path / "run", plan) as ledger:
-        own = {f"loss/a:{sample.index}": float(1 + 2 * n) for n, sample in enumerate(samples)}
-        ledger.commit(plan.bill(0), update=0, loss=2.0, **own)
+        ledger.commit(plan.bill(0), update=0, loss=2.0, **{"loss/a": 2.0})
+    site = Site({"run": tmp_path / "run"})
 
-    page = json.loads(Site({"run": tmp_path / "run"}).answer("/r/run/step/0.json", {}).body)
+    page = json.loads(site.answer("/r/run/step/0.json", {}).body)
 
-    assert [row["loss_share"] for row in page["samples"]] == [0.25, 0.75]
+    assert [(row["loss"], row["loss_share"]) for row in page["samples"]] == [(None, None)] * 2
+    assert page["has_losses"] is False and page["metrics"] == {"loss/a": 2.0}
 
 
 def test_a_folder_of_many_runs_is_listed_quickly(tmp_path):
@@ -240,3 +242,23 @@ def test_a_folder_of_many_runs_is_listed_quickly(tmp_path):
     assert len(rows) == 40 and {row["steps"] for row in rows} == {40}
     assert time.process_time() - began < 3.0
     assert Path(tmp_path / "run-00" / "run.json").exists()
+
+
+def test_checkpoints_are_marked_and_have_a_page_with_their_family(tmp_path):
+    """On the curve and in a table; by the SHA-256 of the waybill, and by nothing else; one that is gone says so."""
+    trained(tmp_path / "runs" / "a", tmp_path / f"base{HTML}", range(5), plan=plan_of(0))
+    trained(tmp_path / "runs" / "b", tmp_path / "tuned", range(3), plan=plan_of(1), base=[tmp_path / f"base{HTML}"])
+    site = Site(named_runs([tmp_path / "runs"]))
+    saved = json.loads(site.answer("/r/b.json", {}).body)["checkpoints"]
+    address = f"/r/b/checkpoint/{saved[0]['waybill']}"
+
+    assert f'href="{address}"' in site.answer("/r/b", {}).body
+    page = site.answer(address, {})
+    assert page.status == 200 and "<b>tuned</b>" in page.body
+    assert HTML not in page.body and "base&lt;img" in page.body
+    values = json.loads(site.answer(f"{address}.json", {}).body)
+    assert [row["depth"] for row in values["tree"]] == [0, 1]
+    assert sum(row["samples"] for row in values["totals"]) == 32
+    assert site.answer("/r/b/checkpoint/..%2f..", {}).status == 404
+    shutil.rmtree(tmp_path / "tuned")
+    assert "there is no checkpoint" in site.answer(address, {}).body

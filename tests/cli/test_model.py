@@ -1,0 +1,106 @@
+"""``lading model``: answers, exit codes, JSON."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+from tests.cli.calling import call
+from tests.report.checkpoint.models import held, plan_of, trained
+
+PLAN, TUNING = plan_of(0), plan_of(1, talk=40)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Pretrained and tuned, in the working folder."""
+    monkeypatch.chdir(tmp_path)
+    trained(tmp_path / "runs" / "a", tmp_path / "base", range(5), plan=PLAN)
+    trained(tmp_path / "runs" / "b", tmp_path / "tuned", range(3), plan=TUNING, base=[tmp_path / "base"])
+    return tmp_path
+
+
+def test_show_draws_the_family_and_counts(folder, capsys):
+    """For people, and for programs."""
+    code, out, _ = call(capsys, "model", "show", "tuned")
+    assert code == 0
+    assert "tuned: run" in out and "└" in out and "corpus" in out and "talk" in out
+
+    code, out, _ = call(capsys, "model", "show", "tuned", "--json")
+    found = json.loads(out)
+    assert [row["samples"] for row in found["totals"]] == [12, 20]
+    assert [member["made"] for member in found["family"]] == ["training", "training"]
+
+
+def test_seen_says_yes_no_and_unknown(folder, capsys):
+    """In one word, with every use."""
+    used = sorted(held(PLAN, range(5)))[0]
+    unused = sorted(set(range(40)) - held(PLAN, range(5)))[0]
+    assert call(capsys, "model", "seen", "tuned", "corpus", used)[1].startswith("yes: 1 use")
+    assert call(capsys, "model", "seen", "tuned", "corpus", unused)[:2] == (0, "no: 0 uses\n")
+
+    shutil.move(folder / "runs" / "a", folder / "moved")
+    assert call(capsys, "model", "seen", "tuned", "corpus", unused)[1].startswith("unknown: 0 uses")
+    assert call(capsys, "model", "seen", "tuned", "corpus", used, "--runs", "moved")[1].startswith("yes")
+    code, _, err = call(capsys, "model", "seen", "tuned", "corpus")
+    assert (code, "--document" in err) == (2, True)
+
+
+def test_check_exits_with_1_where_a_file_was_changed(folder, capsys):
+    """0 where one was added; 2 without a waybill."""
+    (folder / "tuned" / "added").write_text("x")
+    code, out, _ = call(capsys, "model", "check", "tuned")
+    assert (code, out.splitlines()[0]) == (0, "holds: 1 file as written")
+    assert "Not covered, added later: added" in out
+
+    (folder / "tuned" / "model.bin").write_text("other")
+    code, out, _ = call(capsys, "model", "check", "tuned", "--json")
+    assert (code, json.loads(out)["holds"]) == (1, False)
+    assert call(capsys, "model", "check", "runs")[0] == 2
+
+
+def test_stamp_makes_a_merge(folder, capsys):
+    """From the checkpoints that went into it."""
+    (folder / "merged").mkdir()
+    (folder / "merged" / "w").write_text("w")
+
+    code, out, _ = call(capsys, "model", "stamp", "merged", "--from", "base", "--from", "tuned", "--made", "merge")
+
+    assert (code, "merge, 1 file" in out) == (0, True)
+    assert call(capsys, "model", "check", "merged")[0] == 0
+
+
+def test_a_claim_is_made_checked_and_proven_from(folder, capsys):
+    """Key, claim, proof: exit code 1 where somebody else is trusted, or a sample cannot be asked about."""
+    assert call(capsys, "key", "new", "mine")[0] == 0
+    assert call(capsys, "key", "new", "other")[0] == 0
+    code, out, _ = call(capsys, "model", "attest", "tuned", "--key", "mine")
+    assert (code, "claimed of 1 file and 2 runs" in out) == (0, True)
+    assert call(capsys, "model", "claims", "tuned", "--trust", "mine.pub")[:2] == (
+        0,
+        "hold: 2 claims by keys you trust\n",
+    )
+    code, out, _ = call(capsys, "model", "claims", "tuned", "--trust", "other.pub")
+    assert (code, "no claim about these files is by a trusted key" in out) == (1, True)
+
+    used = sorted(held(PLAN, range(5)))[0]
+    assert "was used (1 use)" in call(capsys, "model", "prove", "tuned", "corpus", used, "-o", "proof.json")[1]
+    code, out, _ = call(capsys, "check-proof", "proof.json", "--trust", "mine.pub")
+    assert (code, out.startswith(f"used: sample {used} of 'corpus', 1 use")) == (0, True)
+    assert call(capsys, "check-proof", "proof.json", "--trust", "other.pub")[0] == 1
+    assert call(capsys, "check-proof", "nothing.json", "--trust", "mine.pub")[0] == 2
+    assert call(capsys, "model", "attest", "tuned", "--key", "mine.pub")[0] == 2
+
+
+def test_a_page_about_training_data_is_written(folder, capsys):
+    """For both purposes; without sources everything is not declared."""
+    (folder / "sources.yaml").write_text("datasets: {corpus: {licence: MIT}}")
+    code, out, _ = call(
+        capsys, "model", "summary", "tuned", "--sources", "sources.yaml", "--for", "ai-act", "-o", "a.md"
+    )
+    assert (code, out.startswith("a.md: 'not declared' is there")) == (0, True)
+    assert "licence: MIT" in (folder / "a.md").read_text()
+    assert call(capsys, "model", "summary", "tuned", "-o", "card.md")[0] == 0
+    assert "MIT" not in (folder / "card.md").read_text()
+    assert call(capsys, "model", "summary", "tuned", "--for", "nobody", "-o", "x.md")[0] == 2

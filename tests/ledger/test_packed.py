@@ -1,0 +1,145 @@
+"""Rows as the tail holds them: what is packed is what is read, and nothing else is."""
+
+from __future__ import annotations
+
+import math
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from lading.ledger.packed import joined, layout
+from lading.ledger.schema import SCHEMAS, rows_table, typed
+from lading.ledger.tables import FLOAT32, FORMATS, INT32, INT64, MAP, TABLES, TEXT, TIME
+from lading.report import open_run
+
+_WHOLE = {INT64: st.integers(-(1 << 63), (1 << 63) - 1), INT32: st.integers(-(1 << 31), (1 << 31) - 1)}
+_OTHER = {
+    FLOAT32: st.floats(width=32),
+    TEXT: st.text(st.characters(exclude_categories=["Cs"]), max_size=9),
+    MAP: st.dictionaries(st.text(st.characters(exclude_categories=["Cs"]), max_size=5), st.floats(), max_size=3).map(
+        lambda numbers: list(numbers.items())
+    ),
+}
+
+
+def values(name: str, column: str) -> st.SearchStrategy:
+    """Return what a column may hold."""
+    found = FORMATS[name]
+    if column in found.ranges:
+        some = st.integers(*found.ranges[column])
+        return st.none() | some if column in found.may_miss else some
+    if column in found.words:
+        return st.sampled_from(found.words[column] or ("a word", "é"))
+    kind = found.columns[column]
+    return st.none() | (_WHOLE | _OTHER | {TIME: _WHOLE[INT64]})[kind]
+
+
+def rows_of(name: str) -> st.SearchStrategy:
+    return st.lists(st.tuples(*(values(name, column) for column in FORMATS[name].columns)), min_size=1, max_size=6)
+
+
+def plain(value: object) -> object:
+    if isinstance(value, float) and math.isnan(value):
+        return "nan"
+    return [(key, plain(one)) for key, one in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize("name", TABLES)
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_what_is_packed_is_what_is_read(name: str, data: st.DataObject):
+    """All tables, all columns, there or not; in one piece or in several."""
+    rows, more = data.draw(rows_of(name)), data.draw(rows_of(name))
+    packing = layout(name)
+    pieces = [packing.of_rows([packing.pack(row) for row in some]) for some in (rows, more)]
+
+    table = typed(rows_table(name, [packing.from_bytes(piece.to_bytes()) for piece in pieces]), name)
+
+    times = [field.name for field in SCHEMAS[name] if field.name == "time"]
+    for time in times:
+        table = table.set_column(table.schema.get_field_index(time), time, table[time].cast("int64"))
+    found = [tuple(map(plain, row.values())) for row in table.to_pylist(maps_as_pydicts=None)]
+    assert found == [tuple(map(plain, row)) for row in (*rows, *more)]
+    assert joined(pieces).rows == len(found) and pieces[0].first_step == rows[0][0]
+    assert pieces[1].last_step == more[-1][0]
+
+
+@pytest.mark.parametrize("name", TABLES)
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_any_other_bytes_are_refused_or_are_rows_that_a_ledger_writes(name: str, data: st.DataObject):
+    """Whoever made the file may have written anything, with the right checksums."""
+    packing = layout(name)
+    content = bytearray(packing.of_rows([packing.pack(row) for row in data.draw(rows_of(name))]).to_bytes())
+    for _ in range(data.draw(st.integers(1, 4))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    content = content[: data.draw(st.integers(0, len(content)))] if data.draw(st.booleans()) else content
+
+    try:
+        found = packing.from_bytes(bytes(content))
+    except ValueError:
+        return
+    typed(rows_table(name, [found]), name)
+
+
+def test_a_loss_that_four_bytes_do_not_hold_is_infinite():
+    """As in Parquet."""
+    packing = layout("row_losses")
+    rows = packing.of_rows([packing.pack((0, 0, 1e300)), packing.pack((0, 1, -1e39)), packing.pack((0, 2, 3e38))])
+
+    assert rows_table("row_losses", [rows])["loss"].to_pylist() == [math.inf, -math.inf, float(np.float32(3e38))]
+
+
+def test_a_number_that_its_column_does_not_hold_is_refused():
+    """Not wrapped around."""
+    with pytest.raises(struct.error):
+        layout("row_losses").pack((0, 1 << 40, 0.5))
+    columns = {"step": np.zeros(1, np.int64), "slot": np.full(1, 1 << 40), "loss": np.zeros(1, np.float32)}
+    with pytest.raises(ValueError, match="slot beyond 4 bytes"):
+        layout("row_losses").of_columns(columns)
+
+
+def test_training_opens_arrow_when_a_part_is_closed(tmp_path: Path):
+    """Its import takes longer than a first batch; a ledger that nobody closes is complete all the same."""
+    script = f"""
+import sys
+from lading import Ledger, NumpyLoader
+import numpy as np
+ledger = Ledger({str(tmp_path)!r})
+for batch, bill in NumpyLoader(np.arange(64), 8, tracker=ledger).with_bills():
+    ledger.commit(bill, loss=1.0, lr=0.5)
+ledger.flush()
+assert "pyarrow" not in sys.modules and "pandas" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+    assert open_run(tmp_path).verify().steps == 8
+    assert open_run(tmp_path).history.dicts()[3]["metrics"] == {"lr": 0.5}
+
+
+def test_a_killed_attempt_keeps_what_was_flushed(tmp_path: Path):
+    """Its rows are in the tail alone."""
+    script = f"""
+import os, signal
+from lading.ledger import Ledger
+from lading.order import Plan
+plan = Plan.make({{"code": 64}}, batch_size=8, seed=3)
+ledger = Ledger({str(tmp_path)!r}, plan)
+for step in range(6):
+    ledger.commit(plan.bill(step), update=step, loss=step / 4, **{{"lernrate \u00e9": 0.5}})
+ledger.skip(plan.bill(6), "no n\u00fcmber")
+ledger.flush()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == -9
+
+    run = open_run(tmp_path)
+
+    assert run.verify().holds and run.step(6).reason == "no nümber"
+    assert [row["loss"] for row in run.history.dicts()][:6] == [step / 4 for step in range(6)]
+    assert run.history.dicts()[2]["metrics"] == {"lernrate é": 0.5}

@@ -1,0 +1,112 @@
+"""What a model learned from, over its generations."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+from tests.report.checkpoint.models import held, plan_of, trained
+
+from lading.errors import ConfigError, LedgerError
+from lading.report import open_checkpoint
+from lading.report.checkpoint.stamp import stamp
+
+A, B, C = (plan_of(seed) for seed in range(3))
+
+
+@pytest.fixture
+def family(tmp_path):
+    """Pretrained, tuned twice, merged: a folder with runs/ and models/."""
+    models, runs = tmp_path / "models", tmp_path / "runs"
+    trained(runs / "a", models / "a", range(5), plan=A)
+    trained(runs / "b", models / "b", range(3), plan=B, base=[models / "a"])
+    trained(runs / "c", models / "c", range(2), plan=plan_of(2, talk=40), base=[models / "a"])
+    (models / "merged").mkdir()
+    (models / "merged" / "model.bin").write_bytes(b"b and c")
+    stamp(models / "merged", made="merge", parents=[models / "b", models / "c"])
+    return tmp_path
+
+
+def test_a_merge_has_seen_what_three_generations_used(family):
+    """Every sample of both datasets, none more."""
+    merged = open_checkpoint(family / "models" / "merged")
+
+    corpus = {i for i in range(40) if merged.seen("corpus", i).answer}
+    talk = {i for i in range(40) if merged.seen("talk", i).answer}
+
+    assert corpus == held(A, range(5)) | held(B, range(3))
+    assert talk == held(plan_of(2, talk=40), range(2))
+    assert [member.made for member in merged.family()] == ["merge", "training", "training", "training"]
+    assert sum(row["samples"] for row in merged.totals()) == 40
+    assert len(merged.history()) == 10
+
+
+def test_a_run_that_is_missing_makes_answers_unknown_never_no(family, monkeypatch):
+    """It is named; what others used is still yes; under `runs=` it is found again, wherever it lies."""
+    shutil.move(family / "runs" / "a", family / "archive" / "deep" / "old-name")
+    merged = open_checkpoint(family / "models" / "merged")
+    only_a = sorted(held(A, range(5)) - held(B, range(3)))[0]
+    in_b, nowhere = sorted(held(B, range(3)))[0], sorted(set(range(40)) - held(A, range(5)) - held(B, range(3)))[0]
+
+    assert merged.seen("corpus", only_a).answer is None
+    assert "was not found" in merged.seen("corpus", only_a).unknown[0]
+    assert merged.seen("corpus", in_b).answer is True
+    assert merged.seen("corpus", nowhere).answer is None
+    assert {row["from"][:7] for row in merged.totals()} == {"waybill", str(family)[:7]}
+
+    for found in (open_checkpoint(family / "models" / "merged", runs=[family / "archive"]),):
+        assert (found.seen("corpus", only_a).answer, found.seen("corpus", nowhere).answer) == (True, False)
+    monkeypatch.setenv("LADING_RUNS", str(family / "archive"))
+    assert open_checkpoint(family / "models" / "merged").seen("corpus", only_a).answer is True
+
+
+def test_another_run_under_the_hint_is_not_taken_for_it(family):
+    """The id decides, not the path."""
+    shutil.rmtree(family / "runs" / "b")
+    shutil.copytree(family / "runs" / "a", family / "runs" / "b")
+
+    tuned = open_checkpoint(family / "models" / "b")
+
+    assert "is another run" in tuned.unknown[0]
+
+
+def test_an_older_copy_of_a_run_is_unknown(family):
+    """It does not have the launch, or not the steps."""
+    state = {**vars(open_checkpoint(family / "models" / "a").waybill.moment)}
+    shutil.copytree(family / "runs" / "a", family / "copy" / "a")
+    trained(family / "runs" / "a", family / "models" / "a2", range(5, 8), plan=A, loaded=state)
+    shutil.rmtree(family / "runs" / "a")
+
+    again = open_checkpoint(family / "models" / "a2", runs=[family / "copy"])
+
+    assert "does not know launch" in again.unknown[0]
+    assert again.seen("corpus", 0).answer in (None, True)
+
+
+def test_imported_weights_are_unknown(family):
+    """Nobody wrote down what they learned from."""
+    path = family / "models" / "hub"
+    path.mkdir()
+    (path / "model.bin").write_bytes(b"from elsewhere")
+    stamp(path, made="import")
+    trained(family / "runs" / "d", family / "models" / "d", range(2), plan=C, base=[path])
+
+    tuned = open_checkpoint(family / "models" / "d")
+
+    outside = sorted(set(range(40)) - held(C, range(2)))[0]
+    assert tuned.seen("corpus", outside).answer is None
+    assert "was imported" in tuned.unknown[0]
+
+
+def test_a_dataset_that_nobody_knows_is_an_error(family):
+    """With the names there are."""
+    with pytest.raises(ConfigError, match=r"no dataset 'corpse' taught this model.*'corpus', 'talk'"):
+        open_checkpoint(family / "models" / "merged").seen("corpse", 1)
+
+
+def test_a_base_without_a_waybill_is_refused(family):
+    """When the ledger is made, with the way out."""
+    (family / "bare").mkdir()
+
+    with pytest.raises(LedgerError, match=r"has no waybill.*--made import"):
+        trained(family / "runs" / "x", family / "models" / "x", range(1), plan=A, base=[family / "bare"])

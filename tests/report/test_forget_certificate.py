@@ -1,0 +1,69 @@
+"""The certificate of forgetting: what it says, what it does not, and whom one has to believe."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.cli.calling import call
+from tests.report.test_forget import corpus, trained
+
+from lading import open_run
+from lading.errors import ConfigError
+from lading.report.forget.certificate import NOT_COVERED, certify
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A run that was made to forget document 7, replayed, and its control run."""
+    rows = corpus(tmp_path)
+    trained(tmp_path, rows, 18)
+    found = open_run(tmp_path / "run").forget(documents=["web:7"])
+    with pytest.raises(ConfigError, match="it was not replayed yet"):
+        certify(open_run(tmp_path / "run"))
+    trained(tmp_path, rows, 18, Path(found.clean["where"]))
+    (tmp_path / "control").mkdir()
+    trained(tmp_path / "control", rows, 18, masked={"web": [7]})
+    return tmp_path
+
+
+def test_a_signed_certificate_is_read_afresh_and_says_what_it_does_not_cover(home, capsys):
+    """Zero uses left, compared with the control run, tainted artefacts named; every changed byte is refused."""
+    call(capsys, "key", "new", home / "me")
+    words = ["forget", home / "run", "--certify", "--against", home / "control" / "run", "--key", home / "me"]
+    code, _, _ = call(capsys, *words, "-o", home / "certificate.json")
+    shown, text, _ = call(capsys, "check-proof", home / "certificate.json", "--trust", home / "me.pub")
+    _, value, _ = call(capsys, "check-proof", home / "certificate.json", "--trust", home / "me.pub", "--json")
+
+    assert (code, shown) == (0, 0)
+    plain = " ".join(text.split())
+    assert "Forgotten in run" in plain
+    assert "document 7 of web" in plain
+    assert "history has left: 0 (recorded)" in plain
+    assert all(" ".join(f"Not covered: {one}.".split()) in plain for one in NOT_COVERED)
+    found = json.loads(value)
+    assert (found["uses_left"], found["compared"], found["documents"]) == (0, 18, [["web", 7]])
+    assert found["clean"][0] == found["replayed"][0] <= found["first_step"]
+    assert [Path(where).name for where in found["tainted"]]
+    content = (home / "certificate.json").read_bytes()
+    for place in range(0, len(content), 97):
+        changed = bytearray(content)
+        changed[place] ^= 1
+        (home / "changed.json").write_bytes(changed)
+        assert call(capsys, "check-proof", home / "changed.json", "--trust", home / "me.pub")[0] != 0
+
+
+def test_what_differs_or_is_not_there_is_not_certified(home, tmp_path, capsys):
+    """Nothing forgotten; a control run that is another one names the first update that differs; nobody signed."""
+    with pytest.raises(ConfigError, match="nothing was forgotten in this run"):
+        certify(open_run(home / "control" / "run"))
+    (home / "other").mkdir()
+    trained(home / "other", corpus(home / "other"), 18, masked={"web": [9]}, shuffle=False)
+    with pytest.raises(ConfigError, match=r"differs from the control run at step 0 \(update 0\)"):
+        certify(open_run(home / "run"), open_run(home / "other" / "run"))
+    code, _, _ = call(capsys, "forget", home / "run", "--certify", "-o", home / "bare.json")
+    call(capsys, "key", "new", home / "me")
+    refused, _, error = call(capsys, "check-proof", home / "bare.json", "--trust", home / "me.pub")
+    assert (code, refused) == (0, 1)
+    assert "nobody signed it" in error
