@@ -24,10 +24,9 @@ import numpy as np
 from tests.campaigns.running import Found, main
 
 from lading.errors import LadingError
-from lading.identity import Deviation, World
+from lading.identity import Bill, Deviation, World
 from lading.ledger import Ledger
 from lading.ledger.begun import read_begun, write_begun
-from lading.ledger.rows import Rows
 from lading.order import Block, Plan
 from lading.report import open_run
 from lading.report.summary import summarise
@@ -70,9 +69,8 @@ def _attempt(path: Path, record: str, ranks: int, steps: range, loaded: Any, *, 
             else:
                 losses = bill.idx * 0.5 if step % 4 == 0 else None
                 ledger.commit(bill, update=step, loss=2.0 - 0.01 * step, lr=0.1, row_losses=losses)
-            for table, rows in _rollouts(step, rank).items():
-                assert ledger._writer is not None
-                ledger._writer.put(Rows.add, table, rows)
+                for table, rows in _rollouts(bill).items():
+                    ledger.record_rows(table, rows)
             if step % 6 == 5:
                 ledger.flush()
     for ledger in ledgers:
@@ -83,14 +81,18 @@ def _attempt(path: Path, record: str, ranks: int, steps: range, loaded: Any, *, 
     return mark
 
 
-def _rollouts(step: int, rank: int) -> dict[str, list[tuple[Any, ...]]]:
-    """Return rows of the tables that training with a reward writes, at some steps."""
-    if step % 10 != 3:
-        return {}
-    first = 1000 * rank + 4 * step
-    made = [(step, first + i, step, 0, 5, step, 40 + i, -i, 0.5 * i, None, 1.25, 10**12 + step) for i in range(4)]
-    uses = [(step, i, first + i, step, 1.0) for i in range(3)]
-    return {"rollouts": made, "uses": uses, "fates": [(step, first + 3, "filtered", "length", 10**12 + step)]}
+def _rollouts(bill: Bill) -> dict[str, list[tuple[Any, ...]]]:
+    """Return rows of the tables that training with a reward writes: a rollout used in each row, and one left out."""
+    step, time = bill.step, 10**12 + bill.step
+    rows = [place for place in range(len(bill.slots)) if not bill.is_padding[place]]
+    made, uses = [], []
+    for place in [*rows, 0]:
+        number = 64 * step + (int(bill.slots[place]) if len(made) < len(rows) else 32 + bill.world.rank)
+        name = (int(bill.dataset_idx[place]), int(bill.idx[place]))
+        made.append((step, number, number, *name, step, 40 + place, -place, 0.5 * place, None, 1.25, time))
+        uses.append((step, int(bill.slots[place]), number, step, 1.0))
+    left_out = uses.pop()[2]
+    return {"rollouts": made, "uses": uses, "fates": [(step, left_out, "filtered", "length", time)]}
 
 
 def _with_exception(bill: Any) -> Any:

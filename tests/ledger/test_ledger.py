@@ -590,10 +590,11 @@ def test_an_attempt_that_is_broken_off_is_not_ended(tmp_path: Path, error: type[
 
 def test_rollouts_their_uses_and_fates_go_through_tails_and_parts(tmp_path: Path):
     """The tables are kept by the same machinery as batches; a word that is none is named and left out."""
+    size = len(PLAN.bill(0).slots)
     tables = {
-        "rollouts": [(0, i, i // 4, 1, 7, 3, 90, -5, 0.5, None, 1.5, 1000 + i) for i in range(8)],
-        "uses": [(0, i, i, 2, 1.0) for i in range(6)],
-        "fates": [(1, 6, "stale", "late", 2000), (1, 7, "filtered", "zero_advantage", 2000)],
+        "rollouts": [(0, i, i // 4, 1, 7, 1, 90, -5, 0.5, None, 1.5, 1000 + i) for i in range(size + 2)],
+        "uses": [(0, i, i, 2, 1.0) for i in range(size)],
+        "fates": [(1, size, "stale", "late", 2000), (1, size + 1, "filtered", "zero_advantage", 2000)],
     }
     ledger = Ledger(tmp_path, PLAN, part_rows={"rollouts": 4})
     ledger.commit(PLAN.bill(0))

@@ -57,9 +57,9 @@ class Folded:
         sources, rows = self.whole.samples(start, stop)
         return sources, rows if start >= self.until else rows % self.half
 
-    def step_samples(self, start: int, size: int) -> Any:
-        """Return sources and rows of a step."""
-        return self.samples(start, start + size)
+    def step_samples(self, start: int, size: int, first: int = 0, stop: int | None = None) -> Any:
+        """Return sources and rows of some slots of a step."""
+        return self.samples(start + first, start + (size if stop is None else stop))
 
     def positions(self, dataset: int, index: int, start: int, stop: int) -> Any:
         """Return the positions of a row."""
