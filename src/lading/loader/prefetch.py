@@ -124,18 +124,16 @@ def worker_pool(
         dataset: What they see as their dataset.
         persistent: Whether they are kept for the next iteration.
     """
-    in_threads = asked.kind == "threads"
-    return (ThreadWorkers if in_threads else Workers)(
-        fetcher if in_threads else fetcher.in_worker,
-        num_workers=asked.num_workers,
-        seed=fetcher.seed,
-        context=asked.context,
-        prefetch_factor=capped_prefetch_factor(plan, asked),
-        timeout=asked.timeout,
-        worker_init_fn=asked.worker_init_fn,
-        persistent=persistent,
-        dataset=dataset,
-    )
+    common: dict[str, Any] = {
+        "num_workers": asked.num_workers,
+        "prefetch_factor": capped_prefetch_factor(plan, asked),
+        "timeout": asked.timeout,
+        "worker_init_fn": asked.worker_init_fn,
+    }
+    if asked.kind == "threads":
+        return ThreadWorkers(fetcher, **common)
+    own = {"seed": fetcher.seed, "context": asked.context, "persistent": persistent, "dataset": dataset}
+    return Workers(fetcher.in_worker, **common, **own)
 
 
 def check_threads(asked: WorkerRequest, fetcher: Fetcher) -> None:
