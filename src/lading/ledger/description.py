@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from lading.errors import ConfigError, CorruptLedgerError, LedgerError, ResumeError
-from lading.ledger.launch import TIME
+from lading.ledger.launch import RUN, TIME
 from lading.ledger.limits import now_seconds
 from lading.ledger.log import Log, sha256_of_bytes
 from lading.ledger.run_folder import LEDGER_VERSION, RunFolder
@@ -100,12 +100,12 @@ def _description_from(content: bytes, origin: Origin) -> Description:
 
 _FIELDS: FieldTable = {
     "ledger_version": Fields.integer,
-    "run": partial(Fields.hexadecimal, digits=32),
+    "run": RUN,
     "lading": Fields.text,
     "created": TIME,
     "record": partial(Fields.text, choices=RECORDS),
-    "datasets": lambda fields, key: tuple(fields.texts(key, most=_MOST_DATASETS)),
-    "lengths": optional(lambda fields, key: tuple(fields.integers(key, low=0, most=_MOST_DATASETS)), ()),
+    "datasets": partial(Fields.texts, most=_MOST_DATASETS),
+    "lengths": optional(Fields.integers, (), low=0, most=_MOST_DATASETS),
 }
 
 

@@ -27,7 +27,7 @@ from lading.ledger.manifest import recorded_until
 from lading.ledger.run_folder import RunFolder
 from lading.order.event import Block, Event, ResumeBase, event_to_dict
 from lading.order.plan import Plan
-from lading.runtime.fields import Fields, Origin
+from lading.runtime.fields import COUNT, SHA256, Fields, FieldTable, Origin
 from lading.runtime.processes import process_identity
 
 _NO_PLAN = "record='digest' needs a plan: without one a digest stands for nothing. Pass the plan, or record='names'."
@@ -182,12 +182,15 @@ def checked_mark(loaded: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     fields = Fields(loaded, origin)
     if fields.text("run") == "":
         return {"run": "", "attempt": -1, "launch": "", "step": fields.integer("step", low=0)}
-    return {
-        "run": fields.hexadecimal("run", digits=32),
-        "attempt": fields.integer("attempt", low=0),
-        "launch": fields.hexadecimal("launch", digits=64),
-        "step": fields.integer("step", low=0),
-    }
+    return fields.read(_MARK)
+
+
+_MARK: FieldTable = {
+    "run": functools.partial(Fields.hexadecimal, digits=32),
+    "attempt": COUNT,
+    "launch": SHA256,
+    "step": COUNT,
+}
 
 
 def blocked_by_hand(blocks: Iterable[BlockRequest | ForgetRequest]) -> dict[SampleId, str]:

@@ -11,7 +11,6 @@ import os
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any
 
 from lading.errors import ConfigError, CorruptLedgerError
 from lading.ledger.forgetting import clean_checkpoints, leaves_out, tainted_by
@@ -20,7 +19,7 @@ from lading.report.asked import AskedRun
 from lading.report.claim.envelope import Envelope, Signer, compact, envelope_from
 from lading.report.forget.forget import derived_models, tainted_checkpoints
 from lading.report.uses import uses_of
-from lading.runtime.fields import Fields, FieldTable, Origin, nullable
+from lading.runtime.fields import COUNT, SHA256, Fields, FieldTable, Origin, nullable, row_of, tuple_of
 
 CERTIFICATE_VERSION = 1
 NOT_COVERED = (
@@ -55,17 +54,17 @@ class Certificate:
 
     run: str
     head: str
-    documents: list[list[Any]]
-    samples: list[list[Any]]
+    documents: tuple[tuple[str, int], ...]
+    samples: tuple[tuple[str, int], ...]
     first_step: int | None
-    clean: list[Any] | None
-    new: list[Any] | None
-    replayed: list[int] | None
+    clean: tuple[int, str] | None
+    new: tuple[int, str] | None
+    replayed: tuple[int, ...] | None
     uses_left: int
     evidence: str
-    tainted: list[str]
+    tainted: tuple[str, ...]
     compared: int | None
-    not_covered: list[str]
+    not_covered: tuple[str, ...]
 
     def to_bytes(self) -> bytes:
         """Return the content of the file, or what is signed."""
@@ -123,25 +122,25 @@ def certify(
     return Certificate(
         run=run.evidence.description.run,
         head=log.newest,
-        documents=[[names[n], d] for n, d in documents],
-        samples=[[names[n], i] for n, i in samples],
+        documents=tuple((names[n], d) for n, d in documents),
+        samples=tuple((names[n], i) for n, i in samples),
         first_step=min(firsts, default=None),
         clean=_point(clean[-1]) if clean else None,
         new=_newest(log),
-        replayed=[starts[0], max(run.history["step"])] if starts and len(run.history) else None,
+        replayed=(starts[0], max(run.history["step"])) if starts and len(run.history) else None,
         uses_left=0,
         evidence="recorded" if run.evidence.description.record == "content" else "worked out",
-        tainted=[*gone, *derived_models(run, log, runs)],
+        tainted=(*gone, *derived_models(run, log, runs)),
         compared=None if against is None else _compared(run, against),
-        not_covered=list(NOT_COVERED),
+        not_covered=NOT_COVERED,
     )
 
 
-def _point(saved: CheckpointRecord) -> list[Any]:
-    return [saved.step, saved.waybill]
+def _point(saved: CheckpointRecord) -> tuple[int, str]:
+    return saved.step, saved.waybill
 
 
-def _newest(log: Log) -> list[Any] | None:
+def _newest(log: Log) -> tuple[int, str] | None:
     clean = [saved for saved in log.checkpoints if tainted_by(log, saved.attempt, saved.step) is None]
     return _point(max(clean, key=lambda saved: (saved.attempt, saved.step))) if clean else None
 
@@ -188,30 +187,20 @@ def check_certificate(
     return made, signer.keyid
 
 
-def _pairs(fields: Fields, key: str) -> list[list[Any]]:
-    items = fields.items(key)
-    return [[items.items(i, least=2, most=2).text(0), items.items(i, least=2, most=2).integer(1, low=0)] for i in items]
-
-
-def _place(fields: Fields, key: str) -> list[Any]:
-    both = fields.items(key, least=2, most=2)
-    return [both.integer(0, low=0), both.hexadecimal(1, digits=64)]
-
-
-_COUNT = partial(Fields.integer, low=0)
+_PAIRS, _PLACE = tuple_of(row_of(Fields.text, COUNT)), row_of(COUNT, SHA256)
 _FIELDS: FieldTable = {
-    "lading_certificate": _COUNT,
+    "lading_certificate": COUNT,
     "run": partial(Fields.hexadecimal, digits=32),
-    "head": partial(Fields.hexadecimal, digits=64),
-    "documents": _pairs,
-    "samples": _pairs,
-    "first_step": nullable(Fields.integer, low=0),
-    "clean": nullable(_place),
-    "new": nullable(_place),
+    "head": SHA256,
+    "documents": _PAIRS,
+    "samples": _PAIRS,
+    "first_step": nullable(COUNT),
+    "clean": nullable(_PLACE),
+    "new": nullable(_PLACE),
     "replayed": nullable(Fields.integers, low=0, least=2, most=2),
     "uses_left": partial(Fields.integer, low=0, high=0),
     "evidence": partial(Fields.text, choices=("recorded", "worked out")),
     "tainted": Fields.texts,
-    "compared": nullable(Fields.integer, low=0),
+    "compared": nullable(COUNT),
     "not_covered": Fields.texts,
 }

@@ -22,7 +22,7 @@ from lading.ledger.seal import unsealed
 from lading.ledger.waybill.covered import files_of, hashed
 from lading.ledger.waybill.waybill import CLAIMS, WAYBILL, CoveredFile, checkpoint_path, is_relative, read_waybill
 from lading.runtime.blocks.progress import Progress, silent
-from lading.runtime.fields import Fields, FieldTable, Origin
+from lading.runtime.fields import COUNT, SHA256, Fields, FieldTable, Origin
 from lading.runtime.files import is_aside, json_bytes
 from lading.runtime.paths import local_path
 
@@ -145,8 +145,7 @@ def index_of(kind: str, files: Mapping[str, Path], progress: Progress = silent) 
     return index
 
 
-_COUNT = partial(Fields.integer, low=0)
-_FILE: FieldTable = {"size": _COUNT, "sha256": partial(Fields.hexadecimal, digits=64), "time": _COUNT}
+_FILE: FieldTable = {"size": COUNT, "sha256": SHA256, "time": COUNT}
 _FIELDS: FieldTable = {
     "lading_published": Fields.integer,
     "kind": partial(Fields.text, choices=KINDS),

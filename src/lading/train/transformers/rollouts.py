@@ -30,7 +30,7 @@ from lading.identity import Bill, World
 from lading.ledger.ledger import Ledger
 from lading.loader.state import NO_MARK, loaded_mark
 from lading.loader.torch.loader import Loader
-from lading.runtime.fields import Fields, Origin
+from lading.runtime.fields import Fields, Origin, given, named, tuple_of
 from lading.runtime.files import write_aside
 from lading.train.rollouts.books import RolloutBooks
 from lading.train.rollouts.group import Rollout, RolloutGroup
@@ -271,13 +271,12 @@ def read_buffer(
         why = str(error).partition("\n")[0]
         raise ResumeError(f"{path} is no file of tensors ({type(error).__name__}: {why}). {_WAY_OUT}") from error
     fields = Fields(found, Origin(path, ResumeError, _WAY_OUT))
-    buffer = fields.maybe(Fields.records, "buffer")
-    books = fields.value("books")
+    buffer, books = fields.read({"buffer": given(tuple_of(named(Fields.value))), "books": Fields.value}).values()
     if not isinstance(books, dict) or any(
         books.get(name) != mark[name] for name in ("run", "attempt", "launch", "step")
     ):
         raise ResumeError(f"{path} belongs to another run, or to another moment of this one. {_WAY_OUT}")
-    return None if buffer is None else [{name: part.value(name) for name in part} for part in buffer], books
+    return None if buffer is None else list(buffer), books
 
 
 def _together(hashes: Sequence[bytes]) -> str:
