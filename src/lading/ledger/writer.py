@@ -22,7 +22,7 @@ from typing import Any
 
 from lading.errors import ConfigError, CorruptLedgerError, LadingError, LedgerError
 from lading.ledger.begun import CLOSED, FAILED, INTERRUPTED, Begun, read_refusal
-from lading.ledger.packed import PackedRows
+from lading.ledger.packed import RowBytes
 from lading.ledger.rank_store import RankStore, warm_up
 from lading.ledger.rows import Rows
 from lading.ledger.run_folder import RankFolder
@@ -77,7 +77,7 @@ class Writer:
         self._turn_done = threading.Condition()
         self._asked = self._answered = 0
         self._closing, self._end = False, CLOSED
-        self._unsaved: deque[dict[str, PackedRows]] = deque()
+        self._unsaved: deque[dict[str, RowBytes]] = deque()
         self._since_sync, self._synced_at = 0, time.monotonic()
         self._fault: LedgerError | None = None
         self._disk_fault: LedgerError | None = None
@@ -291,7 +291,7 @@ def sync_every(flush_every: int | str) -> tuple[int | None, float | None]:
     return None, float(match.group(1))
 
 
-def _bytes_of(tables: dict[str, PackedRows]) -> int:
+def _bytes_of(tables: dict[str, RowBytes]) -> int:
     return sum(len(rows.structs) + len(rows.texts) for rows in tables.values())
 
 
