@@ -68,23 +68,20 @@ class ObservedBills:
     def bill(self, at: TrackedState, world: World, names: RowNames) -> Bill:
         """Return the bill of the batch yielded next."""
         rows = len(names.indices)
-        fields = {
-            "batch_id": f"e{at.epoch}-s{at.step}-{zlib.crc32(at.step.to_bytes(8, 'little'), self._id_key):08x}",
-            "step": at.step,
-            "epoch": at.epoch,
-            "chunk": None,
-            "position": at.position,
-            "slots": _slots(world.rank, rows),
-            "dataset_idx": names.datasets,
-            "idx": names.indices,
-            "is_padding": names.is_padding,
-            "global_size": (rows - int(np.count_nonzero(names.is_padding))) * world.world_size,
-            "world": world,
-            "names": self._names,
-            "deviations": (),
-            "source_rows": None,
-        }
-        bill = Bill.of(fields)
+        bill = Bill(
+            batch_id=f"e{at.epoch}-s{at.step}-{zlib.crc32(at.step.to_bytes(8, 'little'), self._id_key):08x}",
+            step=at.step,
+            epoch=at.epoch,
+            chunk=None,
+            position=at.position,
+            slots=_slots(world.rank, rows),
+            dataset_idx=names.datasets,
+            idx=names.indices,
+            is_padding=names.is_padding,
+            global_size=(rows - int(np.count_nonzero(names.is_padding))) * world.world_size,
+            world=world,
+            names=self._names,
+        )
         return bill if names.kept is None else kept_rows(bill, names.kept)
 
 

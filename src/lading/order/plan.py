@@ -76,7 +76,7 @@ class Plan:
     global_batch_size: int
     seed: int = 0
     shuffle: str = "full"
-    window_samples: int = 4096
+    window_samples: int = plan_json.WINDOW_SAMPLES
     drop_last: bool = False
     chunk_batches: int | None = None
     mixture: MixtureSpec | None = None
@@ -159,28 +159,23 @@ class Plan:
         deviations: tuple[Deviation, ...] = ()
         if self.blocklist is not None:
             indices, rows, deviations = self.blocklist.replaced(step, datasets, indices, rows, first)
-        fields: dict[str, Any] = {
-            "_id_key": self._id_key,
-            "step": step,
-            "epoch": epoch,
-            "chunk": chunk,
-            "position": position,
-            "slots": np.arange(first, stop, dtype=_I64),
-            "dataset_idx": datasets,
-            "idx": indices,
-            "is_padding": np.zeros(stop - first, dtype=_BOOL),
-            "global_size": size,
-            "num_samples": stop - first,
-            "names": parts.names,
-            "world": world,
-        }
-        if deviations:
-            fields["deviations"] = deviations
-        if not parts.is_plain:
-            fields["source_rows"] = sources, rows
-        if self.masklist is not None:
-            fields["masked"] = self.masklist.at(step)
-        return Bill.of(fields)
+        return Bill(
+            batch_id(self._id_key, epoch, step),
+            step,
+            epoch,
+            chunk,
+            position,
+            np.arange(first, stop, dtype=_I64),
+            datasets,
+            indices,
+            np.zeros(stop - first, dtype=_BOOL),
+            size,
+            world,
+            parts.names,
+            deviations,
+            None if parts.is_plain else (sources, rows),
+            () if self.masklist is None else self.masklist.at(step),
+        )
 
     def share(self, whole: Bill, world: World, *, pad: bool | None = None) -> Bill:
         """Return one rank's share of the bill of a global batch; see ``bill``."""
