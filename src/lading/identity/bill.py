@@ -99,7 +99,7 @@ class Bill:
             key = vars(self).get("_id_key") if name == "batch_id" else None
             if key is None:
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-            vars(self)["batch_id"] = batch_id(key, self.epoch, self.step)
+            vars(self)["batch_id"] = (key if callable(key) else functools.partial(batch_id, key))(self.epoch, self.step)
             return self.batch_id
 
     def __len__(self) -> int:

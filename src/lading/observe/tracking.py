@@ -65,11 +65,15 @@ class ObservedBills:
         self._names = tuple(names)
         self._id_key = int(fingerprint([source, batch_size, list(names)])[:8], 16)
 
+    def batch_id(self, epoch: int, step: int) -> str:
+        """Return the id of a batch."""
+        return f"e{epoch}-s{step}-{zlib.crc32(step.to_bytes(8, 'little'), self._id_key):08x}"
+
     def bill(self, at: TrackedState, world: World, names: RowNames) -> Bill:
         """Return the bill of the batch yielded next."""
         rows = len(names.indices)
         fields = {
-            "batch_id": f"e{at.epoch}-s{at.step}-{zlib.crc32(at.step.to_bytes(8, 'little'), self._id_key):08x}",
+            "_id_key": self.batch_id,
             "step": at.step,
             "epoch": at.epoch,
             "chunk": None,
