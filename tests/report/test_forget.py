@@ -32,10 +32,12 @@ def corpus(path: Path, copies: int = 1) -> PackedRows:
     return PackedRows(build_tokens(path / "web.jsonl", path / "web", id="url"), RULES)
 
 
-def trained(path: Path, rows: Any, steps: int, state: Any = None, *, every: int = 3, **options: Any) -> list[Any]:
+def trained(
+    path: Path, rows: Any, steps: int, state: Any = None, *, every: int = 3, record: str = "content", **options: Any
+) -> list[Any]:
     """Train on so many steps, and save a checkpoint every few; return what was delivered."""
     loader = NumpyLoader({"web": rows}, batch_size=3, seed=2, **options)
-    ledger = loader.tracker = Ledger(path / "run", loader.plan, record="content")
+    ledger = loader.tracker = Ledger(path / "run", loader.plan, record=record)
     if state is not None:
         loader.load_state_dict(json.loads((state / "state.json").read_text()))
     seen = []

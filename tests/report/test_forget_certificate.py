@@ -67,3 +67,32 @@ def test_what_differs_or_is_not_there_is_not_certified(home, tmp_path, capsys):
     refused, _, error = call(capsys, "check-proof", home / "bare.json", "--trust", home / "me.pub")
     assert (code, refused) == (0, 1)
     assert "nobody signed it" in error
+
+
+def test_rows_that_came_with_the_bytes_they_had_are_not_certified(tmp_path):
+    """The bytes are compared, not believed: a source that leaves nothing out when it is asked to."""
+    rows = corpus(tmp_path)
+    trained(tmp_path, rows, 18)
+    found = open_run(tmp_path / "run").forget(documents=["web:7"])
+    rows.without = lambda documents: rows
+    trained(tmp_path, rows, 18, Path(found.clean["where"]))
+
+    with pytest.raises(ConfigError, match="with the bytes that it had with document 7 of 'web'"):
+        certify(open_run(tmp_path / "run"))
+
+
+def test_what_no_hash_of_content_shows_is_called_worked_out(tmp_path):
+    """Digests do not see masks; and a damaged record is no ground for a certificate."""
+    rows = corpus(tmp_path)
+    trained(tmp_path, rows, 18, record="digest")
+    found = open_run(tmp_path / "run").forget(documents=["web:7"])
+    trained(tmp_path, rows, 18, Path(found.clean["where"]), record="digest")
+
+    made = certify(open_run(tmp_path / "run"))
+
+    assert (made.evidence, made.compared) == ("worked out", None)
+    assert "history has left: 0 (worked out)." in made.sentences()[2]
+    for part in (tmp_path / "run").rglob("part-*.parquet"):
+        part.write_bytes(part.read_bytes()[:-9] + bytes(9))
+    with pytest.raises(ConfigError, match="the record does not hold, so nothing is certified"):
+        certify(open_run(tmp_path / "run"))
