@@ -13,21 +13,24 @@ from conftest import missing
 
 ROOT = Path(__file__).parents[1]
 REPORT = """<testsuites><testsuite>
-<testcase classname="a" name="x"/><testcase classname="a" name="y"><skipped message="no"/></testcase>
+<testcase classname="a" name="x"><properties><property name="cpu" value="1.6"/></properties></testcase>
+<testcase classname="a" name="y"><skipped message="no"/></testcase>
 <testcase classname="a" name="z"><failure message="assert 1 == 2&#10;more">long</failure></testcase>
-<testcase classname="b" name="p"><error message="TimeoutExpired: build">long</error></testcase>
+<testcase classname="b" name="p"><properties><property name="cpu" value="40"/></properties>
+<error message="TimeoutExpired: build">long</error></testcase>
 <testcase classname="b" name="q"><error message="TimeoutExpired: build">long</error></testcase>
 </testsuite></testsuites>"""
 
 
 def test_a_fixture_that_failed_is_one_cause():
     """28 errors behind one slow start were 28 lines."""
-    counts, causes = read_report(REPORT)
+    counts, causes, files = read_report(REPORT)
 
     assert counts == {"passed": 1, "skipped": 1, "failure": 1, "error": 2}
     assert causes == {"assert 1 == 2": ["a::z"], "TimeoutExpired: build": ["b::p", "b::q"]}
-    lines = list(summary({"unit": Outcome(1, 3.0, 2.0, counts, causes), "jax": Outcome(0)}))
+    lines = list(summary({"unit": Outcome(1, 3.0, 2.0, counts, causes, files), "jax": Outcome(0)}))
     assert "unit     exit 1        1       1       2        1        3        2" in lines[1]
+    assert "\nmost cpu: b 40, a 2" in lines
     assert [line for line in lines if "2 with one cause: TimeoutExpired: build" in line]
 
 
@@ -46,6 +49,7 @@ def test_every_group_runs_and_one_failure_fails_all(tmp_path):
 
     assert done.returncode == 1
     assert "» unit" in done.stdout and "» launch" in done.stdout
+    assert "most cpu: test_it 0" in done.stdout
     assert "launch, 1 with one cause: AssertionError: told" in done.stdout, done.stdout
 
 
