@@ -130,14 +130,14 @@ OTHERS := torch,lightning,accelerate,transformers,jax,audio,hdf5,jasper,report,u
 	@test -x .venv-lowest/bin/python || $(PYTHON) -m venv .venv-lowest
 	@.venv-lowest/bin/pip $(INSTALL) -U pip setuptools wheel
 	@$(PYTHON) .ci/lowest.py > .venv-lowest/lowest.txt
-	@.venv-lowest/bin/pip $(INSTALL) -c .venv-lowest/lowest.txt $(TOOLS) pandas httpx -e '.[$(OTHERS)]'
+	@.venv-lowest/bin/pip $(INSTALL) -c .venv-lowest/lowest.txt $(TOOLS) pandas polars httpx 'moto[s3,server]' -e '.[$(OTHERS)]'
 	@touch $@
 
 .venv-newest/.made: pyproject.toml constraints.txt
 	@test -x .venv-newest/bin/python || $(PYTHON) -m venv .venv-newest
 	@.venv-newest/bin/pip $(INSTALL) -U pip setuptools wheel
 	@grep ^torch== constraints.txt > .venv-newest/newest.txt
-	@.venv-newest/bin/pip $(INSTALL) -U -c .venv-newest/newest.txt $(TOOLS) pandas httpx -e '.[$(OTHERS)]'
+	@.venv-newest/bin/pip $(INSTALL) -U -c .venv-newest/newest.txt $(TOOLS) pandas polars httpx 'moto[s3,server]' -e '.[$(OTHERS)]'
 	@touch $@
 
 test-lowest: .venv-lowest/.made

@@ -83,7 +83,8 @@ def _pytest(group: str, extra: list[str], *, slow: bool) -> Outcome:
     given = [word.format(slow="" if slow else " and not slow") for word in PYTEST[group]]
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
-        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--durations=20", f"--junitxml={report}"]
+        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--continue-on-collection-errors"]
+        command += ["--durations=20", f"--junitxml={report}"]
         code = subprocess.run(
             [*command, *given, *(launching() if group == "launch" else []), *extra], cwd=ROOT
         ).returncode
