@@ -50,6 +50,7 @@ def glance(evidence: Evidence) -> dict[str, Any]:
         "attempts": len(attempts),
         "datasets": len(evidence.description.named_datasets),
         "began": began(attempts[0].launch) if attempts else None,
+        "config": dict(evidence.description.config),
         "problem": None,
     }
 
@@ -71,7 +72,7 @@ def glance_at(path: Path) -> dict[str, Any]:
         return glance(read_evidence(path))
     except LadingError as error:
         nothing = dict.fromkeys(("steps", "loss", "digest", "attempts", "datasets", "began", "wrote"))
-        return {"state": "damaged", **nothing, "problem": " ".join(str(error).split())}
+        return {"state": "damaged", **nothing, "config": {}, "problem": " ".join(str(error).split())}
 
 
 def use_in(path: Path, sample: tuple[str, int] | None, name: str | None = None) -> dict[str, Any]:
