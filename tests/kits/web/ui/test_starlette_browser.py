@@ -296,7 +296,7 @@ def test_a_click_on_a_spike_opens_its_step(visit, address):
     page.wait_for_url(f"{address}/r/live/step/90")
     assert page.inner_text("h1") == "Step 90"
     assert page.locator("#samples tbody tr").count() == 16
-    assert "as planned" in page.inner_text("dl.facts >> nth=0")
+    assert "as planned" in page.inner_text("dl.tiles")
 
 
 def test_a_click_on_a_sample_shows_its_steps(visit, address):

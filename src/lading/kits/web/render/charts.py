@@ -111,7 +111,7 @@ def _tick_text(value: float, step: float, percent: bool) -> str:
         power = math.floor(math.log10(step))
         return f"{value:.{max(0, -power + (round(step / 10**power, 3) == 2.5))}f}"
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if step >= size / 2 and step * 10 % size == 0:
+        if step >= size and step * 10 % size == 0:
             return f"{value / size:.6g}{unit}" if value else "0"
     return f"{value:.0f}"
 

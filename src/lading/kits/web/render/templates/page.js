@@ -17,7 +17,7 @@
     panel.offer(curves.clock);
     const { view, zoom } = panel, [first, ...rest] = curves.charts, common = { clock: curves.clock, steps: curves.steps };
     loss = loss || new Lading.Chart(main, { height: 300, opens, zooms: zoom });
-    loss.draw(view, { ...common, marks: marks(), lines: [...curves.undone.map((u) => ({ ...u, kind: "undone" })), ...first.lines.map((line) => ({ ...line, kind: "loss" }))] });
+    loss.draw(view, { ...common, marks: marks(), lines: [...first.lines.map((line) => ({ ...line, kind: "loss" })), ...curves.undone.map((u) => ({ ...u, kind: "undone" }))] });
     document.getElementById("section-metrics").hidden = !rest.length;
     const grid = document.getElementById("metrics");
     if (metrics.map((m) => m.name).join("\n") !== rest.map((m) => m.name).join("\n")) {
