@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from lading.kits.web.pages.checkpoint import MOST_LISTED, saved_checkpoints
 from lading.kits.web.pages.looks import Looks, described
+from lading.kits.web.pages.rollouts import rollouts_along
 from lading.ledger.tables import APPLIED, SKIPPED
 from lading.order.event import Reweight
 from lading.report.history import NOTHING, time_of
@@ -63,6 +64,7 @@ def run_page(run: Run, progress: Progress = silent, looks: Looks | None = None) 
         "spike_count": len(found),
         "changes": weight_changes(run),
         "mix": _shares(run, mixed),
+        "rollouts": rollouts_along(run),
         "checkpoints": (saved := saved_checkpoints(run))[-MOST_LISTED:],
         "checkpoint_count": len(saved),
         "bad": summary.bad[:_BAD_LISTED],

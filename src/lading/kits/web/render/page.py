@@ -62,6 +62,8 @@ def run_html(run: Run, values: dict[str, Any], *, name: str | None = None, base:
         "mix": charts.mix_chart(values),
         "attempts": charts.attempts_chart(values),
     }
+    if values["rollouts"]:
+        drawn |= charts.rollout_charts(values)
     if "dataset_loss" in values:
         drawn["dataset_loss"] = charts.dataset_loss_chart(values["dataset_loss"]["lines"], values["steps"])
     return rendered(
