@@ -253,7 +253,7 @@ class Fields:
     def texts(self, key: str | int, *, most: int = MOST_ITEMS) -> tuple[str, ...]:
         """Return the texts of a list."""
         items = self.items(key, most=most)
-        return tuple(items.text(i) for i in items)
+        return tuple([items.text(i) for i in items._values])
 
 
 Reader = Callable[..., Any]  # of (fields, name)
@@ -273,19 +273,17 @@ class Items(Fields):
 
 def optional(read: Reader, default: Any = None, **bounds: Any) -> Reader:
     """Return the reader of a field that may be absent; then it is the default. What is there is read, null, too."""
-    return lambda fields, name: read(fields, name, **bounds) if name in fields else default
+    return lambda fields, name: read(fields, name, **bounds) if name in fields._values else default
 
 
 def nullable(read: Reader, **bounds: Any) -> Reader:
     """Return the reader of a field that is there and may be null."""
-    return lambda fields, name: None if fields.value(name) is None else read(fields, name, **bounds)
+    return lambda fields, name: None if fields._values.get(name, name) is None else read(fields, name, **bounds)
 
 
 def given(read: Reader, default: Any = None, **bounds: Any) -> Reader:
     """Return the reader of a field that may be absent or null; then it is the default."""
-    return optional(
-        lambda fields, name: default if fields.value(name) is None else read(fields, name, **bounds), default
-    )
+    return lambda fields, name: default if fields._values.get(name) is None else read(fields, name, **bounds)
 
 
 def tuple_of(read: Reader, *, least: int = 0, most: int = MOST_ITEMS) -> Reader:
@@ -293,7 +291,7 @@ def tuple_of(read: Reader, *, least: int = 0, most: int = MOST_ITEMS) -> Reader:
 
     def found(fields: Fields, name: str) -> tuple[Any, ...]:
         items = fields.items(name, least=least, most=most)
-        return tuple(read(items, i) for i in items)
+        return tuple([read(items, i) for i in items._values])
 
     return found
 
@@ -303,7 +301,7 @@ def row_of(*reads: Reader) -> Reader:
 
     def found(fields: Fields, name: str) -> tuple[Any, ...]:
         items = fields.items(name, least=len(reads), most=len(reads))
-        return tuple(read(items, i) for i, read in enumerate(reads))
+        return tuple([read(items, i) for i, read in enumerate(reads)])
 
     return found
 
@@ -318,7 +316,7 @@ def named(read: Reader) -> Reader:
 
     def found(fields: Fields, name: str) -> dict[Any, Any]:
         record = fields.record(name)
-        return {key: read(record, key) for key in record}
+        return {key: read(record, key) for key in record._values}
 
     return found
 
