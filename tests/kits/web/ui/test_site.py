@@ -262,3 +262,23 @@ def test_checkpoints_are_marked_and_have_a_page_with_their_family(tmp_path):
     assert site.answer("/r/b/checkpoint/..%2f..", {}).status == 404
     shutil.rmtree(tmp_path / "tuned")
     assert "there is no checkpoint" in site.answer(address, {}).body
+
+
+def test_runs_whose_fates_differ_are_compared(tmp_path):
+    """Each kind of difference has its words on the page: fates, nothing to compare."""
+    plan = Plan.make({"code": 60}, batch_size=4, seed=2)
+    for name, steps in {"used": 3, "skipped": 3, "empty": 0, "none": 0}.items():
+        with Ledger(tmp_path / name, plan) as ledger:
+            ledger.begin(0)
+            for bill in map(plan.bill, range(steps)):
+                ledger.skip(bill, "nan") if name == "skipped" else ledger.commit(bill, loss=1.0)
+    site = Site(named_runs([tmp_path]))
+
+    fates, nothing = (
+        site.answer("/compare", {"left": left, "right": right})
+        for left, right in (("used", "skipped"), ("empty", "none"))
+    )
+
+    assert (fates.status, nothing.status) == (200, 200)
+    assert "the same samples, and their fates differ" in fates.body
+    assert "Nothing to compare" in nothing.body
