@@ -361,3 +361,23 @@ def test_a_run_that_goes_on_says_with_what_it_was_started(tmp_path):
 
     assert "pytest" in before and "command" in before and "command" not in after
     assert "command" not in json.loads(site.answer("/r/run.json", {}).body)
+
+
+def test_runs_whose_fates_differ_are_compared(tmp_path):
+    """Each kind of difference has its words on the page: fates, nothing to compare."""
+    plan = Plan.make({"code": 60}, batch_size=4, seed=2)
+    for name, steps in {"used": 3, "skipped": 3, "empty": 0, "none": 0}.items():
+        with Ledger(tmp_path / name, plan) as ledger:
+            ledger.begin(0)
+            for bill in map(plan.bill, range(steps)):
+                ledger.skip(bill, "nan") if name == "skipped" else ledger.commit(bill, loss=1.0)
+    site = Site(named_runs([tmp_path]))
+
+    fates, nothing = (
+        site.answer("/compare", {"left": left, "right": right})
+        for left, right in (("used", "skipped"), ("empty", "none"))
+    )
+
+    assert (fates.status, nothing.status) == (200, 200)
+    assert "the same samples, and their fates differ" in fates.body
+    assert "Nothing to compare" in nothing.body
