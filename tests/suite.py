@@ -29,10 +29,12 @@ CODE = ("src", "tests", "benchmarks", "examples", "conftest.py", ".ci")
 # (plain DDP: 1 of 56 runs of two processes). A launch is tried again only if a process of it ended by an abort.
 ABORTED = ("terminate called without an active exception", "exitcode *: -6", "return code = -6")
 RERUN = ["--reruns", "2", *(word for text in ABORTED for word in ("--only-rerun", text))]
+# Each of two processes gets one half of the files and steals at the end only: a module's fixtures are made once.
+SHARED = ["-n", "2", "--dist", "worksteal"]
 # JAX runs threads and torch's workers fork: files about JAX get processes of their own (see conftest.py).
 PYTEST = {
-    "unit": ["-n", "2", "--jax=without", "--doctest-modules", "-m", "not launch{slow}", "tests", "src/lading"],
-    "jax": ["-n", "2", "--jax=only", "--doctest-modules", "-m", "not launch{slow}", "tests", "src/lading"],
+    "unit": [*SHARED, "--jax=without", "--doctest-modules", "-m", "not launch{slow}", "tests", "src/lading"],
+    "jax": [*SHARED, "--jax=only", "--doctest-modules", "-m", "not launch{slow}", "tests", "src/lading"],
     "launch": [*RERUN, "-m", "launch{slow}"],
 }
 COMMANDS = {

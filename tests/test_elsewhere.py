@@ -63,19 +63,17 @@ def trains_asks_verifies(folder: Path, python: list[str], **environment: str) ->
     return trained.stderr + asked.stderr
 
 
-@pytest.mark.parametrize("switches", [["-O"], ["-W", "error"], ["-P"]], ids=["asserts off", "warnings", "safe path"])
-def test_readme_runs_under_python_s_switches(switches, tmp_path):
-    """Optimised away, strict, or without the current folder on the path: the same run, and damage is found."""
-    trains_asks_verifies(tmp_path, [sys.executable, *switches])
-
-
-@pytest.mark.parametrize("locale", ["C.UTF-8", "C"])
-def test_readme_runs_in_a_folder_with_umlauts(tmp_path, locale):
-    """Whatever the shell believes about letters."""
+@pytest.mark.parametrize(
+    ("switches", "locale"),
+    [(["-O"], "C.UTF-8"), (["-W", "error"], "C.UTF-8"), (["-P"], "C")],
+    ids=["asserts off", "warnings", "safe path"],
+)
+def test_readme_runs_under_python_s_switches_in_a_folder_with_umlauts(switches, locale, tmp_path):
+    """Optimised away, strict, without the current folder on the path, whatever the shell believes about letters."""
     folder = tmp_path / "Läufe – übung #1"
     folder.mkdir()
 
-    trains_asks_verifies(folder, [sys.executable], LC_ALL=locale)
+    trains_asks_verifies(folder, [sys.executable, *switches], LC_ALL=locale)
 
 
 def test_readme_runs_for_a_user_without_a_home_who_may_write_nothing_else(tmp_path):
