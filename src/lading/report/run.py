@@ -201,12 +201,12 @@ class Run:
             dataset: Only of prompts of this dataset, by name or number.
             index: Only of this prompt of the dataset.
         """
-        table = self.rollout_history.table().arrow
         if dataset is None:
-            return Table(table)
-        chosen = numbers(table["dataset"])[0] == dataset_number(self.evidence, dataset)
-        chosen &= True if index is None else numbers(table["index"])[0] == index
-        return Table(table.take(np.flatnonzero(chosen)))
+            return self.rollout_history.table()
+        made = self.rollout_history.made
+        chosen = made["dataset"] == dataset_number(self.evidence, dataset)
+        chosen &= True if index is None else made["index"] == index
+        return self.rollout_history.table(chosen)
 
     def bias(self) -> Bias:
         """Return how often decided rollouts were used, by what they are, and whether dropping depended on seconds."""

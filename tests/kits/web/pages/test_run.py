@@ -38,7 +38,7 @@ def test_the_page_of_a_run_is_json_with_stable_keys(rolled_back):
 
     assert sorted(page) == [
         *("attempts", "bad", "bad_count", "blocked", "blocked_count", "changes", "checkpoint_count", "checkpoints"),
-        *("damage", "datasets", "digest", "facts", "head", "length", "loss", "mix", "plans"),
+        *("damage", "datasets", "digest", "facts", "head", "length", "loss", "mix", "plans", "rollouts"),
         *("skipped", "spike_count", "spike_marks", "spikes", "state", "steps", "strip", "undone"),
     ]
     assert (page["steps"], page["state"], page["spike_count"]) == (130, "ended", 1)

@@ -9,6 +9,7 @@ import numpy as np
 from lading.kits.web.pages.checkpoint import MOST_LISTED, saved_checkpoints
 from lading.kits.web.pages.curves import MOST_LINES, part_steps, points, rounded, undone_lines
 from lading.kits.web.pages.looks import Looks, described
+from lading.kits.web.pages.rollouts import rollouts_along
 from lading.kits.web.pages.stretch import strip
 from lading.order.event import Reweight
 from lading.report.length import length
@@ -62,6 +63,7 @@ def run_page(run: Run, progress: Progress = silent, looks: Looks | None = None) 
         "spike_count": len(found),
         "changes": weight_changes(run),
         "mix": _shares(run, mixed),
+        "rollouts": rollouts_along(run),
         "checkpoints": (saved := saved_checkpoints(run))[-MOST_LISTED:],
         "checkpoint_count": len(saved),
         "bad": summary.bad[:_BAD_LISTED],

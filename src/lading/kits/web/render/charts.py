@@ -263,3 +263,45 @@ def compare_chart(page: dict[str, Any]) -> Chart:
     x = Axis(0, max(page["num_steps"] - 1, 1))
     marks = [] if first is None else [Mark(x.percent(first), None, f"first difference: step {first}")]
     return replace(drawn, name="compare", x=x.ticks(8, whole=True), marks=marks)
+
+
+def rollout_charts(page: dict[str, Any]) -> dict[str, Chart]:
+    """Return what became of rollouts along the run, how old they were when they were used, and what they earned."""
+    found, x = page["rollouts"], Axis(0, max(page["steps"] - 1, 1))
+    ages, rewards, starts = found["ages"], found["rewards"], found["fates"]["step"]
+    edges = [edge for pair in zip(starts, [*starts[1:], page["steps"]], strict=True) for edge in pair]
+    below, areas = [0.0] * len(edges), []
+    for row in found["fates"]["lines"]:
+        above = [low + share for low, share in zip(below, (s for s in row["share"] for _ in "ab"), strict=True)]
+        areas.append((f"area {row['fate']}", area_path(x, Axis(0, 1), edges, below, above)))
+        below = above
+
+    def drawn(name: str, label: str, y: Axis, shapes: list[tuple[str, str]], **ticks: bool) -> Chart:
+        return Chart(name, f"{label} by step", 150, shapes, x.ticks(8, whole=True), _mirrored(y.ticks(4, **ticks)))
+
+    high, reward = axis_of(ages["highest"], from_zero=True), axis_of(rewards["mean"])
+    lines = [(f"line c{c}", line_path(x, high, ages["step"], ages[name])) for c, name in ((9, "highest"), (0, "mean"))]
+    earned = [("line c4", line_path(x, reward, rewards["step"], rewards["mean"]))]
+    return {
+        "fates": drawn("fates", "share of each fate", Axis(0, 1), areas, percent=True),
+        "ages": drawn("ages", "age", high, lines),
+        "rewards": drawn("rewards", "mean reward", reward, earned),
+    }
+
+
+def groups_chart(page: dict[str, Any]) -> Chart:
+    """Return the reward of each rollout of a prompt by the policy that made it, as marks that lead to its row."""
+    rows = [row for group in page["groups"] for row in group["rollouts"]]
+    rows = [row for row in rows if row["reward"] is not None and row["policy"] is not None]
+    x, y = axis_of([row["policy"] for row in rows]), axis_of([row["reward"] for row in rows])
+    marks = [
+        Mark(
+            x.percent(row["policy"]),
+            100 - y.percent(row["reward"]),
+            f"rollout {row['rollout']}: reward {row['reward']:.4g}, {row['fate']}",
+            kind=row["fate"],
+            place=f"sample/{page['dataset']}/{page['index']}#rollout-{row['rollout']}",
+        )
+        for row in rows
+    ]
+    return Chart("groups-along", "reward by policy", 160, [], x.ticks(8, whole=True), _mirrored(y.ticks(4)), marks)

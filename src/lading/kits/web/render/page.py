@@ -65,6 +65,8 @@ def run_html(run: Run, values: dict[str, Any], *, name: str | None = None, base:
         "mix": charts.mix_chart(values),
         "attempts": charts.attempts_chart(values),
     }
+    if values["rollouts"]:
+        drawn |= charts.rollout_charts(values)
     if "dataset_loss" in values:
         drawn["dataset_loss"] = charts.lines_chart("loss of each dataset", values["dataset_loss"], values["steps"], 220)
     drawn["metrics"] = [

@@ -222,7 +222,8 @@ class Site:
         values = sample_page(opened.run, _dataset(opened.run, rest[0]), _whole(rest[1]), self._looks)
         if as_json:
             return _json({"run": name, **values})
-        return self._html("sample.html", name, page=values, chart=charts.uses_chart(values))
+        drawn = {"chart": charts.uses_chart(values), "groups_chart": charts.groups_chart(values)}
+        return self._html("sample.html", name, page=values, **drawn)
 
     def _document(
         self, opened: OpenedRun, name: str, rest: list[str], query: Mapping[str, str], as_json: bool
