@@ -41,6 +41,7 @@ from lading.order.event import Event, event_from_dict, event_to_dict
 from lading.order.plan import Plan
 from lading.runtime.fields import LONGEST_TEXT
 from lading.runtime.paths import local_path
+from lading.runtime.shown import html_table
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -79,6 +80,8 @@ class Ledger:
         base: Checkpoints that the weights were loaded from, each with a waybill: a path or several.
         names: Names of the datasets, where there is no plan.
         lengths: Samples of each of them, 0 where it is unknown: reports then count passes.
+        config: What you want to know of this run among others, ``{"lr": 3e-4}``: ``lading ls`` shows what differs. Kept
+            when the run begins; numbers, texts and flags, anything else as its text.
         part_rows: Rows of ``batches``, ``samples`` and ``events`` at which a Parquet part is closed.
     """
 
@@ -99,6 +102,7 @@ class Ledger:
         names: Iterable[str] = (),
         lengths: Iterable[int] = (),
         part_rows: dict[str, int] | None = None,
+        config: Mapping[str, Any] | None = None,
     ) -> None:
         check_choices(record, on_error)
         self._record = record
@@ -107,6 +111,7 @@ class Ledger:
         self._world = World.current(rank, world_size) if rank is not None or world_size is not None else None
         self._allow = {"allow_changed_plan": allow_changed_plan, "allow_unknown_parent": allow_unknown_parent}
         self._fork, self._names, self._part_rows = fork, tuple(names), part_rows
+        self.config = dict(config or {})
         self._lengths = tuple(int(length) for length in lengths)
         self._run = RunFolder(self.run_dir.absolute())  # training may change its folder
         self._waybills = Waybills(self._run, base)
@@ -361,6 +366,12 @@ class Ledger:
     def __repr__(self) -> str:
         return f"Ledger({str(self.run_dir)!r}, attempt={self.attempt}, record={self.record!r})"
 
+    def _repr_html_(self) -> str:
+        """Return where the run is and how far it got, for notebooks."""
+        rows = [("run", self.run_dir), ("attempt", self.attempt), ("records", self._record), *self.config.items()]
+        rows += [("last step delivered", self._last), ("last step used", self._settled)] if self._last >= 0 else []
+        return f"<p>Ledger</p>{html_table(['', ''], rows)}"
+
     def _settle(self, bills: Bill | Iterable[Bill], fate: str, *fields: Any) -> None:
         """Record what became of some batches; further fields are those of ``Fate`` after its time."""
         if self._is_off():
@@ -414,6 +425,7 @@ class Ledger:
             self._record,
             self._names,
             self._lengths,
+            self.config,
             loaded,
             previous=self._launch,
             follows=self._follows,

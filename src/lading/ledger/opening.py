@@ -45,6 +45,7 @@ class Opening:
         record: What to record; None: what the run records, or what suits.
         names: Names of the datasets, where there is no plan.
         lengths: Their lengths, where they are known.
+        config: What the user says of the run, kept when it begins.
         loaded: What the loaded state says, or None.
         previous: The attempt of this ledger before, or None.
         follows: What another ledger of this process recorded of the same loader before, or None.
@@ -62,6 +63,7 @@ class Opening:
     record: str | None
     names: tuple[str, ...]
     lengths: tuple[int, ...]
+    config: Mapping[str, Any]
     loaded: Mapping[str, Any] | None
     previous: Launch | None
     follows: Mapping[str, Any] | None
@@ -95,6 +97,7 @@ def _described(opening: Opening) -> Description:
         opening.record or ("digest" if planned else "names"),
         opening.plan.names if opening.plan is not None else opening.names,
         () if planned else opening.lengths,
+        opening.config,
     )
     if fresh.record == "digest" and not planned:
         raise ConfigError(_NO_PLAN)

@@ -25,7 +25,18 @@ _IMPORT = re.compile(r"^from (\S+) import (\([^)]*\)|.*)", re.MULTILINE)
 _NAME = re.compile(r"\w+ as (\w+)")
 
 # Which extra of the package brings which optional dependency: one of its name, or another.
-_ALIKE = ("accelerate", "deepspeed", "jax", "lightning", "ray", "tensorboard", "torch", "transformers", "wandb")
+_ALIKE = (
+    "accelerate",
+    "deepspeed",
+    "jax",
+    "lightning",
+    "ray",
+    "mlflow",
+    "tensorboard",
+    "torch",
+    "transformers",
+    "wandb",
+)
 EXTRAS = {name: name for name in _ALIKE} | {
     "h5py": "hdf5",
     "plotly": "ui",
