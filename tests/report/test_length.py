@@ -11,7 +11,7 @@ from tests.report.runs import record
 from lading.ledger import Ledger
 from lading.order import Plan
 from lading.report import open_run
-from lading.report.length import trained_seconds
+from lading.report.length import length, trained_seconds
 
 
 def test_time_between_attempts_is_not_trained():
@@ -31,7 +31,7 @@ def test_epochs_and_tokens_are_those_of_the_plan(tmp_path):
     record(tmp_path / "plain", range(80), plan=plan)
     record(tmp_path / "counted", range(80), plan=counted)
 
-    plain, found = open_run(tmp_path / "plain").length(), open_run(tmp_path / "counted").length()
+    plain, found = length(open_run(tmp_path / "plain")), length(open_run(tmp_path / "counted"))
 
     used = {row["dataset"]: row["samples"] for row in open_run(tmp_path / "counted").mix()}
     assert found["tokens"] == 100 * used["a"] + 10 * used["b"] and plain["tokens"] is None
@@ -47,7 +47,7 @@ def test_nothing_is_said_of_what_is_not_known(tmp_path):
     ledger.begin(0)
     ledger.close()
 
-    one, none = open_run(tmp_path / "one").length(), open_run(tmp_path / "none").length()
+    one, none = length(open_run(tmp_path / "one")), length(open_run(tmp_path / "none"))
 
     assert (one["epochs"], one["steps_per_second"], one["samples"]) == (None, None, 4)
     assert (none["epochs"], none["steps_per_second"], none["samples"], none["tokens"]) == (0, None, 0, None)

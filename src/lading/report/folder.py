@@ -20,6 +20,8 @@ from lading.report.snapshot import read_evidence
 from lading.report.summary import began, last_loss, run_state
 from lading.runtime.paths import local_path
 
+_MOST_SETTINGS = 6
+
 
 def named_runs(targets: Iterable[str | os.PathLike[str]]) -> dict[str, Path]:
     """Return the runs of some folders by a short name that is unique among them: the path below the folder.
@@ -90,6 +92,13 @@ def glance_at(path: Path, points: int = 0) -> dict[str, Any]:
         nothing = dict.fromkeys(("steps", "loss", "digest", "attempts", "datasets", "began", "wrote"))
         nothing |= {"config": {}} | ({"curve": []} if points else {})
         return {"state": "damaged", **nothing, "problem": " ".join(str(error).split())}
+
+
+def differing_settings(rows: Iterable[dict[str, Any]]) -> list[str]:
+    """Return the settings that differ between runs at a glance, in the order in which they were given."""
+    configs = [row["config"] for row in rows]
+    names = dict.fromkeys(name for config in configs for name in config)
+    return [name for name in names if len({repr(config.get(name)) for config in configs}) > 1][:_MOST_SETTINGS]
 
 
 def use_in(path: Path, sample: tuple[str, int] | None, name: str | None = None) -> dict[str, Any]:

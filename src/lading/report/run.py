@@ -33,7 +33,6 @@ from lading.report.explain import DECISIONS, Explanation, decisions, explain
 from lading.report.exposures import documents_used, exposures
 from lading.report.forget.forget import Forgetting, forget
 from lading.report.history import History, taken
-from lading.report.length import length
 from lading.report.losses import SPIKE_WINDOW, has_own_losses, losses, losses_by_dataset, spikes, undone_losses
 from lading.report.metrics import metrics
 from lading.report.mix import mix, passes
@@ -248,10 +247,6 @@ class Run:
     def metrics(self) -> dict[str, Table]:
         """Return attempt, step and value of every metric that training committed beside the loss, by its name."""
         return metrics(self.evidence, self.steps)
-
-    def length(self) -> dict[str, Any]:
-        """Return samples, epochs, tokens and seconds of training, and how many of them a second lately."""
-        return length(self)
 
     def undone_losses(self) -> Table:
         """Return attempt, step and loss of what was trained on and then undone by a resume, or left behind."""

@@ -331,20 +331,24 @@ def test_the_verdict_is_that_of_verify(tmp_path):
 
 
 def test_the_newest_run_is_the_first_and_each_has_its_curve(tmp_path):
-    """A sparkline of at most 48 values; a run without a loss has none, one that cannot be read says why."""
-    record(tmp_path / "a", range(300))
+    """A sparkline of at most 48 values, and the settings that differ; one that cannot be read says why."""
+    record(tmp_path / "a", range(300), config={HTML: 0.1, "width": 96})
     time.sleep(1.1)  # times in the list are whole seconds
-    record(tmp_path / "b", range(5))
+    record(tmp_path / "b", range(5), config={HTML: 0.3, "width": 96})
     (tmp_path / "c").mkdir()
     (tmp_path / "c" / "run.json").write_text("{")
     site = Site(named_runs([tmp_path]))
 
     rows = {row["run"]: row for row in json.loads(site.answer("/index.json", {}).body)}
-    shown = [a["data-run"] for tag, a in Outline(site.answer("/", {}).body).elements if tag == "tr" and "data-run" in a]
+    outline = Outline(site.answer("/", {}).body)
+    shown = [a["data-run"] for tag, a in outline.elements if tag == "tr" and "data-run" in a]
 
     assert shown == ["b", "a", "c"]
     assert {name: len(row["curve"]) for name, row in rows.items()} == {"a": 48, "b": 5, "c": 0}
     assert rows["c"]["state"] == "damaged" and rows["c"]["problem"]
+    columns = [a["data-key"] for tag, a in outline.elements if tag == "th" and "data-key" in a]
+    assert f"config/{HTML}" in columns and "img" not in {tag for tag, _ in outline.elements}
+    assert "settings" in Outline(site.answer("/r/a", {}).body).text
 
 
 def test_a_run_that_goes_on_says_with_what_it_was_started(tmp_path):

@@ -95,6 +95,7 @@ class Visit:
 
     def __init__(self, browser: Any, **options: Any) -> None:
         self.page = browser.new_page(**options)
+        self.page.set_default_timeout(300_000)  # machines that run tests are busy
         self.trouble: list[str] = []
         self.requests: list[str] = []
         self.page.on("console", lambda m: self.trouble.append(m.text) if m.type in ("error", "warning") else None)
@@ -176,7 +177,7 @@ def test_any_number_of_runs_is_drawn_above_each_other(visit, address):
     page = visit.page
 
     page.check("#every")
-    page.wait_for_selector("body[data-overlaid='2']", timeout=300_000)
+    page.wait_for_selector("body[data-overlaid='2']")
 
     assert page.locator("#overlay-chart svg path").count() == 2
     assert set(page.locator("#overlay-legend li").all_inner_texts()) == {"live", "ended"}
@@ -184,10 +185,10 @@ def test_any_number_of_runs_is_drawn_above_each_other(visit, address):
     until(page, lambda: page.locator("#overlay-chart svg path").count() == 1)
     assert "run=live" in page.url and "run=ended" in page.url
     page.reload()
-    page.wait_for_selector("body[data-overlaid='2']", timeout=300_000)
+    page.wait_for_selector("body[data-overlaid='2']")
     assert page.locator("#pair").get_attribute("href").startswith("/compare?left=")
     page.uncheck("#runs tbody tr[data-run=live] input")
-    page.wait_for_selector("body[data-overlaid='1']", timeout=300_000)
+    page.wait_for_selector("body[data-overlaid='1']")
     assert page.locator("#pair").is_hidden()
     page.click("#clear")
     until(page, lambda: page.locator("#overlay").is_hidden())
@@ -198,7 +199,7 @@ def test_any_number_of_runs_is_drawn_above_each_other(visit, address):
 def test_the_loss_grows_without_a_reload(visit, address):
     """More steps are drawn, and stand in the facts, while the page stays the one that was loaded."""
     page = visit.page
-    page.wait_for_selector("body[data-drawn]", timeout=300_000)
+    page.wait_for_selector("body[data-drawn]")
     page.evaluate("window.same = true")
     before, said = int(page.get_attribute("body", "data-drawn")), page.inner_text("#live-head dl")
 
@@ -228,7 +229,7 @@ def lines_of(page: Any, chart: str) -> list[str]:
 def test_every_metric_is_a_chart_and_all_are_drawn_as_asked(visit, address):
     """Smoothed beside what it is made of, on a log axis, by step, samples or time; tokens only where they are known."""
     page = visit.page
-    page.wait_for_selector("#metrics .one-chart >> nth=1", timeout=300_000)
+    page.wait_for_selector("#metrics .one-chart >> nth=1")
     assert page.locator("#metrics h3").all_inner_texts() == ["grad", "lr"]
     form, chart = "#section-loss .controls", "#metrics .one-chart:nth-child(2)"
     plain = page.locator(f"{chart} .tick.y").all_inner_texts()
@@ -271,7 +272,7 @@ def test_a_stretch_of_a_curve_opens_its_samples(visit, address):
 
     drag()
     page.click("[data-chart=loss] .menu >> text=zoom")
-    page.wait_for_selector("#section-loss [name=reset]:visible", timeout=300_000)
+    page.wait_for_selector("#section-loss [name=reset]:visible")
     page.click("#section-loss [name=reset]")
     page.wait_for_selector("#section-loss [name=reset]", state="hidden")
     drag()
@@ -288,7 +289,7 @@ def test_a_stretch_of_a_curve_opens_its_samples(visit, address):
 def test_a_click_on_a_spike_opens_its_step(visit, address):
     """The ring in the chart, as a person clicks it; the strip below it shows where it is, too."""
     page = visit.page
-    page.wait_for_selector("body[data-drawn]", timeout=300_000)
+    page.wait_for_selector("body[data-drawn]")
     assert page.locator(".strip a.spike").count() == 1
 
     page.click("[data-chart=loss] a.spike:not(.saved)")
@@ -363,7 +364,7 @@ def test_a_phone_shows_every_page_without_scrolling_sideways(browser, served, ad
     for path in pages:
         phone.page.goto(address + path)
         if path == "/r/live":
-            phone.page.wait_for_selector("body[data-drawn]", timeout=300_000)
+            phone.page.wait_for_selector("body[data-drawn]")
         for scheme, paper in (("light", "rgb(255, 255, 255)"), ("dark", "rgb(19, 22, 25)")):
             phone.page.emulate_media(color_scheme=scheme)
             assert phone.page.evaluate("document.documentElement.scrollWidth") <= 390, path

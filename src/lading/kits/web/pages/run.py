@@ -12,6 +12,7 @@ from lading.kits.web.pages.looks import Looks, described
 from lading.kits.web.pages.rollouts import rollouts_along
 from lading.kits.web.pages.stretch import strip
 from lading.order.event import Reweight
+from lading.report.length import length
 from lading.report.run import Run
 from lading.report.shares import step_shares
 from lading.report.summary import run_state, summarise
@@ -51,7 +52,7 @@ def run_page(run: Run, progress: Progress = silent, looks: Looks | None = None) 
         **summary.to_dict(),
         "state": run_state(run.evidence),
         "steps": run.num_steps,
-        "length": run.length(),
+        "length": length(run),
         "digest": f"{int(run.steps.kept['digest'].sum(dtype=np.uint64)):016x}" if len(run.steps.kept["step"]) else None,
         "head": run.evidence.log.head,
         "plans": list(run.evidence.plans),

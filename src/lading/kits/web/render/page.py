@@ -117,6 +117,7 @@ def _details(run: Run, values: dict[str, Any]) -> dict[str, Any]:
         "host": None if not hosts else hosts[0] + (f" and {len(hosts) - 1} more" if len(hosts) > 1 else ""),
         "ranks": attempts[-1]["ranks"] if attempts else None,
         "command": values.get("command"),
+        "settings": ", ".join(f"{name} {value}" for name, value in run.evidence.description.config.items()),
         "began_(UTC)": attempts[0]["began"] if attempts else None,
         "attempts": len(attempts),
         "checkpoints": values["checkpoint_count"],

@@ -45,7 +45,7 @@ from lading.kits.web.render.jinja2 import rendered
 from lading.kits.web.render.page import lading_version, run_html
 from lading.ledger.begun import lives
 from lading.ledger.run_folder import RunFolder
-from lading.report.folder import glance_at
+from lading.report.folder import differing_settings, glance_at
 from lading.report.run import Run
 from lading.runtime.json import plain
 from lading.runtime.processes import command_line
@@ -254,9 +254,8 @@ class Site:
             return _json(rows)
         rows = sorted(rows, key=lambda row: row["wrote"] or "", reverse=True)
         linked = [{**row, "href": address(row["run"]), "spark": charts.sparkline(row["curve"])} for row in rows]
-        return Answer(
-            rendered("index.html", site=True, rows=linked, version=lading_version(), live="/index.json", within="")
-        )
+        shown = {"rows": linked, "settings": differing_settings(rows), "live": "/index.json", "within": ""}
+        return Answer(rendered("index.html", site=True, version=lading_version(), **shown))
 
     def _rows(self) -> list[dict[str, Any]]:
         with self._glancing:  # who asks meanwhile waits, and nothing is read twice
