@@ -80,13 +80,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         _app(given)(given, prog_name="lading")
     except LadingError as error:
-        from lading.runtime.shown import shown
-
-        print(f"lading: {shown(' '.join(str(error).split()))}", file=sys.stderr)
+        _say(str(error))
         sys.exit(1 if isinstance(error, CorruptLedgerError) else 2)  # a damaged run is no wrong use
     except BrokenPipeError:
         sys.stderr.close()  # whoever read our output has had enough
         sys.exit(0)
+    except OSError as error:  # of the disk: full, not ours, not there
+        if not isinstance(error.filename, str):
+            raise
+        _say(f"{error.filename}: {error.strerror}. Give a place that is there, that is yours, and that has room.")
+        sys.exit(2)
+
+
+def _say(text: str) -> None:
+    from lading.runtime.shown import shown
+
+    print(f"lading: {shown(' '.join(text.split()))}", file=sys.stderr)
 
 
 def _from_the_end(given: Sequence[str]) -> list[str]:

@@ -18,11 +18,10 @@ from lading.cli.output import Attempt, Json, Run, Stores, answer, open_run, prog
 from lading.errors import ConfigError
 from lading.report import Run as OpenedRun, text as render
 from lading.report.export import TABLES, write_rows
-from lading.report.folder import glance_at, named_runs, use_in
+from lading.report.folder import differing_settings, glance_at, named_runs, use_in
 from lading.runtime.arrow import without_pandas
 from lading.runtime.paths import local_path
 
-_MOST_SETTINGS = 6
 _LS_COLUMNS = {"run": "run", "state": "state", "steps": "steps", "loss": "loss", "wrote": "wrote (UTC)"}
 
 
@@ -48,19 +47,13 @@ def ls(
     newest = sorted(runs, key=lambda name: (runs[name] / "run.json").stat().st_mtime, reverse=True)
     rows = [{"run": name, **glance_at(runs[name])} for name in newest]
     rows.sort(key=lambda row: row["wrote"] or row["began"] or "", reverse=True)
-    settings = _differing(rows)
+    settings = differing_settings(rows)
     shown = [{**row, **{f"config/{name}": row["config"].get(name) for name in settings}} for row in rows]
     columns = {**_LS_COLUMNS, **{f"config/{name}": name for name in settings}, "digest": "digest"}
     if any(row["problem"] for row in rows):
         columns["problem"] = "problem"
     title = render.counted(len(rows), "run") if sys.stdout.isatty() else ""
     answer(rows, lambda: render.table(shown, columns, title, uncut=("run",)), as_json=as_json)
-
-
-def _differing(rows: list[dict[str, Any]]) -> list[str]:
-    """Return the settings that differ between runs, in the order in which they were given."""
-    names = dict.fromkeys(name for row in rows for name in row["config"])
-    return [name for name in names if len({repr(row["config"].get(name)) for row in rows}) > 1][:_MOST_SETTINGS]
 
 
 def _list_uses(folder: str, has: tuple[str, int] | None, name: str | None, as_json: bool) -> None:

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from lading.errors import ConfigError, CorruptLedgerError, LedgerError, ResumeError
-from lading.ledger.launch import TIME
-from lading.ledger.limits import now_seconds
+from lading.ledger.launch import RUN, TIME
+from lading.ledger.limits import now_seconds, readable
 from lading.ledger.log import Log, sha256_of_bytes
 from lading.ledger.run_folder import LEDGER_VERSION, RunFolder
 from lading.order import plan_json
@@ -76,14 +76,14 @@ def new_description(
     config: Mapping[str, Any] | None = None,
 ) -> Description:
     """Return the description of a run that begins now."""
-    said = {str(name): _setting(value) for name, value in (config or {}).items()}
+    said = {readable(name): _setting(value) for name, value in (config or {}).items()}
     return Description(secrets.token_hex(16), lading, now_seconds(), record, datasets, lengths, said)
 
 
 def _setting(value: Any) -> Setting:
     """Return a setting as ``run.json`` keeps it: numbers, flags and texts; anything else as its text."""
-    kept = value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value))
-    return value if kept else str(value)
+    kept = value is None or isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value))
+    return value if kept else readable(value)
 
 
 def read_description(run: RunFolder) -> Description:
@@ -127,12 +127,12 @@ def _config(fields: Fields, key: str) -> dict[str, Setting]:
 
 _FIELDS: FieldTable = {
     "ledger_version": Fields.integer,
-    "run": partial(Fields.hexadecimal, digits=32),
+    "run": RUN,
     "lading": Fields.text,
     "created": TIME,
     "record": partial(Fields.text, choices=RECORDS),
-    "datasets": lambda fields, key: tuple(fields.texts(key, most=_MOST_DATASETS)),
-    "lengths": optional(lambda fields, key: tuple(fields.integers(key, low=0, most=_MOST_DATASETS)), ()),
+    "datasets": partial(Fields.texts, most=_MOST_DATASETS),
+    "lengths": optional(Fields.integers, (), low=0, most=_MOST_DATASETS),
     "config": optional(_config, {}),
 }
 

@@ -51,8 +51,9 @@ def _entry(method: F) -> F:
 
     @functools.wraps(method)
     def entered(ledger: Ledger, /, *args: Any, **options: Any) -> Any:
-        if ledger._writer is not None and not ledger._closed:
-            ledger._writer.check_process()  # before the lock: a fork may have inherited a taken one
+        writer = ledger._writer
+        if writer is not None and writer.pid != os.getpid() and not ledger._closed:
+            writer.check_process()  # before the lock: a fork may have inherited a taken one
         with ledger._lock:
             return method(ledger, *args, **options)
 
@@ -267,7 +268,8 @@ class Ledger:
                 array, a tensor or a list. With a list of bills, a list of as many of them (None: unknown).
             **metrics: Further numbers by name.
         """
-        metrics = {name: checked_number(name, value) for name, value in metrics.items()}
+        for name, value in metrics.items():
+            metrics[name] = checked_number(name, value)
         self._waybills.update = update = checked_update(update)
         losses: tuple[Any, ...] = ()
         if row_losses is not None:
@@ -382,7 +384,7 @@ class Ledger:
         steps = tuple([bill.step for bill in several])
         for step in steps:
             del self._open[step]
-        self._settled = max(self._settled, *steps) if steps else self._settled
+            self._settled = max(self._settled, step)
         writer.put(Rows.settle, Fate(steps, fate, now_milliseconds(), *fields))
         self._waybills.settle()
         if writer.has_news:

@@ -14,6 +14,7 @@ from lading.loader.bad_samples import BadSamplePolicy
 from lading.loader.engine import Engine
 from lading.loader.iteration import Batches
 from lading.loader.options import defaults, refuse_unknown
+from lading.loader.reweighting import reweight
 from lading.loader.state import Resume
 from lading.order import Event, Plan, Rescore, Reweight
 from lading.order.mixture.weights import Weights
@@ -116,7 +117,7 @@ class EngineLoader:
     @property
     def last_bill(self) -> Bill | None:
         """The bill of the batch yielded last."""
-        return self.engine.last_bill
+        return self.engine.notes.last_bill
 
     @property
     def bad_samples(self) -> list[tuple[int, Deviation]]:
@@ -162,7 +163,10 @@ class EngineLoader:
         Args:
             batch_idx: Number of the batch in the epoch or chunk that the last batch yielded belongs to.
         """
-        return self.engine.bill_at(batch_idx)
+        plan, engine = self.plan, self.engine
+        at = plan.locate(self.step if self.last_bill is None else self.last_bill.step)
+        step = (plan.epoch_start(at.epoch) if at.chunk is None else plan.chunk_start(at.chunk)) + batch_idx
+        return engine.bad_samples.bill(step) or engine.share_of(step)
 
     def set_epoch(self, epoch: int) -> None:
         """Move to the start of another epoch; the current one is left alone, chunks ignore it."""
@@ -208,7 +212,7 @@ class EngineLoader:
             weights: New weights, by name or in order, in the unit of the mixture.
             reason: Who asked for it, for the ledger.
         """
-        return self.engine.reweight(weights, reason)
+        return reweight(self.engine, weights, reason)
 
     def validated(
         self, metric: float | None = None, loss: float | None = None, on: Mapping[str, Any] | None = None

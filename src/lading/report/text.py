@@ -233,25 +233,17 @@ def step(record: StepRecord, contents: Sequence[str] | None = None) -> Renderabl
         contents: What each sample holds, where the sources are at hand.
     """
     agrees = {None: None, True: "as planned", False: "NOT as planned"}[record.matches]
-    parts: list[RenderableType] = [
-        fields(
-            {
-                "step": record.step,
-                "batch": record.batch_id,
-                "epoch": record.epoch,
-                "chunk": record.chunk,
-                "update": record.update,
-                "fate": record.fate,
-                "reason": record.reason,
-                "attempt": record.attempt,
-                "loss": record.loss,
-                **record.metrics,
-                "time": record.time,
-                "digest": record.digest,
-                "against plan": agrees,
-            }
-        ),
-    ]
+    known = ("epoch", "chunk", "update", "fate", "reason", "attempt", "loss")
+    about = {
+        "step": record.step,
+        "batch": record.batch_id,
+        **{name: getattr(record, name) for name in known},
+        **record.metrics,
+        "time": record.time,
+        "digest": record.digest,
+        "against plan": agrees,
+    }
+    parts: list[RenderableType] = [fields(about)]
     columns = {"slot": "slot", "rank": "rank", "name": "dataset", "index": "index"}
     rows = record.samples.dicts()
     carried = sum(row["loss"] is not None for row in rows)
