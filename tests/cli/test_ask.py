@@ -145,11 +145,11 @@ def test_diff_exits_by_what_it_finds(capsys, run_dir: Path, tmp_path: Path):
             "lading: which sample? Expected DATASET and INDEX, DATASET and --document, or --id.",
         ),
         (["where", "RUN", "code", "--document", "3"], "lading: dataset 'code' was not packed"),
-        (["mix", "RUN", "--by", "week"], "lading: by is 'week'"),
+        (["mix", "RUN", "--by", "week"], "lading: --by week: expected run, epoch"),
         (["sql", "RUN", "SELECT nothing FROM history"], "lading: DuckDB cannot answer this"),
         (["sql", "RUN", "SELECT 1", "--steps", "3"], "lading: --steps '3': expected FIRST:STOP"),
         (["step", "RUN", "3", "--decode", "nothing"], "lading: --decode 'nothing': expected MODULE:NAME"),
-        (["step", "RUN", "three"], "Invalid value for 'STEP'"),
+        (["step", "RUN", "three"], "STEP three: expected a number from 0"),
         (["fly", "RUN"], "fly"),
     ],
 )

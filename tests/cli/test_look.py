@@ -139,7 +139,7 @@ def test_ls_says_what_show_and_diff_say(capsys, runs):
     """The quick look at a run is the same as the long one."""
     rows = json.loads(call(capsys, "ls", runs, "--json")[1])
 
-    assert [row["run"] for row in rows] == ["a/7", "bad"]
+    assert [row["run"] for row in rows] == ["bad", "a/7"]
     for row in rows:
         run = open_run(runs / row["run"])
         history = run.history
@@ -157,8 +157,8 @@ def test_a_run_that_cannot_be_read_is_listed_with_the_reason(capsys, runs, tmp_p
 
     rows = json.loads(call(capsys, "ls", tmp_path, "--json")[1])
 
-    assert [(row["run"], row["state"]) for row in rows] == [("broken", "damaged"), ("good", "ended")]
-    assert "run.json" in rows[0]["problem"]
+    assert [(row["run"], row["state"]) for row in rows] == [("good", "ended"), ("broken", "damaged")]
+    assert "run.json" in rows[1]["problem"]
 
 
 def test_runs_of_several_folders_have_names_of_their_own(tmp_path):

@@ -118,7 +118,9 @@ def _app(given: Sequence[str]):  # type: ignore[no-untyped-def]
         """Lists the verbs by what people want."""
 
         def format_commands(self, ctx, formatter) -> None:  # type: ignore[no-untyped-def]
-            for title, verbs in GROUPS.items():
+            known = {verb for verbs in (*GROUPS.values(), FORMER) for verb in verbs}
+            added = {verb: named for verb, named in VERBS.items() if verb not in known}  # by whoever extends it
+            for title, verbs in {**GROUPS, **({"Added": added} if added else {})}.items():
                 with formatter.section(title):
                     formatter.write_dl([(verb, text) for verb, (_, text) in verbs.items()])
 

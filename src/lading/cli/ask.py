@@ -22,6 +22,7 @@ from lading.cli.output import (
     complete_dataset,
     contents,
     decoded_table,
+    grouped_by,
     looks_of,
     open_run,
     progress_bar,
@@ -63,7 +64,10 @@ def show(
 
 def _step_number(text: str) -> int:
     """Return the number of a step as it was typed; the last one is -1 (``lading.cli`` makes last-1 of it)."""
-    return -1 if text == "last" else int(text.removeprefix("last"))
+    number = "-1" if text == "last" else text.removeprefix("last")
+    if not number.removeprefix("-").isdecimal():
+        raise ConfigError(f"STEP {text}: expected a number from 0, or -1 for the last step, -2 for the one before.")
+    return int(number)
 
 
 Step = Annotated[
@@ -181,7 +185,7 @@ def mix(
     Example: lading mix runs/7 --by epoch
     """
     opened = open_run(run, attempt)
-    found = opened.mix(int(by) if by.isdigit() else by).dicts()
+    found = opened.mix(grouped_by(by)).dicts()
     columns = _MIX_COLUMNS if by != "run" else {k: v for k, v in _MIX_COLUMNS.items() if k != "group"}
     answer(
         found,

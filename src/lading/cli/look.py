@@ -14,7 +14,7 @@ import pyarrow as pa
 import typer
 from rich.text import Text
 
-from lading.cli.output import Attempt, Json, Run, Stores, answer, open_run, progress_bar
+from lading.cli.output import Attempt, Json, Run, Stores, answer, grouped_by, open_run, progress_bar
 from lading.errors import ConfigError
 from lading.report import Run as OpenedRun, text as render
 from lading.report.export import TABLES, write_rows
@@ -132,7 +132,7 @@ def _batches(run: OpenedRun, table: str, by: str, until: int | None) -> Callable
             "--until STEP is for history, samples, exposures and documents, not for mix. Pass --until CKPT."
         )
     if table == "mix":
-        mixed: Any = run.mix(int(by) if by.isdigit() else by).arrow
+        mixed: Any = run.mix(grouped_by(by)).arrow
         return lambda: iter(mixed.to_batches())
     if table in TABLES:
         return lambda: run.rows_of(table, until)

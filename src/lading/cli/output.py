@@ -86,6 +86,13 @@ def complete_dataset(context: typer.Context, incomplete: str) -> list[str]:
     return []
 
 
+def grouped_by(text: str) -> str | int:
+    """Return what --by was given: a word, or a number of steps."""
+    if not text.isdecimal() and text not in ("run", "epoch", "chunk", "attempt"):
+        raise ConfigError(f"--by {text}: expected run, epoch, chunk, attempt or a number of steps.")
+    return int(text) if text.isdecimal() else text
+
+
 def answer(value: Any, text: Callable[[], RenderableType], *, as_json: bool, holds: bool = True) -> None:
     """Print an answer and leave with its exit code."""
     if as_json:

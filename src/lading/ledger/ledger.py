@@ -30,6 +30,7 @@ from lading.ledger.events import JUMP, NOTE, PENDING, VALIDATED, event_text
 from lading.ledger.given import check_choices, check_open, checked_bills, checked_losses, checked_number, checked_update
 from lading.ledger.launch import Launch, as_ranges
 from lading.ledger.limits import now_milliseconds, readable
+from lading.ledger.notebook import ledger_html
 from lading.ledger.opening import Opening, checked_mark, open_attempt_of, warn_of_blocks
 from lading.ledger.rows import MOST_OPEN, Fate, Rows
 from lading.ledger.run_folder import RunFolder
@@ -41,7 +42,6 @@ from lading.order.event import Event, event_from_dict, event_to_dict
 from lading.order.plan import Plan
 from lading.runtime.fields import LONGEST_TEXT
 from lading.runtime.paths import local_path
-from lading.runtime.shown import html_table
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -81,8 +81,7 @@ class Ledger:
         base: Checkpoints that the weights were loaded from, each with a waybill: a path or several.
         names: Names of the datasets, where there is no plan.
         lengths: Samples of each of them, 0 where it is unknown: reports then count passes.
-        config: What you want to know of this run among others, ``{"lr": 3e-4}``: ``lading ls`` shows what differs. Kept
-            when the run begins; numbers, texts and flags, anything else as its text.
+        config: Settings of this run, ``{"lr": 3e-4}``, kept when it begins: ``lading ls`` shows what differs.
         part_rows: Rows of ``batches``, ``samples`` and ``events`` at which a Parquet part is closed.
     """
 
@@ -367,11 +366,7 @@ class Ledger:
     def __repr__(self) -> str:
         return f"Ledger({str(self.run_dir)!r}, attempt={self.attempt}, record={self.record!r})"
 
-    def _repr_html_(self) -> str:
-        """Return where the run is and how far it got, for notebooks."""
-        rows = [("run", self.run_dir), ("attempt", self.attempt), ("records", self._record), *self.config.items()]
-        rows += [("last step delivered", self._last), ("last step used", self._settled)] if self._last >= 0 else []
-        return f"<p>Ledger</p>{html_table(['', ''], rows)}"
+    _repr_html_ = ledger_html
 
     def _settle(self, bills: Bill | Iterable[Bill], fate: str, *fields: Any) -> None:
         """Record what became of some batches; further fields are those of ``Fate`` after its time."""

@@ -71,6 +71,22 @@ def test_steps_count_from_the_end(capsys, tmp_path):
     assert code == 2 and "expected at most 9 back" in err
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["mix", "RUN", "--by", "month"], "--by month: expected run, epoch, chunk, attempt or a number of steps."),
+        (["step", "RUN", "ten"], "STEP ten: expected a number from 0, or -1 for the last step"),
+    ],
+)
+def test_errors_use_the_words_that_were_typed(capsys, tmp_path, words, said):
+    """Options and arguments, not the names of parameters in Python."""
+    record(tmp_path, range(3))
+
+    code, _, err = call(capsys, *[tmp_path if word == "RUN" else word for word in words])
+
+    assert code == 2 and said in err
+
+
 def test_spikes_and_bad_samples_are_options_of_show(capsys, tmp_path):
     """The same answers as the words they had before."""
     record(tmp_path / "run", range(9))
