@@ -15,7 +15,7 @@ export TORCH_EXTENSIONS_DIR := $(CURDIR)/$(VENV)/torch_extensions
 .PHONY: help setup demo quick test test-unit test-launch test-all test-lowest test-newest test-python test-sanitized kernels mutants ci check format lint types docs changelog bench bench-scale bench-table bench-check package clean
 
 help:
-	@echo "make demo       train on real text, crash, resume, and answer what was in it (about two minutes)"
+	@echo "make demo       train on real text, crash, resume, find a planted fault and block it (at most two minutes)"
 	@echo "make quick      format, lint, types, architecture and the quick tests: what to run before a commit (under 3 minutes)"
 	@echo "make test       install everything and run the whole suite; every group runs, one summary at the end"
 	@echo "make check      lint, types, docs and the tests, with one summary: what .ci/run runs"

@@ -25,7 +25,7 @@ from tests.campaigns.rehash import rehash
 from tests.campaigns.running import Found, main
 
 from lading.errors import LadingError
-from lading.ledger.packed import PackedRows, joined, layout
+from lading.ledger.packed import RowBytes, joined, layout
 from lading.ledger.schema import SCHEMAS, latest_rows, rows_table, write_table
 from lading.ledger.seal import seal
 from lading.ledger.tables import FORMATS, TABLES
@@ -54,11 +54,11 @@ def rewrite_part(path: Path, change: Callable[[str, pa.Table], pa.Table]) -> Non
         write_table(table, name, file)
 
 
-def packed(name: str, table: pa.Table) -> PackedRows:
+def packed(name: str, table: pa.Table) -> RowBytes:
     """Return a table as a tail holds it."""
     columns = [c.cast("int64") if pa.types.is_timestamp(c.type) else c for c in table.columns]
     rows = [layout(name).pack(row) for row in zip(*(c.to_pylist() for c in columns), strict=True)]
-    return layout(name).of_rows(rows) if rows else PackedRows(0, b"")
+    return layout(name).of_rows(rows) if rows else RowBytes(0, b"")
 
 
 def rewrite_tail(path: Path, change: Callable[[str, pa.Table], pa.Table], name: str) -> None:

@@ -10,14 +10,14 @@ from hypothesis import given, strategies as st
 
 from lading.errors import LedgerError
 from lading.ledger import tail as module
-from lading.ledger.packed import PackedRows, layout
+from lading.ledger.packed import RowBytes, layout
 from lading.ledger.schema import rows_table
 from lading.ledger.tail import HEADER_BYTES, TailWriter, read_tail
 
 LAUNCH = "5a" * 32
 
 
-def rows(first: int, count: int = 3) -> PackedRows:
+def rows(first: int, count: int = 3) -> RowBytes:
     packing = layout("samples")
     return packing.of_rows([packing.pack((step, 0, 0, step, None)) for step in range(first, first + count)])
 

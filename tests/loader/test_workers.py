@@ -133,7 +133,7 @@ def wait_until(condition, seconds=600.0):
 @pytest.mark.parametrize("length", [0, 1, 5, 40])
 def test_order_is_kept(kind, num_workers, length):
     """Requests and results come in pairs, in the order of the requests."""
-    workers = kind(double, num_workers=num_workers, seed=0)
+    workers = kind(double, num_workers=num_workers)
 
     found = list(workers.run(iter(range(length))))
 
@@ -150,7 +150,7 @@ def test_fetching_begins_when_run_is_called(kind, tmp_path):
             read.append(k)
             yield k
 
-    workers = kind(double, num_workers=2, seed=0, prefetch_factor=3)
+    workers = kind(double, num_workers=2, prefetch_factor=3)
     run = workers.run(requests())
     before = list(read)
     next(run)
@@ -268,7 +268,7 @@ def mixed(k):
 @BOTH
 def test_anything_that_can_be_pickled_travels(kind):
     """Dataclasses, text, bytes, None, nested containers; one object twice stays one object."""
-    found = results(kind(mixed, num_workers=2, seed=0), range(8))
+    found = results(kind(mixed, num_workers=2), range(8))
 
     for k, result in enumerate(found):
         expected = mixed(k)
@@ -467,7 +467,7 @@ def test_worker_init_fn_runs_once_in_each_worker():
 @BOTH
 def test_an_error_in_worker_init_fn_is_raised(kind):
     """In the place of the worker's first result, with its own type."""
-    run = kind(sleeps, num_workers=2, seed=0, worker_init_fn=broken_start).run(iter([0.05] * 4))
+    run = kind(sleeps, num_workers=2, worker_init_fn=broken_start).run(iter([0.05] * 4))
 
     with pytest.raises(ValueError, match="no licence") as caught:
         list(run)
@@ -478,7 +478,7 @@ def test_an_error_in_worker_init_fn_is_raised(kind):
 @BOTH
 def test_an_error_is_raised_in_its_place_and_the_iteration_continues(kind):
     """It is ours and the user's own type, has the cause and the worker's traceback; the next results still come."""
-    run = kind(sometimes, num_workers=2, seed=0).run(iter(range(7)))
+    run = kind(sometimes, num_workers=2).run(iter(range(7)))
     before = [next(run)[1] for _ in range(3)]
 
     with pytest.raises(FileNotFoundError, match=r"could not fetch: FileNotFoundError.*no such file.*a\.wav") as caught:
@@ -555,7 +555,7 @@ def test_an_error_of_the_requests_comes_after_the_results_before_it(kind):
         yield from range(3)
         raise RuntimeError("no plan")
 
-    run = kind(double, num_workers=2, seed=0).run(requests())
+    run = kind(double, num_workers=2).run(requests())
 
     assert [next(run)[1] for _ in range(3)] == [0, 2, 4]
     with pytest.raises(RuntimeError, match="no plan"):
@@ -598,7 +598,7 @@ def test_the_death_of_another_worker_does_not_wait_for_its_turn():
 @BOTH
 def test_a_result_that_takes_too_long_is_an_error(kind):
     """As with torch's ``timeout``; the result can still be had afterwards."""
-    run = kind(sleeps, num_workers=1, seed=0, timeout=0.2).run(iter([0.6, 0.0]))
+    run = kind(sleeps, num_workers=1, timeout=0.2).run(iter([0.6, 0.0]))
 
     with pytest.raises(WorkerError, match=r"within timeout=0\.2 seconds"):
         next(run)
@@ -612,7 +612,7 @@ def test_a_result_that_takes_too_long_is_an_error(kind):
 def test_numbers_that_make_no_sense_are_refused(kind, numbers):
     """Before any process starts."""
     with pytest.raises(LoaderError, match="expected at least 1 worker"):
-        kind(double, seed=0, **numbers)
+        kind(double, **numbers)
 
 
 def test_persistent_workers_are_used_again():
@@ -632,7 +632,7 @@ def test_persistent_workers_are_used_again():
 @pytest.mark.parametrize("taken", [0, 1, 5])
 def test_an_iteration_that_is_broken_off_leaves_persistent_workers_clean(kind, taken):
     """What was prefetched for it never reaches the next one."""
-    workers = kind(arrays, num_workers=2, seed=0, persistent=True, prefetch_factor=3)
+    workers = kind(arrays, num_workers=2, prefetch_factor=3)
 
     for _ in range(3):
         run = workers.run(iter(range(100, 150)))
@@ -662,7 +662,7 @@ def test_a_newer_iteration_of_persistent_workers_ends_the_older():
 @BOTH
 def test_two_iterations_at_once(kind):
     """Without persistent workers each has its own."""
-    workers = kind(arrays, num_workers=2, seed=0)
+    workers = kind(arrays, num_workers=2)
 
     pairs = list(zip(workers.run(iter(range(12))), workers.run(iter(range(50, 62))), strict=True))
 

@@ -11,7 +11,23 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from lading.errors import CorruptLedgerError, PlanError
-from lading.runtime.fields import Fields, Items, Origin, is_bare_name
+from lading.runtime.fields import (
+    COUNT,
+    REASON,
+    SHA256,
+    SIZE,
+    Fields,
+    Items,
+    Origin,
+    given as given_or,
+    is_bare_name,
+    named,
+    nullable,
+    optional,
+    record_of,
+    row_of,
+    tuple_of,
+)
 
 ORIGIN = Origin("runs/7/launch.json", CorruptLedgerError, "Restore it from a copy.")
 anything = st.recursive(
@@ -32,7 +48,15 @@ READERS = [
     lambda f: f.integers("x", low=0, most=3),
     lambda f: f.texts("x", most=3),
     lambda f: f.items("x").integer(0),
-    lambda f: f.maybe(Fields.integer, "x", low=0),
+    lambda f: given_or(Fields.integer, low=0)(f, "x"),
+    lambda f: nullable(COUNT)(f, "x"),
+    lambda f: optional(SIZE, 1)(f, "x"),
+    lambda f: tuple_of(row_of(COUNT, Fields.text), least=1)(f, "x"),
+    lambda f: named(SHA256)(f, "x"),
+    lambda f: record_of(dict, {"y": COUNT})(f, "x"),
+    lambda f: REASON(f, "x"),
+    lambda f: f.each({"x": COUNT}, "y"),
+    lambda f: f.read({"x": Fields.texts}),
     lambda f: f.only("y"),
     lambda f: f.value("x"),
 ]

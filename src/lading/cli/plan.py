@@ -16,8 +16,8 @@ YAML or JSON; it may stand under the key ``plan`` of a larger file. The JSON of
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -32,7 +32,7 @@ from lading.order.duration import Duration
 from lading.order.mixture.request import Mixture
 from lading.order.simulation import Forecast, forecast
 from lading.report import text as render
-from lading.runtime.fields import Fields, Origin
+from lading.runtime.fields import SIZE, Fields, FieldTable, Origin, Reader, row_of, tuple_of
 from lading.runtime.numbers import is_number, is_whole
 from lading.runtime.paths import local_path
 from lading.runtime.shown import found as brief, listed
@@ -73,12 +73,9 @@ def _weights(found: Fields, key: str | int) -> None:
         inner.number(name, low=0, high=1e18)
 
 
-def _schedule(found: Fields, key: str | int, read: Callable[[Fields, int], Any]) -> None:
+def _schedule(found: Fields, key: str | int, read: Reader) -> None:
     """Read pairs of a point and what holds from there on."""
-    for point in (items := found.items(key, most=4096)):
-        pair = items.items(point, least=2, most=2)
-        _point(pair, 0)
-        read(pair, 1)
+    tuple_of(row_of(_point, read), most=4096)(found, key)
 
 
 def _point(found: Fields, key: str | int) -> None:
@@ -86,20 +83,20 @@ def _point(found: Fields, key: str | int) -> None:
         found.integer(key, low=0)
 
 
-_READERS: dict[str, Callable[[Fields, str], Any]] = {
-    "seed": lambda found, key: found.integer(key, low=-(1 << 63), high=(1 << 64) - 1),
-    "shuffle": lambda found, key: found.text(key),
-    "window_samples": lambda found, key: found.integer(key, low=1),
-    "batch_schedule": lambda found, key: _schedule(found, key, lambda pair, place: pair.integer(place, low=1)),
-    "drop_last": lambda found, key: found.flag(key),
-    "chunk_batches": lambda found, key: found.integer(key, low=1),
-    "epoch_samples": lambda found, key: found.integer(key, low=1),
-    "lookahead_steps": lambda found, key: found.integer(key, low=0, high=1 << 20),
-    "temperature": lambda found, key: found.number(key, low=0),
-    "unit": lambda found, key: found.text(key),
-    "stopping": lambda found, key: found.text(key),
+_READERS: FieldTable = {
+    "seed": partial(Fields.integer, low=-(1 << 63), high=(1 << 64) - 1),
+    "shuffle": Fields.text,
+    "window_samples": SIZE,
+    "batch_schedule": partial(_schedule, read=SIZE),
+    "drop_last": Fields.flag,
+    "chunk_batches": SIZE,
+    "epoch_samples": SIZE,
+    "lookahead_steps": partial(Fields.integer, low=0, high=1 << 20),
+    "temperature": partial(Fields.number, low=0),
+    "unit": Fields.text,
+    "stopping": Fields.text,
     "weights": _weights,
-    "schedule": lambda found, key: _schedule(found, key, _weights),
+    "schedule": partial(_schedule, read=_weights),
     "until": _point,
 }
 

@@ -85,23 +85,6 @@ class Bill:
     source_rows: tuple[NDArray[np.int32], NDArray[np.int64]] | None = None
     masked: tuple[tuple[int, tuple[int, ...]], ...] = ()
 
-    @classmethod
-    def of(cls, fields: dict[str, Any]) -> Bill:
-        """Return the bill of some fields, at once: a frozen class sets them one by one, which takes as long again."""
-        bill = object.__new__(cls)
-        object.__setattr__(bill, "__dict__", fields)
-        return bill
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> str:
-            """Work out the id when it is first asked for: a plan makes many bills, and few are asked for theirs."""
-            key = vars(self).get("_id_key") if name == "batch_id" else None
-            if key is None:
-                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-            vars(self)["batch_id"] = batch_id(key, self.epoch, self.step)
-            return self.batch_id
-
     def __len__(self) -> int:
         """Return the number of rows, padding included: the length of the batch."""
         return len(self.idx)
@@ -131,6 +114,11 @@ class Bill:
         """The names of the rows that count, in slot order."""
         real = self.is_real
         return [SampleId(d, i) for d, i in zip(self.dataset_idx[real].tolist(), self.idx[real].tolist(), strict=True)]
+
+    @property
+    def ids(self) -> list[tuple[str, int]]:
+        """Dataset and index of each row that counts, by name: what to log beside a loss, or to pass to ``where``."""
+        return [(self.names[d] if d < len(self.names) else str(d), i) for d, i in self.samples]
 
     @_cached
     def digest(self) -> int:

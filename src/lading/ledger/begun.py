@@ -26,11 +26,11 @@ from pathlib import Path
 from typing import Any
 
 from lading.errors import CorruptLedgerError
-from lading.ledger.launch import ATTEMPT, MOST_RANKS, SHA256, TIME, process
+from lading.ledger.launch import ATTEMPT, MOST_RANKS, PROCESS, RUN, TIME
 from lading.ledger.limits import now_seconds, readable
 from lading.ledger.log import sha256_of_bytes
 from lading.ledger.run_folder import RankFolder, RunFolder
-from lading.runtime.fields import LONGEST_TEXT, Fields, FieldTable, Origin, optional
+from lading.runtime.fields import COUNT, LONGEST_TEXT, SHA256, Fields, FieldTable, Origin, optional, row_of
 from lading.runtime.files import create_aside, json_bytes, sync_folder, write_aside
 from lading.runtime.processes import is_running, process_identity
 
@@ -122,25 +122,22 @@ def read_begun(path: Path) -> Begun:
     return begun
 
 
-def _compacting(fields: Fields, key: str) -> tuple[int, str]:
-    items = fields.items(key, least=2, most=2)
-    return items.integer(0, low=0, high=10**9), items.hexadecimal(1, digits=64)
-
-
+_LINES = partial(Fields.integer, low=0, high=10**9)
+_REFUSAL: FieldTable = {"rank": Fields.value, "text": Fields.text}
 _FIELDS: FieldTable = {
-    "run": partial(Fields.hexadecimal, digits=32),
+    "run": RUN,
     "attempt": ATTEMPT,
     "rank": partial(Fields.integer, low=0, high=MOST_RANKS),
     "launch": SHA256,
     "state": partial(Fields.text, choices=STATES),
-    "lines": partial(Fields.integer, low=0, high=10**9),
+    "lines": _LINES,
     "manifest": SHA256,
     "host": Fields.text,
-    "process": process,
+    "process": PROCESS,
     "time": TIME,
-    "compacting": optional(_compacting),
-    "rows": optional(Fields.integer, low=0),
-    "rows_sha256": optional(Fields.hexadecimal, digits=64),
+    "compacting": optional(row_of(_LINES, SHA256)),
+    "rows": optional(COUNT),
+    "rows_sha256": optional(SHA256),
     "check": SHA256,
 }
 
@@ -167,9 +164,8 @@ def read_refusal(folder: Path) -> str | None:
     path = folder / REFUSED
     if not path.exists():
         return None
-    fields = Origin(path, CorruptLedgerError).record(Origin(path, CorruptLedgerError).read(1 << 16))
-    fields.only("rank", "text")
-    return fields.text("text")
+    origin = Origin(path, CorruptLedgerError)
+    return str(origin.record(origin.read(1 << 16)).each(_REFUSAL)["text"])
 
 
 def is_alive(host: str, process: tuple[int, int]) -> bool | None:

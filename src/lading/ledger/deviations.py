@@ -6,12 +6,13 @@ import json
 import operator
 from collections.abc import Iterable
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from lading.errors import LedgerError
 from lading.identity import Deviation
 from lading.ledger.limits import LONGEST_REASON, readable
-from lading.runtime.fields import Fields, Items, Origin
+from lading.runtime.fields import COUNT, Fields, FieldTable, Items, Origin, given
 
 _FEW_CHARACTERS = 80
 
@@ -35,15 +36,14 @@ def deviations_text(deviations: Iterable[Deviation]) -> str:
 def deviations_from(text: str, origin: Origin) -> list[dict[str, Any]]:
     """Return the fields of each deviation, every one checked."""
     items = Items(origin.json(text), origin, "")
-    return [_deviation(items.record(number)) for number in items]
+    return [items.record(number).each(_FIELDS) for number in items]
 
 
-def _deviation(fields: Fields) -> dict[str, Any]:
-    return {
-        "slot": fields.integer("slot", low=0),
-        "kind": fields.text("kind"),
-        "dataset": fields.integer("dataset", low=0),
-        "index": fields.integer("index", low=0),
-        "substitute": fields.maybe(Fields.integer, "substitute", low=0),
-        "reason": fields.text("reason", longest=1 << 20),
-    }
+_FIELDS: FieldTable = {
+    "slot": COUNT,
+    "kind": Fields.text,
+    "dataset": COUNT,
+    "index": COUNT,
+    "substitute": given(COUNT),
+    "reason": partial(Fields.text, longest=1 << 20),
+}

@@ -22,7 +22,7 @@ from lading.ledger.launch import Range, ranges
 from lading.ledger.limits import LONGEST_REASON
 from lading.ledger.run_folder import RankFolder
 from lading.order.event import Event, event_from_dict
-from lading.runtime.fields import Fields, FieldTable, Origin, optional
+from lading.runtime.fields import COUNT, Fields, FieldTable, Origin, given, optional
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -94,8 +94,7 @@ def _check(event: EventRow, fields: Fields) -> None:
     elif event.kind == VALIDATED:
         _check_validated(fields)
     elif event.kind == NOTE:
-        fields.only("text")
-        fields.text("text")
+        fields.each({"text": Fields.text})
     elif event.kind == MASK:
         fields.each(_MASK)
     else:
@@ -103,22 +102,17 @@ def _check(event: EventRow, fields: Fields) -> None:
 
 
 _MASK: FieldTable = {
-    "dataset": partial(Fields.integer, low=0),
+    "dataset": COUNT,
     "documents": partial(Fields.integers, low=0, least=1),
     "reason": optional(Fields.text, "", longest=LONGEST_REASON),
 }
 
 
 def _check_validated(fields: Fields) -> None:
-    fields.only("metric", "loss", "on")
-    for name in ("metric", "loss"):
-        fields.maybe(Fields.number, name)
+    fields.each({"metric": given(Fields.number), "loss": given(Fields.number), "on": Fields.record})
     on = fields.record("on")
-    on.only("plan", "chunk", "first_step", "stop_step")
     if len(on):
-        on.text("plan")
-        for name in ("chunk", "first_step", "stop_step"):
-            on.integer(name, low=0)
+        on.each({"plan": Fields.text, "chunk": COUNT, "first_step": COUNT, "stop_step": COUNT})
 
 
 def pending_at(folder: RankFolder, step: int) -> tuple[Range, ...]:

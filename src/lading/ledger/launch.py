@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
-from lading.runtime.fields import Fields, FieldTable, nullable, optional
+from lading.runtime.fields import SHA256, Fields, FieldTable, named, nullable, optional, record_of, tuple_of
 
 KINDS = ("root", "resume", "inferred", "unknown", "replay")
 MOST_RANKS = 1 << 20
@@ -142,8 +142,7 @@ def launch_from(fields: Fields, values: dict[str, Any], sha256: str) -> Launch:
 
 def ranges(fields: Fields, key: str) -> tuple[Range, ...]:
     """Return a list of ``[first, stop)``, checked."""
-    items = fields.items(key)
-    found = [_pair(items.integers(i, low=0, high=MOST_STEPS, least=2, most=2)) for i in items]
+    found = _PAIRS(fields, key)
     if any(first >= stop for first, stop in found):
         fields.refuse(key, "ranges [first, stop)")
     return tuple(found)
@@ -164,11 +163,6 @@ def as_ranges(steps: Sequence[int]) -> list[list[int]]:
     return found
 
 
-def process(fields: Fields, key: str) -> tuple[int, int]:
-    """Return id and start time of a process, checked."""
-    return _pair(fields.integers(key, low=0, least=2, most=2))
-
-
 def seal_from(fields: Fields, key: str) -> Seal:
     """Return a seal, checked."""
     found = Seal(**fields.record(key).each(_SEAL))
@@ -177,56 +171,33 @@ def seal_from(fields: Fields, key: str) -> Seal:
     return found
 
 
-def _pair(values: Sequence[int]) -> tuple[int, int]:
-    return values[0], values[1]
-
-
-def _open_ranks(fields: Fields, key: str) -> tuple[tuple[int, ...], ...]:
-    items = fields.items(key, most=MOST_RANKS)
-    return tuple(tuple(items.integers(i, low=0, high=MOST_RANKS, least=3, most=3)) for i in items)
-
-
-def _events(fields: Fields, key: str) -> tuple[dict[str, Any], ...]:
-    return tuple(dict(event._values) for event in fields.records(key))
-
-
-def bases_from(fields: Fields, key: str) -> tuple[Base, ...]:
-    """Return checkpoints that weights were made from, checked."""
-    return tuple(Base(**base.each(_BASE)) for base in fields.records(key, most=_MOST_BASES))
-
-
-def _notes(fields: Fields, key: str) -> tuple[str, ...]:
-    return tuple(fields.texts(key, most=_MOST_NOTES))
-
-
-SHA256 = partial(Fields.hexadecimal, digits=64)
+RUN = partial(Fields.hexadecimal, digits=32)
 ATTEMPT = partial(Fields.integer, low=0, high=MOST_ATTEMPTS)
 STEP = partial(Fields.integer, low=0, high=MOST_STEPS)
 TIME = partial(Fields.number, low=0, high=1e12)
+_PAIRS = tuple_of(partial(Fields.integers, low=0, high=MOST_STEPS, least=2, most=2))
+_OPEN_RANKS = partial(Fields.integers, low=0, high=MOST_RANKS, least=3, most=3)
+PROCESS = partial(Fields.integers, low=0, least=2, most=2)  # id and start time
 _BASE: FieldTable = {"waybill": SHA256, "where": Fields.text}
-_SEAL: FieldTable = {"sha256": SHA256, "stop": ATTEMPT, "open": _open_ranks}
-_PARENT: FieldTable = {
-    "run": partial(Fields.hexadecimal, digits=32),
-    "launch": SHA256,
-    "attempt": ATTEMPT,
-    "step": STEP,
-}
+_SEAL: FieldTable = {"sha256": SHA256, "stop": ATTEMPT, "open": tuple_of(_OPEN_RANKS, most=MOST_RANKS)}
+_PARENT: FieldTable = {"run": RUN, "launch": SHA256, "attempt": ATTEMPT, "step": STEP}
+BASES = tuple_of(record_of(Base, _BASE), most=_MOST_BASES)
 LAUNCH: FieldTable = {
     "attempt": ATTEMPT,
     "kind": partial(Fields.text, choices=KINDS),
-    "parent": nullable(lambda fields, key: Parent(**fields.record(key).each(_PARENT))),
+    "parent": nullable(record_of(Parent, _PARENT)),
     "start_step": STEP,
     "world_size": partial(Fields.integer, low=1, high=MOST_RANKS),
     "token": Fields.text,
     "plan": nullable(Fields.hexadecimal, digits=16),
     "plan_sha256": nullable(Fields.hexadecimal, digits=64),
-    "events": _events,
+    "events": tuple_of(named(Fields.value)),
     "pending": ranges,
     "host": Fields.text,
-    "process": process,
+    "process": PROCESS,
     "lading": Fields.text,
     "time": TIME,
     "seal": optional(seal_from),
-    "bases": optional(bases_from, ()),
-    "notes": optional(_notes, ()),
+    "bases": optional(BASES, ()),
+    "notes": optional(Fields.texts, (), most=_MOST_NOTES),
 }

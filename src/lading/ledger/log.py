@@ -22,7 +22,6 @@ from lading.ledger.launch import (
     ATTEMPT,
     LAUNCH,
     MOST_STEPS,
-    SHA256,
     STEP,
     TIME,
     Launch,
@@ -34,7 +33,7 @@ from lading.ledger.launch import (
 )
 from lading.ledger.limits import LONGEST_REASON, now_seconds
 from lading.ledger.run_folder import RunFolder
-from lading.runtime.fields import Fields, FieldTable, Origin, nullable, optional
+from lading.runtime.fields import COUNT, SHA256, Fields, FieldTable, Origin, nullable, optional
 from lading.runtime.files import create_aside, json_bytes, write_aside
 
 _WAY_OUT = "Restore it from a copy; the other files stay readable."
@@ -177,9 +176,8 @@ def _read_head(run: RunFolder, log: Log) -> tuple[int, str] | None:
     if not run.head.exists():
         return None
     try:
-        fields = origin.record(origin.read(1 << 12))
-        fields.only("number", "sha256")
-        return fields.integer("number", low=-1, high=10**9), fields.hexadecimal("sha256", digits=64)
+        number, sha256 = origin.record(origin.read(1 << 12)).each(_HEAD).values()
+        return number, sha256
     except CorruptLedgerError as error:
         log.problems.append(Problem(run.head, f"cannot be read ({error})"))
         return None
@@ -217,19 +215,19 @@ def _samples(fields: Fields, key: str) -> tuple[SampleId, ...]:
 
 
 _REASON = partial(Fields.text, longest=LONGEST_REASON)
-_COUNT = partial(Fields.integer, low=0)
-_EVERY: FieldTable = {"number": _COUNT, "type": Fields.text, "previous": SHA256}
+_HEAD: FieldTable = {"number": partial(Fields.integer, low=-1, high=10**9), "sha256": SHA256}
+_EVERY: FieldTable = {"number": COUNT, "type": Fields.text, "previous": SHA256}
 _FIELDS: dict[str, FieldTable] = {
     "launch": LAUNCH,
     "seal": {"time": TIME, "seal": seal_from},
     "block": {"time": TIME, "samples": _samples, "reason": _REASON},
-    "compact": {"time": TIME, "closed": _COUNT, "merged": _COUNT, "files": _COUNT},
+    "compact": {"time": TIME, "closed": COUNT, "merged": COUNT, "files": COUNT},
     "forget": {
         "time": TIME,
         "samples": _samples,
         "documents": _samples,
         "reason": _REASON,
-        "step": nullable(Fields.integer, low=0, high=MOST_STEPS),
+        "step": nullable(STEP),
     },
     "checkpoint": {
         "time": TIME,
@@ -237,7 +235,7 @@ _FIELDS: dict[str, FieldTable] = {
         "waybill": SHA256,
         "attempt": ATTEMPT,
         "step": STEP,
-        "update": nullable(Fields.integer, low=0),
+        "update": nullable(COUNT),
         "pending": optional(ranges, ()),
     },
 }

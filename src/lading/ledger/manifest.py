@@ -11,13 +11,13 @@ from pathlib import Path
 
 from lading.errors import CorruptLedgerError
 from lading.ledger.begun import ENDS
-from lading.ledger.launch import SHA256, STEP
+from lading.ledger.launch import STEP
 from lading.ledger.log import sha256_of_bytes
-from lading.ledger.packed import PackedRows, layout
+from lading.ledger.packed import RowBytes, layout
 from lading.ledger.run_folder import RankFolder
 from lading.ledger.tables import TABLES
 from lading.ledger.tail import Tail, read_tail
-from lading.runtime.fields import Fields, FieldTable, Origin
+from lading.runtime.fields import SHA256, SIZE, Fields, FieldTable, Origin
 from lading.runtime.files import Journal
 
 _MOST_ROWS = 1 << 40
@@ -164,7 +164,7 @@ _FILE: FieldTable = {
     "last_step": STEP,
     "exceptions": _ROWS,
     "undecided": _ROWS,
-    "size": partial(Fields.integer, low=1),
+    "size": SIZE,
     "sha256": SHA256,
 }
 
@@ -174,7 +174,7 @@ def has_live_rows(manifest: Manifest, tail: Tail) -> bool:
     return manifest.end is None and (tail.generation is None or tail.generation >= len(manifest.parts))
 
 
-def live_rows(manifest: Manifest, tail: Tail) -> dict[str, list[PackedRows]]:
+def live_rows(manifest: Manifest, tail: Tail) -> dict[str, list[RowBytes]]:
     """Return the rows of a tail that are in no part, by table."""
     return tail.rows if tail.generation is not None and has_live_rows(manifest, tail) else {}
 

@@ -30,7 +30,7 @@ _CONTINUES = 0b1100_0000, 0b1000_0000  # bytes inside a character of UTF-8
 Row = tuple[bytes, bytes]
 
 
-class Texts(NamedTuple):
+class TextColumn(NamedTuple):
     """A column of texts: their bytes side by side, and where each begins, the end of the last included."""
 
     content: NDArray[np.uint8]
@@ -40,12 +40,12 @@ class Texts(NamedTuple):
 class Maps(NamedTuple):
     """A column of maps: their entries side by side, and where those of each row begin, the end included."""
 
-    keys: Texts
+    keys: TextColumn
     values: NDArray[np.float64]
     offsets: NDArray[np.int64]
 
 
-class PackedRows(NamedTuple):
+class RowBytes(NamedTuple):
     """Rows of one table.
 
     Attributes:
@@ -78,10 +78,10 @@ def step_of(row: Row) -> int:
     return int(_STEP.unpack_from(row[0], _STEP_AT)[0])
 
 
-def joined(pieces: Iterable[PackedRows]) -> PackedRows:
+def joined(pieces: Iterable[RowBytes]) -> RowBytes:
     """Return some rows as one piece."""
     rows, structs, texts = zip(*pieces, strict=True)
-    return PackedRows(sum(rows), b"".join(structs), b"".join(texts))
+    return RowBytes(sum(rows), b"".join(structs), b"".join(texts))
 
 
 class Layout:
@@ -120,27 +120,29 @@ class Layout:
         except OverflowError:
             return self._struct.pack(present, *(_narrow(v) if type(v) is float else v for v in given)), texts
 
-    def of_rows(self, rows: Sequence[Row]) -> PackedRows:
+    def of_rows(self, rows: Sequence[Row]) -> RowBytes:
         """Return rows as one piece; refuse values that no reader takes."""
         structs, texts = zip(*rows, strict=True)
-        found = PackedRows(len(rows), b"".join(structs), b"".join(texts))
+        found = RowBytes(len(rows), b"".join(structs), b"".join(texts))
         self.columns(found)
         return found
 
-    def of_columns(self, columns: Mapping[str, NDArray[Any]]) -> PackedRows:
+    def of_columns(self, columns: Mapping[str, NDArray[Any]]) -> RowBytes:
         """Return rows of numbers, column by column, those left out not there; refuse values that no reader takes."""
         out = np.zeros(len(columns["step"]), self._dtype)
         for name, values in columns.items():
             out[name] = values
-            if not np.array_equal(out[name], values, equal_nan=values.dtype.kind == "f"):
+            if values.dtype != self._dtype[name] and not np.array_equal(
+                out[name], values, equal_nan=values.dtype.kind == "f"
+            ):
                 raise ValueError(f"a row has {name} beyond {self._dtype[name].itemsize} bytes")
             out["present"] |= np.uint16(self._bits[name])
-        found = PackedRows(len(out), out.tobytes())
+        found = RowBytes(len(out), out.tobytes())
         if found.rows:
             self.columns(found)
         return found
 
-    def from_bytes(self, content: bytes) -> PackedRows:
+    def from_bytes(self, content: bytes) -> RowBytes:
         """Return the rows of a table in a tail; refuse what no ledger writes."""
         if len(content) < _COUNT.size:
             raise ValueError(f"{len(content)} bytes are no rows")
@@ -148,12 +150,12 @@ class Layout:
         end = _COUNT.size + rows * self._struct.size
         if not rows or end > len(content):
             raise ValueError(f"{len(content)} bytes do not hold {rows} rows")
-        found = PackedRows(rows, content[_COUNT.size : end], content[end:])
+        found = RowBytes(rows, content[_COUNT.size : end], content[end:])
         self.columns(found)
         return found
 
-    def columns(self, found: PackedRows) -> dict[str, tuple[Any, NDArray[np.bool_]]]:
-        """Return each column (an array, ``Texts`` or ``Maps``) and which rows have it; refuse what no ledger writes."""
+    def columns(self, found: RowBytes) -> dict[str, tuple[Any, NDArray[np.bool_]]]:
+        """Return each column (array, texts or maps) and which rows have it; refuse what no ledger writes."""
         table = np.frombuffer(found.structs, self._dtype, count=found.rows)
         present = table["present"]
         if int(np.bitwise_or.reduce(present)) > self._every:
@@ -169,7 +171,7 @@ class Layout:
         self._check(columns)
         return columns
 
-    def _texts(self, table: NDArray[Any], content: bytes) -> dict[str, Texts | Maps]:
+    def _texts(self, table: NDArray[Any], content: bytes) -> dict[str, TextColumn | Maps]:
         names = [name for name, kind in zip(self._bits, self._kinds, strict=True) if kind in (TEXT, MAP)]
         if not names:
             if content:
@@ -180,7 +182,7 @@ class Layout:
         if ends[-1] != len(content):
             raise ValueError(f"{len(content)} bytes of texts, expected {ends[-1]}")
         starts = (ends - lengths.reshape(-1)).reshape(lengths.shape)
-        found: dict[str, Texts | Maps] = {}
+        found: dict[str, TextColumn | Maps] = {}
         for place, name in enumerate(names):
             read = _strings if self._varying[place][1] else _maps
             found[name] = read(content, starts[:, place], lengths[:, place])
@@ -214,7 +216,7 @@ def _entries(numbers: Iterable[tuple[str, float]]) -> bytes:
     return b"".join(part for key, value in keys for part in (_COUNT.pack(len(key)), key, _NUMBER.pack(value)))
 
 
-def _strings(content: bytes, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> Texts:
+def _strings(content: bytes, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> TextColumn:
     every = np.frombuffer(content, np.uint8)
     mask, inside = _CONTINUES
     if ((every[starts[lengths > 0]] & mask) == inside).any():
@@ -222,7 +224,7 @@ def _strings(content: bytes, starts: NDArray[np.int64], lengths: NDArray[np.int6
     offsets = np.concatenate([[0], lengths.cumsum()])
     found = every[np.repeat(starts - offsets[:-1], lengths) + np.arange(offsets[-1])]
     found.tobytes().decode()  # refuses what is no UTF-8
-    return Texts(found, offsets)
+    return TextColumn(found, offsets)
 
 
 def _maps(content: bytes, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> Maps:

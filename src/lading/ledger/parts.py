@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from lading.errors import CorruptLedgerError
 from lading.ledger.manifest import LedgerPart, Manifest, PartFile, live_rows, read_manifest
-from lading.ledger.packed import PackedRows
+from lading.ledger.packed import RowBytes
 from lading.ledger.row_hash import RowsHash, StoredRows, rows_hash
 from lading.ledger.run_folder import RankFolder
 from lading.ledger.schema import latest_rows, rows_table, typed, write_table
@@ -116,7 +116,7 @@ def described(name: str, table: pa.Table) -> dict[str, int]:
     return {**found, "exceptions": len(table) - table["exceptions"].null_count, "undecided": undecided}
 
 
-def held_rows(held: Mapping[str, Sequence[PackedRows]]) -> dict[str, pa.Table]:
+def held_rows(held: Mapping[str, Sequence[RowBytes]]) -> dict[str, pa.Table]:
     """Return the rows that a rank holds for its next part, by table."""
     return {name: settled_rows(name, [rows_table(name, rows)]) for name, rows in held.items() if rows}
 

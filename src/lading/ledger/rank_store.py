@@ -13,7 +13,7 @@ from lading.ledger.begun import CLOSED, RUNNING, Begun, write_begun
 from lading.ledger.limits import now_seconds
 from lading.ledger.log import sha256_of_bytes
 from lading.ledger.manifest import whole_lines
-from lading.ledger.packed import PackedRows
+from lading.ledger.packed import RowBytes
 from lading.ledger.run_folder import RankFolder
 from lading.ledger.tables import FORMATS, TABLES
 from lading.ledger.tail import TailWriter
@@ -42,14 +42,14 @@ class RankStore:
 
     def __init__(self, folder: RankFolder, begun: Begun, part_rows: dict[str, int] | None = None) -> None:
         self._folder, self._part_rows = folder, {**PART_ROWS, **(part_rows or {})}
-        self._held: dict[str, list[PackedRows]] = {name: [] for name in TABLES}
+        self._held: dict[str, list[RowBytes]] = {name: [] for name in TABLES}
         self._part = 0
         self._retry_at = 0
         self._is_behind = True
         self._begun = begun
         self._tail: TailWriter | None = None  # training does not wait for it
 
-    def add(self, tables: Mapping[str, PackedRows]) -> None:
+    def add(self, tables: Mapping[str, RowBytes]) -> None:
         """Write rows to the tail; all of them or, with an error, none."""
         self.catch_up().append(tables)
         for name, rows in tables.items():

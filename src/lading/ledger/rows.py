@@ -18,11 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lading.identity import Bill
+from lading.identity.content import folded
 from lading.identity.digest import as_signed
-from lading.identity.hashing import fold
 from lading.ledger.deviations import deviations_text
 from lading.ledger.limits import readable
-from lading.ledger.packed import PackedRows, Row, joined, layout, step_of
+from lading.ledger.packed import Row, RowBytes, joined, layout, step_of
 from lading.ledger.tables import DELIVERED, TABLES
 from lading.runtime.fields import LONGEST_TEXT
 
@@ -77,7 +77,7 @@ class Rows:
         self._open: dict[int, _Open] = {}
         self._samples: list[_Open] = []
         self._rows: dict[str, list[Row]] = {name: [] for name in TABLES}
-        self._pieces: dict[str, list[PackedRows]] = {name: [] for name in TABLES}
+        self._pieces: dict[str, list[RowBytes]] = {name: [] for name in TABLES}
         self._shown: set[int] = set()
         self.problems: list[str] = []
         self._last = -1
@@ -113,7 +113,7 @@ class Rows:
             self._add(row, fate.fate, fate.time, fate.update, loss, metrics, reason)
             if self._names:
                 self._name(row)
-        for step, row, losses in zip(fate.steps, rows, fate.row_losses, strict=False):
+        for step, row, losses in zip(fate.steps, rows, fate.row_losses, strict=True) if fate.row_losses else ():
             if losses is not None:
                 self._pieces["row_losses"] += self._good("row_losses", [(step, row.bill, losses)], _loss_rows, _first)
 
@@ -137,7 +137,7 @@ class Rows:
         for row in self._open.values():
             self._name(row)
 
-    def take(self) -> dict[str, PackedRows]:
+    def take(self) -> dict[str, RowBytes]:
         """Return the rows collected so far by table, and forget them."""
         samples, rows, pieces = self._samples, self._rows, self._pieces
         self._samples, self._rows, self._pieces = [], {name: [] for name in TABLES}, {name: [] for name in TABLES}
@@ -148,8 +148,8 @@ class Rows:
         return {name: some for name, some in found.items() if some.rows}  # a batch of padding has no names
 
     def _good(
-        self, name: str, rows: Sequence[Any], make: Callable[[Any], PackedRows], step_of: Callable[[Any], int]
-    ) -> list[PackedRows]:
+        self, name: str, rows: Sequence[Any], make: Callable[[Any], RowBytes], step_of: Callable[[Any], int]
+    ) -> list[RowBytes]:
         """Return the rows that a reader would take; the others are looked for, left out and named."""
         if not rows:
             return []
@@ -216,7 +216,7 @@ def _first(row: tuple[int, Bill, Any]) -> int:
     return row[0]
 
 
-def _loss_rows(rows: Sequence[tuple[int, Bill, Any]]) -> PackedRows:
+def _loss_rows(rows: Sequence[tuple[int, Bill, Any]]) -> RowBytes:
     (step, bill, losses), real = rows[0], rows[0][1].is_real
     with np.errstate(over="ignore"):  # what a float of 4 bytes does not hold is infinite
         found = np.array(losses.tolist(), np.float64).astype(np.float32)
@@ -228,10 +228,10 @@ def _loss_rows(rows: Sequence[tuple[int, Bill, Any]]) -> PackedRows:
 def _placed(bill: Bill, content: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Return the content of the rows that count, bound to their place: content digests add like digests."""
     real = bill.is_real
-    return fold((bill.position + bill.slots[real]).astype(np.uint64), content[real])
+    return folded((bill.position + bill.slots[real]).astype(np.uint64), [(None, content[real])])
 
 
-def _samples_rows(rows: Sequence[_Open]) -> PackedRows:
+def _samples_rows(rows: Sequence[_Open]) -> RowBytes:
     real = [row.bill.is_real for row in rows]
     columns = {
         "step": np.repeat([row.bill.step for row in rows], [row.bill.num_samples for row in rows]),

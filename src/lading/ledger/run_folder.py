@@ -21,6 +21,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 LEDGER_VERSION = 3
@@ -71,17 +72,17 @@ class RunFolder:
         """What the run is."""
         return self.path / "run.json"
 
-    @property
+    @cached_property
     def log(self) -> Path:
         """The folder of the run's log."""
         return self.path / "log"
 
-    @property
+    @cached_property
     def head(self) -> Path:
         """The file that knows the newest record of the log."""
         return self.log / "head.json"
 
-    @property
+    @cached_property
     def ledger(self) -> Path:
         """The folder of all attempts."""
         return self.path / "ledger"

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lading.errors import LedgerError
-from lading.ledger.packed import PackedRows, layout
+from lading.ledger.packed import RowBytes, layout
 from lading.ledger.tables import TABLES
 from lading.runtime.files import BINARY, write_aside
 
@@ -58,7 +58,7 @@ class TailWriter:
         write_aside(path, header.ljust(HEADER_BYTES, b"\0"))
         self._file = os.open(path, os.O_RDWR | BINARY)
 
-    def append(self, tables: Mapping[str, PackedRows]) -> None:
+    def append(self, tables: Mapping[str, RowBytes]) -> None:
         """Add a record of rows; all of it or, on a full disk, nothing."""
         streams = [tables[name].to_bytes() if name in tables else b"" for name in TABLES]
         first_step = min(rows.first_step for rows in tables.values())
@@ -133,7 +133,7 @@ class Tail:
     generation: int | None = None
     launch: str = ""
     rank: int = -1
-    rows: dict[str, list[PackedRows]] = field(default_factory=lambda: {name: [] for name in TABLES})
+    rows: dict[str, list[RowBytes]] = field(default_factory=lambda: {name: [] for name in TABLES})
     records: int = 0
     missing: int = 0
     unsynced: bool = False

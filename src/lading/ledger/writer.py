@@ -22,7 +22,7 @@ from typing import Any
 
 from lading.errors import ConfigError, CorruptLedgerError, LadingError, LedgerError
 from lading.ledger.begun import CLOSED, FAILED, INTERRUPTED, Begun, read_refusal
-from lading.ledger.packed import PackedRows
+from lading.ledger.packed import RowBytes
 from lading.ledger.rank_store import RankStore, warm_up
 from lading.ledger.rows import Rows
 from lading.ledger.run_folder import RankFolder
@@ -36,6 +36,7 @@ _QUEUE_ITEMS, _QUEUE_SAMPLES = 1 << 14, 1 << 21
 _FEW_ITEMS = (
     256  # that wait for the next turn: of more, rows are made at once, or Python's collector visits their bills
 )
+_MANY_SAMPLES = _QUEUE_SAMPLES // _FEW_ITEMS  # of smaller batches a few are never too many
 _TURN_SAMPLES = 1 << 19
 _UNSAVED_BYTES = 1 << 28
 
@@ -77,13 +78,13 @@ class Writer:
         self._turn_done = threading.Condition()
         self._asked = self._answered = 0
         self._closing, self._end = False, CLOSED
-        self._unsaved: deque[dict[str, PackedRows]] = deque()
+        self._unsaved: deque[dict[str, RowBytes]] = deque()
         self._since_sync, self._synced_at = 0, time.monotonic()
         self._fault: LedgerError | None = None
         self._disk_fault: LedgerError | None = None
         self._told = False
         self.lost_rows, self.unsaved_bytes = 0, _UNSAVED_BYTES
-        self._pid, self._busy = os.getpid(), Busy()
+        self.pid, self._busy = os.getpid(), Busy()
         self._thread = threading.Thread(target=self._run, name="lading-ledger", daemon=True)
         self._thread.start()
 
@@ -113,8 +114,13 @@ class Writer:
         """Have a method of ``Rows`` called about so many samples; waits only where the thread is far behind."""
         self._put_samples += samples
         self._queue.append((samples, method, arguments))
-        if len(self._queue) == _FEW_ITEMS:
+        waiting = len(self._queue)
+        if waiting == _FEW_ITEMS:
             self._wake.set()
+        if waiting >= _FEW_ITEMS or samples >= _MANY_SAMPLES:
+            self._wait_for_room()
+
+    def _wait_for_room(self) -> None:
         while self._is_full() and self._thread.is_alive():
             self._room.clear()
             self._wake.set()
@@ -126,13 +132,13 @@ class Writer:
     @property
     def is_foreign(self) -> bool:
         """Whether this process is a fork of the one that writes: here nobody does."""
-        return os.getpid() != self._pid
+        return os.getpid() != self.pid
 
     def check_process(self) -> None:
         """Refuse a fork, whose queue nobody empties."""
         if self.is_foreign:
             raise LedgerError(
-                f"this ledger was opened in process {self._pid}, and this is process {os.getpid()}, a fork of it: what "
+                f"this ledger was opened in process {self.pid}, and this is process {os.getpid()}, a fork of it: what "
                 "it records would go nowhere. Make the ledger, or take its first batch, in the process that trains."
             )
 
@@ -291,7 +297,7 @@ def sync_every(flush_every: int | str) -> tuple[int | None, float | None]:
     return None, float(match.group(1))
 
 
-def _bytes_of(tables: dict[str, PackedRows]) -> int:
+def _bytes_of(tables: dict[str, RowBytes]) -> int:
     return sum(len(rows.structs) + len(rows.texts) for rows in tables.values())
 
 

@@ -14,11 +14,14 @@ from lading.loader.bad_samples import BadSamplePolicy
 from lading.loader.engine import Engine
 from lading.loader.iteration import Batches
 from lading.loader.options import defaults, refuse_unknown
+from lading.loader.reweighting import reweight
 from lading.loader.state import Resume
 from lading.order import Event, Plan, Rescore, Reweight
 from lading.order.mixture.weights import Weights
+from lading.runtime.shown import html_table, shown_html
+from lading.source.protocol import Sources
 
-_SHOWN = 4
+_SHOWN, _SHOWN_ROWS = 4, 30
 
 
 class EngineLoader:
@@ -32,7 +35,7 @@ class EngineLoader:
 
     engine: Engine
     on_resume: Resume
-    sources: Any
+    sources: Sources
     global_batch_size: int | None
     shuffle: bool | str
     pad: bool | None
@@ -84,6 +87,14 @@ class EngineLoader:
         more = f" and {len(size) - _SHOWN} more" if len(size) > _SHOWN else ""
         return f"{type(self).__name__}({shown}{more}, {engine.request.described()}, at {_place_of(engine)})"
 
+    def _repr_html_(self) -> str:
+        """Return what is loaded and how far it got, for notebooks; nothing is planned for it."""
+        engine = self.engine
+        rows = [(n, len(reader.source)) for n, reader in zip(engine.request.sources, engine.readers, strict=True)]
+        table = html_table(["dataset", "samples"], rows[:_SHOWN_ROWS], more=len(rows) - _SHOWN_ROWS, what="datasets")
+        facts = f"{type(self).__name__}: {engine.request.described()}, at {_place_of(engine)}"
+        return f"<p>{shown_html(facts)}</p>{table}"
+
     @property
     def plan(self) -> Plan:
         """The order of the run, events included; made at first use."""
@@ -106,7 +117,7 @@ class EngineLoader:
     @property
     def last_bill(self) -> Bill | None:
         """The bill of the batch yielded last."""
-        return self.engine.last_bill
+        return self.engine.notes.last_bill
 
     @property
     def bad_samples(self) -> list[tuple[int, Deviation]]:
@@ -152,7 +163,10 @@ class EngineLoader:
         Args:
             batch_idx: Number of the batch in the epoch or chunk that the last batch yielded belongs to.
         """
-        return self.engine.bill_at(batch_idx)
+        plan, engine = self.plan, self.engine
+        at = plan.locate(self.step if self.last_bill is None else self.last_bill.step)
+        step = (plan.epoch_start(at.epoch) if at.chunk is None else plan.chunk_start(at.chunk)) + batch_idx
+        return engine.bad_samples.bill(step) or engine.share_of(step)
 
     def set_epoch(self, epoch: int) -> None:
         """Move to the start of another epoch; the current one is left alone, chunks ignore it."""
@@ -198,7 +212,7 @@ class EngineLoader:
             weights: New weights, by name or in order, in the unit of the mixture.
             reason: Who asked for it, for the ledger.
         """
-        return self.engine.reweight(weights, reason)
+        return reweight(self.engine, weights, reason)
 
     def validated(
         self, metric: float | None = None, loss: float | None = None, on: Mapping[str, Any] | None = None

@@ -22,11 +22,11 @@ import itertools
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lading.errors import LoaderError
 from lading.identity import Bill, World
-from lading.loader import planning, reweighting
+from lading.loader import planning
 from lading.loader.adaptive.runner import measured, observers_of
 from lading.loader.adaptive.scores import resumable
 from lading.loader.agreeing import blocking
@@ -42,11 +42,12 @@ from lading.loader.prefetch import Stream, check_threads, prefetched, worker_poo
 from lading.loader.request import LoaderRequest
 from lading.loader.state import Resume, make_state, read_state, restored_plan, step_before
 from lading.loader.trackers import Trackers
-from lading.loader.workers import ThreadWorkers, Workers
-from lading.order import Event, Plan, Reweight
+from lading.order import Event, Plan
 from lading.order.agreement import agree_on_plan
-from lading.order.mixture.weights import Weights
 from lading.source.reader import Reader
+
+if TYPE_CHECKING:
+    from lading.loader.workers import ThreadWorkers, Workers
 
 
 class Engine:
@@ -124,11 +125,6 @@ class Engine:
         """The next step to yield."""
         return self.cursor.next_step
 
-    @property
-    def last_bill(self) -> Bill | None:
-        """The bill of the batch yielded last."""
-        return self.notes.last_bill
-
     def iteration_steps(self) -> range:
         """Return the steps of the epoch or chunk that the next iteration covers."""
         return range(*self.cursor.bounds(self.plan)) if self.delivers else range(0)
@@ -147,14 +143,6 @@ class Engine:
     def share_of(self, step: int) -> Bill:
         """Return what this rank answers for at a step, before anything is loaded."""
         return self.plan.bill(step, world=self.world, pad=self.request.pad)
-
-    def bill_at(self, batch_idx: int) -> Bill:
-        """Return the bill of a batch of the current epoch or chunk, counted from its start."""
-        last = self.last_bill.step if self.last_bill is not None else self.step
-        at = self.plan.locate(last)
-        first = self.plan.epoch_start(at.epoch) if at.chunk is None else self.plan.chunk_start(at.chunk)
-        step = first + batch_idx
-        return self.bad_samples.bill(step) or self.share_of(step)
 
     def iterate(self, *, with_bills: bool) -> Iteration:
         """Start an iteration: an epoch or chunk, or the rest of it where a state was loaded.
@@ -312,10 +300,6 @@ class Engine:
         self.made_plan = self.plan.with_event(event)
         self._requested.append((self.step, event))
         self.notes.trackers.event(event)
-
-    def reweight(self, weights: Weights, reason: str = "") -> Reweight | None:
-        """Change the weights of the mixture right after what may be prefetched; None where they are the same."""
-        return reweighting.reweight(self, weights, reason)
 
     def validated(self, metric: Any = None, loss: Any = None, on: Mapping[str, Any] | None = None) -> tuple[Event, ...]:
         """Record a validation and tell the observers of it; return what they changed."""

@@ -15,31 +15,19 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from lading.errors import LadingError, LoaderError, ResumeError
 from lading.identity import Bill
 from lading.loader.adaptive.saved import read_policies
 from lading.order import Plan, Rebatch
-from lading.order.event import Event, event_to_dict, pair, read_event
+from lading.order.event import PAIRS, Event, event_to_dict, read_event
 from lading.order.plan_json import check_order_version, differences, summary
-from lading.runtime.fields import Fields, Origin
+from lading.runtime.fields import COUNT, SIZE, Fields, FieldTable, Origin, given, tuple_of
 
 STATE_VERSION = 1
 NO_MARK: Mapping[str, Any] = {"run": "", "attempt": -1, "launch": ""}
-_KEYS = (
-    "version",
-    "epoch",
-    "position",
-    "step",
-    "global_batch_size",
-    "lookahead_steps",
-    "plan",
-    "summary",
-    "events",
-    "policy",
-    *NO_MARK,
-)
 # Sizes may change where a run is resumed: the change becomes an event of the plan.
 _SIZES = ("global_batch_size", "batch_schedule", "chunk_batches")
 _WAY_OUT = "It is damaged, or another loader's. Pass what state_dict() of a Lading loader returned."
@@ -134,19 +122,24 @@ def marked(mark: Mapping[str, Any] | None) -> dict[str, Any]:
 def loaded_mark(state: Mapping[str, Any]) -> dict[str, Any]:
     """Return the run, attempt and launch that a state was taken in, and its step, for ``Trackers.begin``."""
     fields = Fields({**NO_MARK, **state}, Origin("the state", ResumeError, _WAY_OUT))
-    return {
-        "run": fields.text("run"),
-        "attempt": fields.integer("attempt", low=-1),
-        "launch": fields.text("launch"),
-        "step": fields.integer("step", low=0, high=_MOST_STEP),
-    }
+    return fields.read(_MARK)
+
+
+def refuse_stateful(state: Mapping[str, Any]) -> None:
+    """Name the way for a state of torchdata's ``StatefulDataLoader``."""
+    if "_iterator_finished" in state:
+        raise ResumeError(
+            "this is the state of torchdata's StatefulDataLoader: expected one of this loader's own state_dict(). "
+            "Call lading.observe.import_stateful(state, loader), which moves the loader to where that one was."
+        )
 
 
 def read_state(state: Any) -> SavedState:
     """Return a state with every field checked; whatever is not as ``make_state`` wrote it is refused by name."""
     if not isinstance(state, Mapping):
         raise ResumeError(f"a loader state is a dict: found {type(state).__name__}. Pass what state_dict() returned.")
-    missing = [key for key in _KEYS if key not in state]
+    refuse_stateful(state)
+    missing = [key for key in ("version", *_STATE, *_MARK) if key not in state]
     if missing:
         raise ResumeError(
             f"the state lacks {', '.join(missing)}; it has {', '.join(map(str, state)) or 'nothing'}. {_WAY_OUT}"
@@ -158,16 +151,10 @@ def read_state(state: Any) -> SavedState:
             f"the state has version {version}, this Lading reads {STATE_VERSION}. "
             "Load it with the Lading that saved it."
         )
-    shape = _inner(fields, "summary")
+    values = fields.read(_STATE)
     return SavedState(
-        step=fields.integer("step", low=0, high=_MOST_STEP),
-        epoch=fields.integer("epoch", low=0),
-        position=fields.integer("position", low=0),
-        lookahead_steps=fields.integer("lookahead_steps", low=0, high=1 << 30),
-        summary=_summary(shape),
-        sizes=_sizes(shape),
-        events=_events(fields),
-        policy=read_policies(_inner(fields, "policy")),
+        **{name: value for name, value in values.items() if name not in _UNUSED},
+        sizes=_inner(fields, "summary").read(_SIZE_FIELDS),
         mark=loaded_mark(state),
     )
 
@@ -232,34 +219,45 @@ def _inner(fields: Fields, key: str) -> Fields:
     return Origin(f"the state: {key}", ResumeError, _WAY_OUT).record(text)
 
 
-def _summary(shape: Fields) -> dict[str, Any]:
+def _summary(fields: Fields, key: str) -> dict[str, Any]:
     """Return the summary of a plan, as far as it is compared: its datasets must be a list of lists, or a short form."""
-    values = {key: shape.value(key) for key in shape}
+    shape = _inner(fields, key)
     if isinstance(shape.value("datasets"), Mapping):
-        short = shape.record("datasets")
-        short.integer("count", low=1)
-        short.text("fingerprint")
-        return values
-    rows = shape.items("datasets", least=1)
-    for i in rows:
-        row = rows.items(i, least=3, most=4)
-        row.text(0, longest=_LONGEST)
-        row.integer(1, low=0)
-    return values
+        shape.record("datasets").read({"count": SIZE, "fingerprint": Fields.text})
+    else:
+        tuple_of(_dataset, least=1)(shape, "datasets")
+    return {key: shape.value(key) for key in shape}
 
 
-def _sizes(shape: Fields) -> dict[str, Any]:
-    schedule = shape.maybe(Fields.items, "batch_schedule")
-    return {
-        "global_batch_size": shape.integer("global_batch_size", low=1),
-        "batch_schedule": () if schedule is None else tuple(pair(schedule, i) for i in schedule),
-        "chunk_batches": shape.maybe(Fields.integer, "chunk_batches", low=1),
-    }
+def _dataset(items: Fields, i: int) -> None:
+    items.items(i, least=3, most=4).read({0: partial(Fields.text, longest=_LONGEST), 1: COUNT})
 
 
-def _events(fields: Fields) -> tuple[Event, ...]:
-    origin = Origin("the state: events", ResumeError, _WAY_OUT)
-    listed = origin.json(fields.text("events", longest=_LONGEST))
+def _events(fields: Fields, key: str) -> tuple[Event, ...]:
+    origin = Origin(f"the state: {key}", ResumeError, _WAY_OUT)
+    listed = origin.json(fields.text(key, longest=_LONGEST))
     if not isinstance(listed, list):
         origin.refuse("", "a list of events", type(listed).__name__)
     return tuple(read_event(Fields(event, origin, f"[{i}]")) for i, event in enumerate(listed))
+
+
+_STEP = partial(Fields.integer, low=0, high=_MOST_STEP)
+_MARK: FieldTable = {
+    "run": Fields.text,
+    "attempt": partial(Fields.integer, low=-1),
+    "launch": Fields.text,
+    "step": _STEP,
+}
+_STATE: FieldTable = {
+    "epoch": COUNT,
+    "position": COUNT,
+    "step": _STEP,
+    "global_batch_size": Fields.value,
+    "lookahead_steps": partial(Fields.integer, low=0, high=1 << 30),
+    "plan": Fields.value,
+    "summary": _summary,
+    "events": _events,
+    "policy": lambda fields, key: read_policies(_inner(fields, key)),
+}
+_UNUSED = ("global_batch_size", "plan")  # for those who look at a state: its summary says the same
+_SIZE_FIELDS: FieldTable = {"global_batch_size": SIZE, "batch_schedule": PAIRS, "chunk_batches": given(SIZE)}

@@ -25,7 +25,7 @@ from lading.observe.names import pulled_indices
 from lading.observe.recording import Recording
 from lading.observe.track_state import TrackedState, names_digest
 from lading.observe.tracking import TrackedLoader
-from lading.runtime.fields import Fields, Origin
+from lading.runtime.fields import Fields, FieldTable, Origin, given
 from lading.runtime.random_state import generators_of
 
 _MOST = 1 << 60
@@ -124,15 +124,20 @@ def _refuse_own_states(fields: Fields) -> None:
 
 
 def _sampler(fields: Fields) -> tuple[int | None, Any]:
-    batches = fields.maybe(Fields.record, "_sampler_iter_state")
+    batches = given(Fields.record)(fields, "_sampler_iter_state")
     if batches is None:
         return None, None
-    samples = batches.maybe(Fields.integer, "samples_yielded", low=0, high=_MOST)
-    inner = batches.maybe(Fields.record, "sampler_iter_state")
+    samples, inner = batches.read(_DRAWN).values()
     generator = None if inner is None else inner.value("generator")
     if generator is not None and not (isinstance(generator, torch.Tensor) and generator.dtype == torch.uint8):
         batches.refuse("sampler_iter_state", "the state of a torch.Generator in 'generator'")
     return samples, generator
+
+
+_DRAWN: FieldTable = {
+    "samples_yielded": given(Fields.integer, low=0, high=_MOST),
+    "sampler_iter_state": given(Fields.record),
+}
 
 
 def _check_length(saved: StatefulState, batches: int | None) -> None:

@@ -1,12 +1,4 @@
-"""A DataLoader watched from outside: its batches, and a bill for each.
-
-    pass 0        pass 1          the sampler is asked again in each pass
-    0 1 2 3 4     5 6 7 ...       steps count on
-
-Nothing is believed of the sampler: after a resume the order is drawn again and
-compared with what was yielded before.
-
-One line for everybody who already has a loader: the same batches, now with bills.
+"""A DataLoader watched from outside: the same batches, now with a bill for each.
 
     loader = lading.track(loader, run="runs/7")
 
@@ -14,13 +6,14 @@ One line for everybody who already has a loader: the same batches, now with bill
         └── what it pulled ──▶ bill ──▶ tracker, ledger
 
 Nothing is predicted here (there is no plan), so names are kept as they are
-observed. See ``lading.observe.recording`` for how the loader is watched.
+observed; ``lading.observe.recording`` says how. A bill has
 
-The bill of an unplanned batch: made from what was seen when it came.
+    step, epoch    batches yielded, passes begun: steps count on from pass to pass
+    slots          rank 1 of 2 with 4 rows: 4 5 6 7      every rank is taken to hold as many rows as this one
+    batch_id       the same on every rank, and after a resume
 
-step, epoch    batches yielded, passes begun
-slots          rank 1 of 2 with 4 rows: 4 5 6 7      every rank is taken to hold as many rows as this one
-batch_id       the same on every rank, and after a resume
+Nothing is believed of the sampler: it is asked again in each pass, and after a
+resume the order is drawn again and compared with what was yielded before.
 """
 
 from __future__ import annotations
@@ -68,23 +61,20 @@ class ObservedBills:
     def bill(self, at: TrackedState, world: World, names: RowNames) -> Bill:
         """Return the bill of the batch yielded next."""
         rows = len(names.indices)
-        fields = {
-            "batch_id": f"e{at.epoch}-s{at.step}-{zlib.crc32(at.step.to_bytes(8, 'little'), self._id_key):08x}",
-            "step": at.step,
-            "epoch": at.epoch,
-            "chunk": None,
-            "position": at.position,
-            "slots": _slots(world.rank, rows),
-            "dataset_idx": names.datasets,
-            "idx": names.indices,
-            "is_padding": names.is_padding,
-            "global_size": (rows - int(np.count_nonzero(names.is_padding))) * world.world_size,
-            "world": world,
-            "names": self._names,
-            "deviations": (),
-            "source_rows": None,
-        }
-        bill = Bill.of(fields)
+        bill = Bill(
+            batch_id=f"e{at.epoch}-s{at.step}-{zlib.crc32(at.step.to_bytes(8, 'little'), self._id_key):08x}",
+            step=at.step,
+            epoch=at.epoch,
+            chunk=None,
+            position=at.position,
+            slots=_slots(world.rank, rows),
+            dataset_idx=names.datasets,
+            idx=names.indices,
+            is_padding=names.is_padding,
+            global_size=(rows - int(np.count_nonzero(names.is_padding))) * world.world_size,
+            world=world,
+            names=self._names,
+        )
         return bill if names.kept is None else kept_rows(bill, names.kept)
 
 
@@ -123,7 +113,7 @@ class TrackedLoader(Lockstep):
         self._restores = random == "restore"
         self._recording: Recording | CarriedNames
         self._recording = Recording(self.dataloader) if ids is None else CarriedNames(dataloader, ids, names)
-        self._asked: Any = self._recording.dataloader  # what is asked about order, length and random numbers
+        self._inner: Any = self._recording.dataloader  # knows order, length and random generators
         self.tracker = tracker
         self.names = tuple(names) if names is not None else self._recording.dataset_names
         lengths = getattr(self._recording, "dataset_lengths", ())
@@ -133,8 +123,8 @@ class TrackedLoader(Lockstep):
         self._settles = self.ledger is not run
         self._known: tuple[Any, Any, Trackers] | None = None
         self.last_bill: Bill | None = None
-        self._source = described(self._asked)
-        self._bills = ObservedBills(self._source, self._asked.batch_size, self.names)
+        self._source = described(self._inner)
+        self._bills = ObservedBills(self._source, self._inner.batch_size, self.names)
         self._standing = TrackedState()
         self._is_resumed = False
         self._loaded: dict[str, Any] | None = None  # the state loaded last, until its first batch is yielded
@@ -192,7 +182,7 @@ class TrackedLoader(Lockstep):
 
     def set_epoch(self, epoch: int) -> None:
         """Tell the epoch to the sampler and the dataset, where they want to know."""
-        for part in (order_of(self._asked), self._asked.dataset):
+        for part in (order_of(self._inner), self._inner.dataset):
             if hasattr(part, "set_epoch"):
                 part.set_epoch(epoch)
 
@@ -228,13 +218,13 @@ class TrackedLoader(Lockstep):
         The batch yielded last counts as used: a state is taken after an update, not in the middle of it.
         """
         self._settle_last()
-        self._told().flush()
+        self._listeners().flush()
         if not self._is_resumed:
             if self._standing.batch == 0:
                 self._note_start()
             self._standing.rank, self._standing.drawn_from = self.world.rank, self._recording.drawn_from
-        self._standing.now = capture(self._asked)
-        mark = self._told().mark(self.step)
+        self._standing.now = capture(self._inner)
+        mark = self._listeners().mark(self.step)
         return {**self._standing.to_state(self._source), **marked(mark or self._loaded)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -262,14 +252,14 @@ class TrackedLoader(Lockstep):
                 f"from {standing.drawn_from}'s global generator, which each rank has for itself: samples would repeat "
                 "or be missed. Save and load a state on every rank, or give the loader a DistributedSampler."
             )
-        restore({n: s for n, s in standing.now.items() if n not in GLOBAL or (is_own and self._restores)}, self._asked)
+        restore({n: s for n, s in standing.now.items() if n not in GLOBAL or (is_own and self._restores)}, self._inner)
         self._standing, self._is_resumed, self._loaded = standing, True, loaded_mark(state)
         self._newest = self.last_bill = None  # what was yielded since then is rolled back
 
     def _start(self, *, with_bills: bool) -> Batches[Any]:
         self._recording.world = self.world
         self._newest = object()
-        self._pass_length = pass_length(self._asked)
+        self._pass_length = pass_length(self._inner)
         # A resumed pass draws from its own snapshot, so it can wait until a batch is really wanted.
         batches = None if self._is_resumed else self._begin()
         started = TrackedPass(self, batches, self._newest, with_bills=with_bills)
@@ -282,25 +272,25 @@ class TrackedLoader(Lockstep):
         if self._standing.batch:
             self._standing.next_pass()  # the pass before was broken off
         idle = self._idle
-        if idle is not None and idle.owner() is None and same(capture(self._asked), idle.after):
+        if idle is not None and idle.owner() is None and same(capture(self._inner), idle.after):
             # Lightning calls iter() once only to see whether it can: as if it had not.
-            restore(idle.before, self._asked)
+            restore(idle.before, self._inner)
         # The seed of persistent workers was drawn in an earlier pass; here it is drawn now, and must not count.
         has_seed = is_resumed and not self._standing.starts_workers
         self._note_start()
-        self._standing.began = began = capture(self._asked)
+        self._standing.began = began = capture(self._inner)
         batches = self._recording.start(rewind=self._rewind(began) if has_seed else None)
         self._standing.starts_workers &= not has_seed
-        self._idle = _Idle(_nobody, began, capture(self._asked))
+        self._idle = _Idle(_nobody, began, capture(self._inner))
         return batches
 
     def _note_start(self) -> None:
         """Note what a pass that begins now depends on, beside random numbers."""
-        self._standing.sampler_epoch = told_epoch(self._asked)
+        self._standing.sampler_epoch = told_epoch(self._inner)
         self._standing.starts_workers = self._recording.starts_workers
 
     def _rewind(self, states: Snapshot) -> Callable[[], None]:
-        return functools.partial(restore, states, self._asked)
+        return functools.partial(restore, states, self._inner)
 
     def _wake(self) -> RecordedPass | CarriedPass:
         is_inside = self._is_resumed and self._standing.batch
@@ -310,12 +300,12 @@ class TrackedLoader(Lockstep):
 
     def _resume(self) -> RecordedPass | CarriedPass:
         """Enter a pass in its middle: draw its order as when it began, and leave the global generators as they are."""
-        standing, sampler = self._standing, order_of(self._asked)
+        standing, sampler = self._standing, order_of(self._inner)
         # Between epochs the training loop says which one comes; in the middle of one there is no choice.
         if standing.sampler_epoch is not None and hasattr(sampler, "set_epoch"):
             sampler.set_epoch(standing.sampler_epoch)
         put_back = PutBack(capture())
-        restore(standing.began, self._asked)
+        restore(standing.began, self._inner)
         try:
             rewind = None if standing.starts_workers else self._rewind(standing.began)
             batches = self._recording.start(standing.batch, rewind, put_back)
@@ -324,7 +314,7 @@ class TrackedLoader(Lockstep):
             put_back()
         if skipped is not None and names_digest(0, skipped.datasets, skipped.indices) != standing.digest:
             raise ResumeError(_another_order(sampler, standing, self.world))
-        if draws_in_workers(self._asked):
+        if draws_in_workers(self._inner):
             self._recording.notes.append(_INEXACT)
             warnings.warn(_INEXACT, InexactResumeWarning, stacklevel=4)
         return batches
@@ -342,7 +332,7 @@ class TrackedLoader(Lockstep):
             for ledger in (tracker for tracker in self._trackers() if isinstance(tracker, BeginsIterations)):
                 ledger.begin(bill.step, None, self.world, self._loaded)
             self._loaded = None
-        self._told().update(bill, batch)
+        self._listeners().update(bill, batch)
         while self._recording.notes:
             self._record_note(bill.step, self._recording.notes.pop(0))
         return bill
@@ -360,7 +350,7 @@ class TrackedLoader(Lockstep):
         if mark is self._newest and self._standing.batch:
             self._standing.next_pass()
 
-    def _told(self) -> Trackers:
+    def _listeners(self) -> Trackers:
         """Return those who are notified; looked at once, not for each batch."""
         given = (self.tracker, self.ledger)
         if self._known is None or self._known[0] is not given[0] or self._known[1] is not given[1]:

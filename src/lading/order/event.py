@@ -13,14 +13,25 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
 
 from lading.errors import PlanError
 from lading.order.adaptive.decided import AdaptedBase, AdaptiveEvent
 from lading.order.adaptive.event import BASES, EVENTS, read_base
-from lading.runtime.fields import Fields, Items, Origin
+from lading.runtime.fields import (
+    COUNT,
+    REASON,
+    SIZE,
+    Fields,
+    FieldTable,
+    Origin,
+    given,
+    record_of,
+    row_of,
+    tuple_of,
+)
 
 ORIGIN = Origin("a plan event", PlanError, "It may be damaged, or come from a newer Lading.")
 
@@ -215,91 +226,12 @@ def event_from_dict(fields: Any, place: str = "") -> Event:
 
 def read_event(fields: Fields) -> Event:
     """Rebuild an event from checked fields."""
-    readers = {**_READERS, **EVENTS, ResumeBase.kind: _base}
-    return readers[fields.text("kind", choices=tuple(readers))](fields)
-
-
-def _reweight(fields: Fields) -> Reweight:
-    fields.only("kind", "step", "position", "weights", "reason")
-    weights = tuple(fields.integers("weights", low=0))
-    return Reweight(fields.integer("step", low=0), fields.integer("position", low=0), weights, fields.reason())
-
-
-def _rebatch(fields: Fields) -> Rebatch:
-    fields.only("kind", "step", "epoch", "offset", "global_batch_size", "chunk_batches", "later", "reason")
-    return Rebatch(
-        step=fields.integer("step", low=0),
-        epoch=fields.integer("epoch", low=0),
-        offset=fields.integer("offset", low=0),
-        global_batch_size=fields.integer("global_batch_size", low=1),
-        chunk_batches=fields.maybe(Fields.integer, "chunk_batches", low=1),
-        later=_later(fields),
-        reason=fields.reason(),
-    )
-
-
-def _block(fields: Fields) -> Block:
-    fields.only("kind", "step", "dataset", "indices", "reason")
-    indices = tuple(fields.integers("indices", low=0))
-    return Block(fields.integer("step", low=0), fields.integer("dataset", low=0), indices, fields.reason())
-
-
-def _mask(fields: Fields) -> Mask:
-    fields.only("kind", "step", "dataset", "documents", "reason")
-    documents = tuple(fields.integers("documents", low=0, least=1))
-    return Mask(fields.integer("step", low=0), fields.integer("dataset", low=0), documents, fields.reason())
-
-
-def _base(fields: Fields) -> ResumeBase:
-    parts = ("pace", "stage", "blocked", "masked")
-    fields.only("kind", "step", "position", "first_step", *parts, *BASES)
-    pace, stage, blocked, masked = (fields.maybe(Fields.record, name) for name in parts)
-    return ResumeBase(
-        step=fields.integer("step", low=0),
-        position=fields.integer("position", low=0),
-        first_step=fields.integer("first_step", low=0),
-        pace=None if pace is None else _pace(pace),
-        stage=None if stage is None else _stage(stage),
-        blocked=() if blocked is None else tuple(_blocked(blocked, name) for name in blocked),
-        adapted=read_base(fields),
-        masked=() if masked is None else tuple(_blocked(masked, name) for name in masked),
-    )
-
-
-def _pace(fields: Fields) -> Pace:
-    return Pace(
-        step=fields.integer("step", low=0),
-        epoch=fields.integer("epoch", low=0),
-        epoch_step=fields.integer("epoch_step", low=0),
-        offset=fields.integer("offset", low=0),
-        position=fields.integer("position", low=0),
-        batch=fields.integer("batch", low=1),
-        chunk_batches=fields.maybe(Fields.integer, "chunk_batches", low=1),
-        chunk=fields.integer("chunk", low=0),
-        later=_later(fields),
-        later_chunks=_later(fields, "later_chunks"),
-        pass_chunks=fields.maybe(Fields.integer, "pass_chunks", low=0) or 0,
-    )
-
-
-def _stage(fields: Fields) -> StageBase:
-    weights = fields.integers("weights", low=0, least=1)
-    columns = [fields.integers("drawn", low=0), fields.integers("residuals")]
-    for name, column in zip(("drawn", "residuals"), columns, strict=True):
-        if len(column) != len(weights):
-            fields.refuse(name, f"{len(weights)} integers, as many as weights")
-    return StageBase(fields.integer("start", low=0), tuple(weights), *map(tuple, columns))
-
-
-def _later(fields: Fields, name: str = "later") -> tuple[tuple[int, int], ...]:
-    pairs = fields.maybe(Fields.items, name)
-    return () if pairs is None else tuple(pair(pairs, i) for i in pairs)
-
-
-def pair(items: Items, i: int) -> tuple[int, int]:
-    """Return an item of a list as a pair of a step and a size."""
-    both = items.items(i, least=2, most=2)
-    return both.integer(0, low=0), both.integer(1, low=1)
+    kind = fields.text("kind", choices=(*_TABLES, *EVENTS, ResumeBase.kind))
+    if kind == ResumeBase.kind:
+        return ResumeBase(**fields.each(_BASE, "kind", *BASES), adapted=read_base(fields))
+    make, table = _TABLES[kind] if kind in _TABLES else EVENTS[kind]
+    found: Event = make(**fields.each(table, "kind"))
+    return found
 
 
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
@@ -326,9 +258,57 @@ def _blocked(fields: Fields, dataset: Any) -> tuple[int, tuple[int, ...]]:
     return int(dataset), tuple(itertools.accumulate(int(gap, 36) for gap in text.split()))
 
 
-_READERS: dict[str, Callable[[Fields], Event]] = {
-    Reweight.kind: _reweight,
-    Rebatch.kind: _rebatch,
-    Block.kind: _block,
-    Mask.kind: _mask,
+def _blocklist(fields: Fields, name: str) -> tuple[tuple[int, tuple[int, ...]], ...]:
+    record = fields.record(name)
+    return tuple(_blocked(record, dataset) for dataset in record)
+
+
+def _stage(fields: Fields, name: str) -> StageBase:
+    stage = StageBase(**fields.record(name).each(_STAGE))
+    for column in ("drawn", "residuals"):
+        if len(getattr(stage, column)) != len(stage.weights):
+            fields.record(name).refuse(column, f"{len(stage.weights)} integers, as many as weights")
+    return stage
+
+
+_NUMBERS = partial(Fields.integers, low=0)
+PAIRS = given(tuple_of(row_of(COUNT, SIZE)), ())  # of a step and a size
+_PACE: FieldTable = {
+    **dict.fromkeys(("step", "epoch", "epoch_step", "offset", "position", "chunk"), COUNT),
+    "batch": SIZE,
+    "chunk_batches": given(SIZE),
+    "later": PAIRS,
+    "later_chunks": PAIRS,
+    "pass_chunks": given(COUNT, 0),
+}
+_STAGE: FieldTable = {
+    "start": COUNT,
+    "weights": partial(Fields.integers, low=0, least=1),
+    "drawn": _NUMBERS,
+    "residuals": Fields.integers,
+}
+_BASE: FieldTable = {
+    **dict.fromkeys(("step", "position", "first_step"), COUNT),
+    "pace": given(record_of(Pace, _PACE)),
+    "stage": given(_stage),
+    "blocked": given(_blocklist, ()),
+    "masked": given(_blocklist, ()),
+}
+_TABLES: dict[str, tuple[type[Any], FieldTable]] = {
+    Reweight.kind: (Reweight, {"step": COUNT, "position": COUNT, "weights": _NUMBERS, "reason": REASON}),
+    Rebatch.kind: (
+        Rebatch,
+        {
+            **dict.fromkeys(("step", "epoch", "offset"), COUNT),
+            "global_batch_size": SIZE,
+            "chunk_batches": given(SIZE),
+            "later": PAIRS,
+            "reason": REASON,
+        },
+    ),
+    Block.kind: (Block, {"step": COUNT, "dataset": COUNT, "indices": _NUMBERS, "reason": REASON}),
+    Mask.kind: (
+        Mask,
+        {"step": COUNT, "dataset": COUNT, "documents": partial(Fields.integers, low=0, least=1), "reason": REASON},
+    ),
 }

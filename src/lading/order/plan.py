@@ -17,7 +17,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,9 +40,11 @@ from lading.order.parts import Parts
 from lading.order.resuming import events_from
 from lading.order.sample_weights import Tables, Weighted, planned_weights
 from lading.order.shuffle import Order
-from lading.order.simulation import Simulation, simulate
 from lading.order.substitute import Blocklist, all_blocks, born_blocked
 from lading.order.where import places, steps_of_row
+
+if TYPE_CHECKING:
+    from lading.order.simulation import Simulation
 
 I64 = NDArray[np.int64]
 _ALONE = World()
@@ -76,7 +78,7 @@ class Plan:
     global_batch_size: int
     seed: int = 0
     shuffle: str = "full"
-    window_samples: int = 4096
+    window_samples: int = plan_json.WINDOW_SAMPLES
     drop_last: bool = False
     chunk_batches: int | None = None
     mixture: MixtureSpec | None = None
@@ -159,28 +161,23 @@ class Plan:
         deviations: tuple[Deviation, ...] = ()
         if self.blocklist is not None:
             indices, rows, deviations = self.blocklist.replaced(step, datasets, indices, rows, first)
-        fields: dict[str, Any] = {
-            "_id_key": self._id_key,
-            "step": step,
-            "epoch": epoch,
-            "chunk": chunk,
-            "position": position,
-            "slots": np.arange(first, stop, dtype=_I64),
-            "dataset_idx": datasets,
-            "idx": indices,
-            "is_padding": np.zeros(stop - first, dtype=_BOOL),
-            "global_size": size,
-            "num_samples": stop - first,
-            "names": parts.names,
-            "world": world,
-        }
-        if deviations:
-            fields["deviations"] = deviations
-        if not parts.is_plain:
-            fields["source_rows"] = sources, rows
-        if self.masklist is not None:
-            fields["masked"] = self.masklist.at(step)
-        return Bill.of(fields)
+        return Bill(
+            batch_id(self._id_key, epoch, step),
+            step,
+            epoch,
+            chunk,
+            position,
+            np.arange(first, stop, dtype=_I64),
+            datasets,
+            indices,
+            np.zeros(stop - first, dtype=_BOOL),
+            size,
+            world,
+            parts.names,
+            deviations,
+            None if parts.is_plain else (sources, rows),
+            () if self.masklist is None else self.masklist.at(step),
+        )
 
     def share(self, whole: Bill, world: World, *, pad: bool | None = None) -> Bill:
         """Return one rank's share of the bill of a global batch; see ``bill``."""
@@ -257,6 +254,8 @@ class Plan:
 
     def simulate(self, steps: int | None = None, *, epochs: int | None = None) -> Simulation:
         """Return coverage, repeats, passes per source and tails, before anything runs. Default: one epoch."""
+        from lading.order.simulation import simulate  # no loader needs it
+
         return simulate(self, self.clock.epoch_start(1 if epochs is None else epochs) if steps is None else steps)
 
     @property

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,18 +18,31 @@ from lading.identity import fingerprint
 from lading.order.adaptive.kinds import KINDS, read_adaptation
 from lading.order.adaptive.protocol import AdaptedPlan
 from lading.order.dataset import Part, PlannedDataset
-from lading.order.event import Event, event_to_dict, pair, read_event
+from lading.order.event import PAIRS, Event, event_to_dict, read_event
 from lading.order.mixture.spec import MixtureSpec
 from lading.order.permutation import ORDER_VERSION
-from lading.order.sample_weights import SampleWeights, Weighted
-from lading.runtime.fields import Fields, Origin
+from lading.order.sample_weights import FIELDS as WEIGHTS, SampleWeights, Weighted
+from lading.runtime.fields import (
+    COUNT,
+    SIZE,
+    Fields,
+    FieldTable,
+    Origin,
+    given,
+    named,
+    optional,
+    record_of,
+    tuple_of,
+)
 
 PLAN_VERSION = 1
 LOOKAHEAD_STEPS = 32
+WINDOW_SAMPLES = 4096
 _LISTED_BYTES = 600
 # Files keep the words of plan version 1: a window was a block there.
 _WRITTEN = {"window": "block"}
 _READ = {written: shuffle for shuffle, written in _WRITTEN.items()}
+_VERSIONS = ("lading_plan", "order_version")
 
 _WORDS = {
     "order_version": "order version",
@@ -46,11 +60,6 @@ _WORDS = {
     "mask": "documents masked from the beginning (fingerprint)",
     "sample_weights": "sample weights (fingerprint)",
 }
-_KEYS = (
-    *("lading_plan", "order_version", "datasets", "global_batch_size", "batch_schedule", "seed", "shuffle"),
-    *("block_samples", "drop_last", "chunk_batches", "mixture", "chunk_schedule"),
-    *("blocked", "sample_weights", "mask", "lookahead_steps", "events"),
-)
 
 
 class PlanFields(AdaptedPlan, Protocol):
@@ -128,29 +137,13 @@ def fields_from_json(text: str | bytes, beside: Path | None = None) -> dict[str,
         found = fields.value("lading_plan") if "lading_plan" in fields else None
         raise PlanError(f"plan version {found!r} found, {PLAN_VERSION} expected. Was it written by another Lading?")
     check_order_version("the plan", fields.value("order_version"), PlanError)
-    fields.only(*_KEYS, *KINDS)
-    blocked, mask, weights = (fields.maybe(Fields.record, name) for name in ("blocked", "mask", "sample_weights"))
-    shuffle = fields.text("shuffle")
-    sizes, window = fields.maybe(Fields.items, "batch_schedule"), fields.maybe(Fields.integer, "block_samples", low=1)
-    chunks, mixture = fields.maybe(Fields.items, "chunk_schedule"), fields.maybe(Fields.record, "mixture")
-    lookahead = fields.maybe(Fields.integer, "lookahead_steps", low=0)
+    values = fields.each(_PLAN, *_VERSIONS, *KINDS)
+    weights = values.pop("sample_weights")
+    names = {"mask": "masked", "block_samples": "window_samples"}
     return {
-        "datasets": tuple(_dataset(d) for d in fields.records("datasets")),
-        "global_batch_size": fields.integer("global_batch_size", low=1),
-        "batch_schedule": () if sizes is None else tuple(pair(sizes, i) for i in sizes),
-        "seed": fields.value("seed"),
-        "shuffle": _READ.get(shuffle, shuffle),
-        **({} if window is None else {"window_samples": window}),
-        "drop_last": fields.flag("drop_last"),
-        "chunk_batches": fields.maybe(Fields.integer, "chunk_batches", low=1),
-        "mixture": None if mixture is None else MixtureSpec.read(mixture),
-        "events": tuple(read_event(e) for e in fields.records("events")) if "events" in fields else (),
-        **({} if lookahead is None else {"lookahead_steps": lookahead}),
-        "chunk_schedule": () if chunks is None else tuple(pair(chunks, i) for i in chunks),
+        **{names.get(name, name): value for name, value in values.items()},
         "adaptation": read_adaptation(fields),
-        "blocked": () if blocked is None else tuple((d, tuple(blocked.integers(d, low=0, least=1))) for d in blocked),
-        "masked": () if mask is None else tuple((d, tuple(mask.integers(d, low=0, least=1))) for d in mask),
-        "sample_weights": tuple((d, SampleWeights.read(fields, d, beside)) for d in weights or ()),
+        "sample_weights": tuple((name, replace(table, folder=beside)) for name, table in weights.items()),
     }
 
 
@@ -164,27 +157,53 @@ def check_order_version(thing: object, found: Any, error: type[LadingError], way
         )
 
 
-def _dataset(fields: Fields) -> PlannedDataset:
-    fields.only("name", "length", "fingerprint", "mean_tokens", "location", "parts")
-    return PlannedDataset(
-        fields.text("name", longest=1 << 16),
-        fields.integer("length", low=0),
-        fields.maybe(Fields.text, "fingerprint", longest=1 << 16) or "",
-        fields.maybe(Fields.number, "mean_tokens"),
-        fields.maybe(Fields.text, "location", longest=1 << 16),
-        tuple(map(_part, fields.records("parts"))) if "parts" in fields else (),
-    )
+_TEXT = partial(Fields.text, longest=1 << 16)
+_PART: FieldTable = {
+    "number": COUNT,
+    "name": _TEXT,
+    "rows": COUNT,
+    "samples": COUNT,
+    "first": given(COUNT, 0),
+}
+_DATASET: FieldTable = {
+    "name": _TEXT,
+    "length": COUNT,
+    "fingerprint": given(_TEXT, ""),
+    "mean_tokens": given(Fields.number),
+    "location": given(_TEXT),
+    "parts": optional(tuple_of(record_of(Part, _PART)), ()),
+}
 
 
-def _part(fields: Fields) -> Part:
-    fields.only("number", "name", "rows", "samples", "first")
-    return Part(
-        fields.integer("number", low=0),
-        fields.text("name", longest=1 << 16),
-        fields.integer("rows", low=0),
-        fields.integer("samples", low=0),
-        fields.maybe(Fields.integer, "first", low=0) or 0,
-    )
+def _shuffle(fields: Fields, name: str) -> str:
+    return _READ.get(fields.text(name), fields.text(name))
+
+
+def _blocked(fields: Fields, name: str) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    return tuple(named(partial(Fields.integers, low=0, least=1))(fields, name).items())
+
+
+def _weights(version: int, **values: Any) -> SampleWeights:
+    return SampleWeights(**values)
+
+
+_PLAN: FieldTable = {
+    "datasets": tuple_of(record_of(PlannedDataset, _DATASET)),
+    "global_batch_size": SIZE,
+    "batch_schedule": PAIRS,
+    "seed": Fields.value,
+    "shuffle": _shuffle,
+    "block_samples": given(SIZE, WINDOW_SAMPLES),
+    "drop_last": Fields.flag,
+    "chunk_batches": given(SIZE),
+    "mixture": given(lambda fields, name: MixtureSpec.read(fields.record(name))),
+    "chunk_schedule": PAIRS,
+    "blocked": given(_blocked, ()),
+    "sample_weights": given(named(record_of(_weights, WEIGHTS)), {}),
+    "mask": given(_blocked, ()),
+    "lookahead_steps": given(COUNT, LOOKAHEAD_STEPS),
+    "events": optional(tuple_of(lambda items, i: read_event(items.record(i))), ()),
+}
 
 
 def summary(plan: PlanFields) -> dict[str, Any]:

@@ -35,7 +35,7 @@ from lading.errors import PlanError
 from lading.identity.hashing import fold, key64, keys64, text64
 from lading.order.permutation import permute, unpermute
 from lading.runtime.arrays import finite_numbers
-from lading.runtime.fields import Fields
+from lading.runtime.fields import SHA256, SIZE, Fields, FieldTable
 
 I64 = NDArray[np.int64]
 U64 = NDArray[np.uint64]
@@ -161,14 +161,6 @@ class SampleWeights:
         """Return JSON-able fields, which stand for the weights."""
         return {"version": SAMPLE_WEIGHTS_VERSION, "total": self.total, "sha256": self.sha256}
 
-    @classmethod
-    def read(cls, plan: Fields, source: str, folder: Path | None) -> SampleWeights:
-        """Return the weights of a source from the fields of a plan; their file is in the folder, if that is known."""
-        fields = plan.record("sample_weights").record(source)
-        fields.only("version", "total", "sha256")
-        fields.integer("version", low=SAMPLE_WEIGHTS_VERSION, high=SAMPLE_WEIGHTS_VERSION)
-        return cls(fields.integer("total", low=1), fields.hexadecimal("sha256", digits=64), folder=folder)
-
     def _moved(self, numbers: I64, way: Callable[[Any, Any, I64], I64]) -> I64:
         """Return the row of each number in the table; with ``unpermute`` the number of each row."""
         if self.window == 1:
@@ -187,6 +179,11 @@ class SampleWeights:
         return exact.astype(np.int64)[which]
 
 
+FIELDS: FieldTable = {
+    "version": functools.partial(Fields.integer, low=SAMPLE_WEIGHTS_VERSION, high=SAMPLE_WEIGHTS_VERSION),
+    "total": SIZE,
+    "sha256": SHA256,
+}
 Weighted = tuple[tuple[str, SampleWeights], ...]  # of a plan, by source
 Tables = Mapping[int, SampleWeights]  # by the number of the source
 

@@ -2,11 +2,14 @@
 
     origin = Origin("runs/7/run.json", CorruptLedgerError, "Restore it from a copy.")
     record = origin.record(data)                  bytes ──▶ Fields
-    record.only("run", "datasets", "start_step")
-    record.integer("start_step", low=0)
-    record.texts("datasets", most=200)
-    record.maybe(Fields.integer, "chunk_batches", low=1)
-    record.each({"start_step": partial(Fields.integer, low=0), ...})      a table of fields, and no others
+    record.integer("start_step", low=0)           one field
+    record.each(TABLE)                            all of them, and no others
+
+    TABLE = {"start_step": COUNT, "datasets": Fields.texts, "parent": nullable(record_of(Parent, PARENT)), ...}
+
+A table has a reader for each field, and readers are put together: ``optional``
+(may be absent), ``nullable`` (is there, may be null), ``given`` (either),
+``tuple_of`` (a list), ``row_of`` (a list of so many items), ``record_of``.
 
 Whatever the bytes are, the outcome is a checked value or the origin's own
 error, which names file, place, what was expected and what was found. Nothing
@@ -20,8 +23,9 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
+from typing import Any, NoReturn
 
 from lading.errors import LadingError
 from lading.runtime.numbers import is_number, whole
@@ -38,9 +42,6 @@ INT64_MAX = (1 << 63) - 1
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _HEX = re.compile(r"[0-9a-f]*")
 _CONTAINERS = (dict, list)
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -150,19 +151,14 @@ class Fields:
             if key not in known:
                 self.origin.refuse(self.place_of(key), f"only the fields {', '.join(known)}", f"{brief(key)} besides")
 
-    def each(self, table: FieldTable) -> dict[str, Any]:
-        """Read the fields of a table, name by name, and refuse others.
+    def each(self, table: FieldTable, *known: str) -> dict[str, Any]:
+        """Read the fields of a table, name by name, and refuse others than these and ``known`` ones."""
+        self.only(*known, *table)
+        return self.read(table)
 
-        A table has a reader for each: ``{"step": partial(Fields.integer, low=0), "reason": optional(Fields.text)}``.
-        """
-        self.only(*table)
+    def read(self, table: FieldTable) -> dict[str, Any]:
+        """Read the fields of a table, name by name, whatever else there is."""
         return {name: read(self, name) for name, read in table.items()}
-
-    def maybe(
-        self, read: Callable[Concatenate[Fields, str, P], T], key: str, *args: P.args, **more: P.kwargs
-    ) -> T | None:
-        """Read a field that may be null or missing: ``maybe(Fields.integer, "chunk_batches", low=1)``."""
-        return None if self._values.get(key) is None else read(self, key, *args, **more)
 
     def value(self, key: str | int) -> Any:
         """Return a field as it is; only its presence is checked."""
@@ -205,10 +201,6 @@ class Fields:
             self.refuse(key, f"a text of at most {longest} characters")
         return value
 
-    def reason(self) -> str:
-        """Return why something was done, where that was said."""
-        return self.maybe(Fields.text, "reason", longest=1 << 20) or ""
-
     def hexadecimal(self, key: str | int, *, digits: int) -> str:
         """Return a text of exactly so many lower-case hexadecimal digits."""
         value = self._values.get(key)
@@ -249,22 +241,25 @@ class Fields:
         high: int = INT64_MAX,
         least: int = 0,
         most: int = MOST_ITEMS,
-    ) -> list[int]:
-        """Return a list of integers from ``low`` to ``high``."""
+    ) -> tuple[int, ...]:
+        """Return the integers of a list, each from ``low`` to ``high``."""
         value: Any = self._values.get(key)
         fits = type(value) is list and least <= len(value) <= most
         if fits and set(map(type, value)) <= {int} and (not value or low <= min(value) <= max(value) <= high):
-            return list(value)  # millions of them, in little time
+            return tuple(value)  # millions of them, in little time
         items = self.items(key, least=least, most=most)
-        return [items.integer(i, low=low, high=high) for i in items]
+        return tuple(items.integer(i, low=low, high=high) for i in items)
 
-    def texts(self, key: str | int, *, most: int = MOST_ITEMS) -> list[str]:
-        """Return a list of texts."""
+    def texts(self, key: str | int, *, most: int = MOST_ITEMS) -> tuple[str, ...]:
+        """Return the texts of a list."""
         items = self.items(key, most=most)
-        return [items.text(i) for i in items]
+        return tuple([items.text(i) for i in items._values])
 
 
-FieldTable = Mapping[str, Callable[[Fields, str], Any]]
+Reader = Callable[..., Any]  # of (fields, name)
+FieldTable = Mapping[str, Reader]
+COUNT, SIZE = partial(Fields.integer, low=0), partial(Fields.integer, low=1)
+SHA256 = partial(Fields.hexadecimal, digits=64)
 
 
 class Items(Fields):
@@ -276,14 +271,57 @@ class Items(Fields):
         super().__init__(dict(enumerate(values)), origin, place)
 
 
-def optional(read: Callable[..., Any], default: Any = None, **bounds: Any) -> Callable[[Fields, str], Any]:
+def optional(read: Reader, default: Any = None, **bounds: Any) -> Reader:
     """Return the reader of a field that may be absent; then it is the default. What is there is read, null, too."""
-    return lambda fields, name: read(fields, name, **bounds) if name in fields else default
+    return lambda fields, name: read(fields, name, **bounds) if name in fields._values else default
 
 
-def nullable(read: Callable[..., Any], **bounds: Any) -> Callable[[Fields, str], Any]:
+def nullable(read: Reader, **bounds: Any) -> Reader:
     """Return the reader of a field that is there and may be null."""
-    return lambda fields, name: None if fields.value(name) is None else read(fields, name, **bounds)
+    return lambda fields, name: None if fields._values.get(name, name) is None else read(fields, name, **bounds)
+
+
+def given(read: Reader, default: Any = None, **bounds: Any) -> Reader:
+    """Return the reader of a field that may be absent or null; then it is the default."""
+    return lambda fields, name: default if fields._values.get(name) is None else read(fields, name, **bounds)
+
+
+def tuple_of(read: Reader, *, least: int = 0, most: int = MOST_ITEMS) -> Reader:
+    """Return the reader of a list of which each item is read so."""
+
+    def found(fields: Fields, name: str) -> tuple[Any, ...]:
+        items = fields.items(name, least=least, most=most)
+        return tuple([read(items, i) for i in items._values])
+
+    return found
+
+
+def row_of(*reads: Reader) -> Reader:
+    """Return the reader of a list of exactly so many items, each read in its own way."""
+
+    def found(fields: Fields, name: str) -> tuple[Any, ...]:
+        items = fields.items(name, least=len(reads), most=len(reads))
+        return tuple([read(items, i) for i, read in enumerate(reads)])
+
+    return found
+
+
+def record_of(make: Callable[..., Any], table: FieldTable) -> Reader:
+    """Return the reader of an object with the fields of a table, of which something is made."""
+    return lambda fields, name: make(**fields.record(name).each(table))
+
+
+def named(read: Reader) -> Reader:
+    """Return the reader of an object whose names are free; each of its values is read so."""
+
+    def found(fields: Fields, name: str) -> dict[Any, Any]:
+        record = fields.record(name)
+        return {key: read(record, key) for key in record._values}
+
+    return found
+
+
+REASON = given(Fields.text, "", longest=1 << 20)
 
 
 def is_bare_name(name: str) -> bool:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from lading.runtime.locks import has_locks, try_lock
+from lading.runtime.locks import HAS_LOCKS, try_lock
 
 _ASIDE = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{12}\.(?P<kind>aside|old)")
 _DEAD_AFTER_SECONDS = 24 * 3600.0  # where locks do not work
@@ -46,7 +46,7 @@ def sync_folder(folder: Path) -> None:
 
 def _open_folder(folder: Path) -> int:
     """Open a folder, to sync or to lock it; Windows, which has neither, opens nothing instead."""
-    return os.open(folder, os.O_RDONLY | os.O_DIRECTORY) if has_locks() else os.open(os.devnull, os.O_RDONLY)
+    return os.open(folder, os.O_RDONLY | os.O_DIRECTORY) if HAS_LOCKS else os.open(os.devnull, os.O_RDONLY)
 
 
 def sync_tree(folder: Path) -> None:
@@ -86,7 +86,7 @@ def written_aside(
             file.flush()
             if synced:
                 os.fsync(file.fileno())
-        if not has_locks():  # Windows moves no file that is open; what is held until the end is nothing then
+        if not HAS_LOCKS:  # Windows moves no file that is open; what is held until the end is nothing then
             os.close(handle)
             handle = os.open(os.devnull, os.O_RDONLY)
         place(aside, path)
@@ -284,7 +284,7 @@ def _swap(aside: Path, path: Path) -> None:
 
 
 def _renameat2(one: Path, other: Path, flag: int) -> None:
-    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None) if has_locks() else None
+    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None) if HAS_LOCKS else None
     if renameat2 is None:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
     here = -100  # AT_FDCWD

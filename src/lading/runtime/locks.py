@@ -19,12 +19,8 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
+HAS_LOCKS = fcntl is not None  # a file system may still refuse them
 _UNSIGNED_SECONDS = 60.0  # how long a mark without a name in it is believed
-
-
-def has_locks() -> bool:
-    """Say whether this system has locks at all; a file system may still refuse them."""
-    return fcntl is not None
 
 
 def try_lock(handle: int) -> bool | None:
@@ -43,7 +39,7 @@ def try_lock(handle: int) -> bool | None:
 @contextlib.contextmanager
 def alone(folder: Path) -> Iterator[bool]:
     """Hold a folder until the block ends; False where another process holds it."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY) if has_locks() else None
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY) if HAS_LOCKS else None
     try:
         locked = None if handle is None else try_lock(handle)
         if locked is None:

@@ -1,30 +1,20 @@
-"""One update: steps whose gradients add up, until DeepSpeed takes an optimizer step.
+"""Training by updates, evaluation by samples, and the losses of both.
 
-step      0   1   2   3 │ 4   5   6   7 │      gradient_accumulation_steps=4
+step      0   1   2   3 │ 4   5   6   7 │      gradient_accumulation_steps=4: gradients add up until an update
 update                0 │             1 │
 ledger    ─ applied ──┘   ─ skipped ──┘        where the gradients of 4..7 overflowed
 
-Evaluation counts every sample exactly once, on any number of processes:
+evaluation, 10 samples, batches of 4, 2 processes    0 1 2 3 | 4 5 6 7
+                                                     8 9 · · | · · · ·     · padding: no process hangs, none counts
 
-10 samples, batches of 4, 2 processes    0 1 2 3 | 4 5 6 7
-                                         8 9 · · | · · · ·     · padding: no process hangs, none is counted
+forward   {"input_ids", "labels", "idx", "dataset_idx"}  ─▶  forward(input_ids=, labels=)            takes no names
+                                                         ─▶  forward(input_ids=, labels=, idx=...)   takes them
+loss      output, output["loss"], output.loss, output[0] ─▶  one number, or better one a sample: the losses of
+          datasets, and the policies that follow them, need it
 
-A batch becomes the arguments of ``forward``, its output a loss:
-
-    {"input_ids", "labels", "idx", "dataset_idx"}  ─▶  forward(input_ids=, labels=)          does not take names
-                                                   ─▶  forward(input_ids=, labels=, idx=...)  does
-    output, output["loss"], output.loss, output[0] ─▶  one number, or one a sample
-
-One number a sample is better: per-dataset losses, and the policies that
-follow them, need it.
-
-Losses of everything and of each dataset are added up over time and over processes:
-
-            code   prose   everything
-    sums     9.1     4.2        13.3      added here at every step, on the device
-    counts     6       2           8      added over all processes on request
-
-Sums and counts, not means of means: unequal shares and padding are right.
+          code   prose   everything
+sums       9.1     4.2        13.3      added at every step, on the device; over all processes on request
+counts       6       2           8      not means of means: unequal shares and padding are right
 """
 
 from __future__ import annotations

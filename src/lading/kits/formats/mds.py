@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lading.errors import BadSampleError, SourceError
-from lading.runtime.fields import Fields, Origin
+from lading.runtime.fields import COUNT, Fields, Origin, given, nullable, tuple_of
 from lading.runtime.paths import local_path
 from lading.runtime.shown import listed, shown
 from lading.source.sampled import sampled_digest
@@ -172,8 +172,7 @@ class _Shard:
         data = fields.record("raw_data")
         self.path = folder / data.file_name("basename")
         self._names, encodings = fields.texts("column_names"), fields.texts("column_encodings")
-        sizes = fields.items("column_sizes")
-        self._sizes = [sizes.maybe(Fields.integer, i, low=0) for i in sizes]
+        self._sizes = tuple_of(nullable(COUNT))(fields, "column_sizes")
         if not len(self._names) == len(encodings) == len(self._sizes):
             fields.refuse("column_names", "as many names as encodings and sizes")
         self.names = tuple(n for n in self._names if columns is None or n in columns)
@@ -189,7 +188,7 @@ class _Shard:
 
     def _mapped(self, size: int, fields: Fields) -> tuple[NDArray[np.uint8], NDArray[np.uint32]]:
         if not self.path.is_file():
-            packed = fields.maybe(Fields.text, "compression")
+            packed = given(Fields.text)(fields, "compression")
             hint = f"it is packed ({shown(packed)}): unpack the shards first" if packed else "fetch it again"
             raise SourceError(f"{self.path} is missing; {hint}. Only unpacked shards on this machine are read.")
         found = self.path.stat().st_size

@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.utils.data import Dataset, Subset
 
 from lading.errors import SourceError
-from lading.kits.jasper.gather import STEERING, SteeringStack, gather_batch, gather_sample, jasper_spec
+from lading.kits.jasper.gather import STEERING, SteeringStack, Tables, gather_batch, gather_sample, jasper_spec
 from lading.kits.jasper.layout import BY_NAME, CONFIG_FILE, NEGATIVES, SPLITS, config_size, read_config
 from lading.kits.jasper.steering import SharedSteering, Steering
 from lading.kits.jasper.storage import convert_to_hdf5, open_storage
@@ -113,7 +113,7 @@ LOGGER = logging.getLogger(__name__)
 FINGERPRINT_BYTES = 65536
 
 
-class JASPERSteeringDataset(Dataset[dict[str, Tensor]]):
+class JASPERSteeringDataset(Tables, Dataset[dict[str, Tensor]]):
     """One split of a JASPER directory.
 
     Args:
@@ -134,21 +134,9 @@ class JASPERSteeringDataset(Dataset[dict[str, Tensor]]):
     wants_keys = False  # the epoch and the pair are enough
     random_free = True
 
-    question_embs: Tensor
-    source_embs: Tensor
     keyword_embs: Tensor
     centroid_embs: Tensor
-    pair_index: Tensor
-    pair_cluster_id: Tensor
-    pair_relevance: Tensor
-    hard_negatives: Tensor
-    negative_tiers: Tensor
-    steering_centroid: Tensor
-    steering_keyword_weighted: Tensor
-    steering_residual: Tensor
-    centroid_distances: Tensor
     split_indices: Tensor
-    steering_stack: SteeringStack | None
 
     def __init__(
         self,

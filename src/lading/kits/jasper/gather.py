@@ -8,7 +8,6 @@ pairs [B] ─┬─▶ pair_index ─▶ question_embs, source_embs      one ind
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -22,7 +21,7 @@ from lading.source.spec import BatchSpec, Field
 STEERING = ("steering_centroid", "steering_keyword_weighted", "steering_residual")
 
 
-class Tables(Protocol):
+class Tables:
     """What a batch is made of; the dataset itself is such an object."""
 
     device: torch.device

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from lading.errors import ConfigError, CorruptLedgerError, LedgerError
-from lading.ledger.launch import ATTEMPT, SHA256, STEP, Base, Range, bases_from, ranges
+from lading.ledger.launch import ATTEMPT, BASES, RUN, STEP, Base, Range, ranges
 from lading.ledger.log import sha256_of_bytes
-from lading.runtime.fields import Fields, FieldTable, Origin, optional
+from lading.runtime.fields import COUNT, SHA256, Fields, FieldTable, Origin, named, optional, record_of
 from lading.runtime.paths import local_path
 
 WAYBILL_VERSION = 1
@@ -193,36 +193,30 @@ def _files(fields: Fields, key: str) -> dict[str, CoveredFile]:
     for name in files:
         if not is_relative(name):
             files.origin.refuse(files.place_of(name), "the relative path of a file inside the checkpoint", repr(name))
-    return {name: CoveredFile(**files.record(name).each(_FILE)) for name in files}
+    return {name: _COVERED(files, name) for name in files}
 
 
-def _totals(fields: Fields, key: str) -> dict[str, Total]:
-    totals = fields.record(key)
-    return {name: Total(**totals.record(name).each(_TOTAL)) for name in totals}
-
-
-_COUNT = partial(Fields.integer, low=0)
-_FILE: FieldTable = {"size": _COUNT, "sha256": SHA256}
+_COVERED = record_of(CoveredFile, {"size": COUNT, "sha256": SHA256})
 _TOTAL: FieldTable = {
-    "samples": _COUNT,
+    "samples": COUNT,
     "passes": optional(Fields.number, low=0),
-    "tokens": optional(Fields.integer, low=0),
+    "tokens": optional(COUNT),
     "names": optional(Fields.hexadecimal, digits=16),
 }
 _FIELDS: FieldTable = {
-    "waybill": _COUNT,
+    "waybill": COUNT,
     "made": partial(Fields.text, choices=MADE),
     "files": _files,
-    "parents": bases_from,
+    "parents": BASES,
     "run_folder": optional(Fields.text, ""),
-    "totals": _totals,
+    "totals": named(record_of(Total, _TOTAL)),
 }
 _MOMENT: FieldTable = {
-    "run": partial(Fields.hexadecimal, digits=32),
+    "run": RUN,
     "launch": SHA256,
     "attempt": ATTEMPT,
     "step": STEP,
-    "update": optional(Fields.integer, low=0),
+    "update": optional(COUNT),
     "plan_sha256": optional(SHA256),
     "seal": optional(SHA256),
     "pending": optional(ranges, ()),

@@ -2,36 +2,32 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
-from lading.runtime.fields import LONGEST_TEXT, Fields
+from lading.runtime.fields import Fields, FieldTable, given, named, optional, record_of
 
 
 def read_policies(fields: Fields) -> dict[str, Any]:
     """Return what the policies remember; empty without one."""
-    chunks = fields.maybe(Fields.record, "chunks")
-    kept = {} if chunks is None else {"chunks": _chunks(chunks)}
-    if "kind" not in fields:
-        fields.only("chunks")
-        return kept
-    fields.only("kind", "last_step", "state", "chunks")
-    return {**kept, "last_step": fields.integer("last_step", low=-1), **_policy(fields)}
+    table = {**_STEPS, **_POLICY, **_CHUNKS} if "kind" in fields else _CHUNKS
+    return _present(**fields.each(table))
 
 
-def _chunks(fields: Fields) -> dict[str, Any]:
-    """Return what the policies of chunks remember."""
-    fields.only("last_step", "resize", "choose", "ended")
-    found: dict[str, Any] = {"last_step": fields.integer("last_step", low=-1)}
-    if "ended" in fields:
-        found["ended"] = fields.integers("ended", low=0, least=5, most=5)
-    for name in ("resize", "choose"):
-        policy = fields.maybe(Fields.record, name)
-        if policy is not None:
-            policy.only("kind", "state")
-            found[name] = _policy(policy)
-    return found
+def _present(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
 
 
-def _policy(fields: Fields) -> dict[str, Any]:
-    state = fields.record("state")
-    return {"kind": fields.text("kind", longest=LONGEST_TEXT), "state": {key: state.value(key) for key in state}}
+def _ended(fields: Fields, name: str) -> list[int]:
+    return list(fields.integers(name, low=0, least=5, most=5))
+
+
+_STEPS: FieldTable = {"last_step": partial(Fields.integer, low=-1)}
+_POLICY: FieldTable = {"kind": Fields.text, "state": named(Fields.value)}
+_OF_CHUNKS: FieldTable = {
+    **_STEPS,
+    "ended": optional(_ended),
+    "resize": given(record_of(dict, _POLICY)),
+    "choose": given(record_of(dict, _POLICY)),
+}
+_CHUNKS: FieldTable = {"chunks": given(record_of(_present, _OF_CHUNKS))}

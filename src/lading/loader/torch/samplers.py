@@ -69,32 +69,26 @@ class PlanSampler(DistributedSampler[Any]):
         return (len(steps) - 1) * first + last
 
 
-class PlannedRandomSampler(RandomSampler):
+class _Planned:
+    """The numbers of a ``PlanSampler``, for those who ask of which kind a sampler is."""
+
+    def __init__(self, planned: PlanSampler) -> None:
+        super().__init__(cast(Sized, planned.dataset))  # type: ignore[call-arg]
+        self.planned = planned
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.planned)
+
+    def __len__(self) -> int:
+        return len(self.planned)
+
+
+class PlannedRandomSampler(_Planned, RandomSampler):
     """Samples in the plan's shuffled order."""
 
-    def __init__(self, planned: PlanSampler) -> None:
-        super().__init__(cast(Sized, planned.dataset))
-        self.planned = planned
 
-    def __iter__(self) -> Iterator[int]:
-        return iter(self.planned)
-
-    def __len__(self) -> int:
-        return len(self.planned)
-
-
-class PlannedSequentialSampler(SequentialSampler):
+class PlannedSequentialSampler(_Planned, SequentialSampler):
     """Samples from the first to the last."""
-
-    def __init__(self, planned: PlanSampler) -> None:
-        super().__init__(cast(Sized, planned.dataset))
-        self.planned = planned
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self.planned)
-
-    def __len__(self) -> int:
-        return len(self.planned)
 
 
 def undistributed(planned: Any) -> Any:

@@ -46,7 +46,7 @@ class Workers:
         fetch: Callable[[Any], Any],
         *,
         num_workers: int,
-        seed: int,
+        seed: int = 0,
         context: Any = None,
         prefetch_factor: int = 2,
         timeout: float = 0.0,

@@ -33,13 +33,9 @@ class ThreadWorkers:
     Args:
         fetch: Makes a result of a request; called in several threads at once.
         num_workers: Number of threads.
-        seed: Not used: threads have no generators of their own.
-        context: Not used: there are no processes.
         prefetch_factor: Requests that each thread has at a time.
         timeout: Seconds to wait for a result; 0: no limit.
         worker_init_fn: Called with the worker's number in each thread before its first request.
-        persistent: Not used: threads start in microseconds.
-        dataset: Not used: ``get_worker_info`` is a process's.
     """
 
     def __init__(
@@ -47,13 +43,9 @@ class ThreadWorkers:
         fetch: Callable[[Any], Any],
         *,
         num_workers: int,
-        seed: int = 0,
-        context: Any = None,
         prefetch_factor: int = 2,
         timeout: float = 0.0,
         worker_init_fn: Callable[[int], None] | None = None,
-        persistent: bool = False,
-        dataset: Any = None,
     ) -> None:
         check_numbers(num_workers, prefetch_factor, timeout)
         self._fetch, self._num_workers, self._init = fetch, num_workers, worker_init_fn

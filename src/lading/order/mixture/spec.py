@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from lading.errors import MixtureError, PlanError
 from lading.order.mixture.weights import TOTAL
-from lading.runtime.fields import Fields, Items, Origin
+from lading.runtime.fields import COUNT, SIZE, Fields, FieldTable, Origin, row_of, tuple_of
 
 MIXTURE_VERSION = 2
 STOPPINGS = ("restart", "first_exhausted", "all_exhausted")
@@ -89,18 +90,15 @@ class MixtureSpec:
                 f"the plan's mixture has version {version!r}, this Lading computes {MIXTURE_VERSION}: its samples "
                 "would come in another order. Use the Lading that wrote it, or make the plan again."
             )
-        fields.only("mixture_version", "epoch_samples", "stages", "stopping", "unit")
-        stages = fields.items("stages", least=1, most=MAX_STAGES)
-        return cls(
-            fields.integer("epoch_samples", low=1),
-            tuple(_stage(stages.items(i, least=2, most=2)) for i in stages),
-            fields.text("stopping", choices=STOPPINGS),
-            fields.text("unit", choices=UNITS),
-        )
+        return cls(**fields.each(_FIELDS, "mixture_version"))
 
 
-def _stage(pair: Items) -> tuple[int, tuple[int, ...]]:
-    return pair.integer(0, low=0), tuple(pair.integers(1, low=0))
+_FIELDS: FieldTable = {
+    "epoch_samples": SIZE,
+    "stages": tuple_of(row_of(COUNT, partial(Fields.integers, low=0)), least=1, most=MAX_STAGES),
+    "stopping": partial(Fields.text, choices=STOPPINGS),
+    "unit": partial(Fields.text, choices=UNITS),
+}
 
 
 def check_stages(stages: Stages) -> None:

@@ -10,6 +10,7 @@ A directory is built aside and renamed, so an index is there completely or not a
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from lading.errors import PackingError
 from lading.order.packing.index import PACKING_VERSION, PackingIndex, build_index, index_fingerprint, lengths_hash
 from lading.order.packing.rules import PackingRules
-from lading.runtime.fields import Fields, Origin
+from lading.runtime.fields import Fields, FieldTable, Origin, given, record_of
 from lading.runtime.files import built_aside, json_bytes
 from lading.runtime.paths import local_path
 from lading.runtime.shown import shown
@@ -53,20 +54,18 @@ def open_index(path: str | Path) -> PackingIndex:
     """Open a saved index; its columns stay on disk until they are read."""
     path = local_path(path)
     found = _read_description(path)
-    num_documents, num_rows, num_pieces = (
-        found.integer(name, low=0, high=MOST) for name in ("num_documents", "num_rows", "num_pieces")
-    )
+    pieces = found["num_pieces"]
     columns = {
-        "row_offsets": _mapped(path / "row_offsets.npy", num_rows + 1, (np.dtype(np.int64),)),
-        "document": _mapped(path / "document.npy", num_pieces, NUMBERS),
-        "start": _mapped(path / "start.npy", num_pieces, NUMBERS),
-        "size": _mapped(path / "size.npy", num_pieces, (np.dtype(np.int32),)),
+        "row_offsets": _mapped(path / "row_offsets.npy", found["num_rows"] + 1, (np.dtype(np.int64),)),
+        "document": _mapped(path / "document.npy", pieces, NUMBERS),
+        "start": _mapped(path / "start.npy", pieces, NUMBERS),
+        "size": _mapped(path / "size.npy", pieces, (np.dtype(np.int32),)),
     }
-    hashed = found.hexadecimal("lengths_hash", digits=16)
-    index = PackingIndex(_rules(found.record("rules")), num_documents, hashed, **columns, path=str(path.absolute()))
-    if index.fingerprint != found.text("fingerprint"):
+    made_of = found["rules"], found["num_documents"], found["lengths_hash"]
+    index = PackingIndex(*made_of, **columns, path=str(path.absolute()))
+    if index.fingerprint != found["fingerprint"]:
         raise PackingError(
-            f"{path / 'packing.json'} says fingerprint {shown(found.text('fingerprint'))}, but its rules give "
+            f"{path / 'packing.json'} says fingerprint {shown(found['fingerprint'])}, but its rules give "
             f"{index.fingerprint}. It was changed by hand or by another version; make the index again."
         )
     return index
@@ -93,7 +92,7 @@ def _description(index: PackingIndex) -> dict[str, Any]:
     }
 
 
-def _read_description(path: Path) -> Fields:
+def _read_description(path: Path) -> dict[str, Any]:
     file = path / "packing.json"
     if not file.exists():
         raise PackingError(f"no packing index at {path}: {file} is missing. Make one with lading tokens pack.")
@@ -101,20 +100,26 @@ def _read_description(path: Path) -> Fields:
     found = origin.record(origin.read())
     if found.value("packing_version") != PACKING_VERSION:
         found.refuse("packing_version", str(PACKING_VERSION))
-    return found
+    return found.each(_FIELDS, "packing_version")
 
 
-def _rules(found: Fields) -> PackingRules:
-    names = [field.name for field in dataclasses.fields(PackingRules)]
-    found.only(*names)
-    return PackingRules(
-        row_length=found.integer("row_length"),
-        algorithm=found.text("algorithm"),
-        overflow=found.text("overflow"),
-        open_rows=found.maybe(Fields.integer, "open_rows"),
-        append_eod=found.flag("append_eod"),
-        sort_window=found.integer("sort_window"),
-    )
+_NUMBER = partial(Fields.integer, low=0, high=MOST)
+_RULES: FieldTable = {
+    "row_length": Fields.integer,
+    "algorithm": Fields.text,
+    "overflow": Fields.text,
+    "open_rows": given(Fields.integer),
+    "append_eod": Fields.flag,
+    "sort_window": Fields.integer,
+}
+_FIELDS: FieldTable = {
+    "fingerprint": Fields.text,
+    "rules": record_of(PackingRules, _RULES),
+    "num_documents": _NUMBER,
+    "num_rows": _NUMBER,
+    "num_pieces": _NUMBER,
+    "lengths_hash": partial(Fields.hexadecimal, digits=16),
+}
 
 
 def _mapped(file: Path, length: int, dtypes: tuple[np.dtype[Any], ...]) -> NDArray[Any]:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from lading.runtime.fields import Fields, FieldTable
+from lading.runtime.fields import SHA256, Fields, FieldTable, record_of, row_of
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 MOST_BYTES = 16 << 20
@@ -65,7 +65,7 @@ def sealed_in(payload: bytes, keyid: str, sign: Callable[[bytes], bytes]) -> Env
 def envelope_from(fields: Fields) -> Envelope:
     """Return an envelope, every field checked but the signature."""
     values = fields.each(_FIELDS)
-    signature = values["signatures"].record(0).each(_SIGNATURE)
+    (signature,) = values["signatures"]
     return Envelope(values["payload"], signature["keyid"], signature["sig"])
 
 
@@ -96,6 +96,5 @@ def _content(fields: Fields, key: str) -> bytes:
 _FIELDS: FieldTable = {
     "payloadType": lambda fields, key: fields.text(key, choices=(PAYLOAD_TYPE,)),
     "payload": _content,
-    "signatures": lambda fields, key: fields.items(key, least=1, most=1),
+    "signatures": row_of(record_of(dict, {"keyid": SHA256, "sig": _content})),
 }
-_SIGNATURE: FieldTable = {"keyid": lambda fields, key: fields.hexadecimal(key, digits=64), "sig": _content}

@@ -21,7 +21,7 @@ from lading.errors import CorruptLedgerError, LedgerError
 from lading.report.claim.envelope import MOST_BYTES, Envelope, Signer, compact, envelope_from
 from lading.report.claim.statement import WAYBILL_SUBJECT, Claim, claim_from
 from lading.report.claim.uses import NOT_USED, USED, ClaimedUse, answer_of
-from lading.runtime.fields import Fields, FieldTable, Origin
+from lading.runtime.fields import COUNT, SHA256, Fields, FieldTable, Origin
 
 PROOF_VERSION = 1
 _WAY_OUT = "It is damaged, or no proof: ask for another."
@@ -126,9 +126,9 @@ def read_proof_file(path: Path) -> bytes:
 _FIELDS: FieldTable = {
     "lading_proof": Fields.integer,
     "dataset": Fields.text,
-    "index": partial(Fields.integer, low=0),
+    "index": COUNT,
     "answer": partial(Fields.text, choices=(USED, NOT_USED)),
-    "uses": partial(Fields.integer, low=0),
+    "uses": COUNT,
     "claim": lambda fields, key: envelope_from(fields.record(key)),
-    "check": partial(Fields.hexadecimal, digits=64),
+    "check": SHA256,
 }

@@ -16,7 +16,19 @@ from functools import partial
 from typing import Any
 
 from lading.report.claim.envelope import compact
-from lading.runtime.fields import Fields, FieldTable, Origin, nullable, optional
+from lading.runtime.fields import (
+    COUNT,
+    SHA256,
+    Fields,
+    FieldTable,
+    Origin,
+    named,
+    nullable,
+    optional,
+    record_of,
+    row_of,
+    tuple_of,
+)
 
 STATEMENT = "https://in-toto.io/Statement/v1"
 PREDICATE = "urn:lading:training-consumption:1"
@@ -127,96 +139,68 @@ def claim_from(payload: bytes, origin: Origin) -> Claim:
     return claim
 
 
-def _subjects(fields: Fields, key: str) -> list[dict[str, Any]]:
-    return [one.each(_SUBJECT) for one in fields.records(key, least=1)]
-
-
-def _departures(fields: Fields, key: str) -> tuple[Departure, ...]:
-    items = fields.items(key)
-    rows = [items.items(i, least=5, most=5) for i in items]
-    return tuple((*(row.integer(n, low=0) for n in range(4)), _maybe(row)) for row in rows)  # type: ignore[misc]
-
-
-def _maybe(row: Fields) -> int | None:
-    return None if row.value(4) is None else row.integer(4, low=0)
-
-
 def _ranges(fields: Fields, key: str) -> tuple[tuple[int, int], ...]:
-    items = fields.items(key)
-    found = [items.integers(i, low=0, high=_MOST_STEPS, least=2, most=2) for i in items]
+    found: tuple[tuple[int, int], ...] = _PAIRS(fields, key)
     edges = [edge for pair in found for edge in pair]
     if any(a >= b for a, b in found) or edges != sorted(edges):
         fields.refuse(key, "ascending ranges [first, stop)")
-    return tuple((a, b) for a, b in found)
+    return found
 
 
-def _plain(fields: Fields, key: str) -> dict[str, Any]:
-    """Return an object whose fields are checked where it is used."""
-    fields.record(key)
-    return dict(fields.value(key))
+def _known(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
 
 
-def _head(fields: Fields, key: str) -> tuple[int, str]:
-    both = fields.items(key, least=2, most=2)
-    return both.integer(0, low=-1), both.hexadecimal(1, digits=64)
+def _digest(sha256: str) -> str:
+    return sha256
 
 
-def _texts(fields: Fields, key: str) -> tuple[str, ...]:
-    return tuple(fields.texts(key))
-
-
-_SHA256 = partial(Fields.hexadecimal, digits=64)
-_COUNT = partial(Fields.integer, low=0)
 _STEP = partial(Fields.integer, low=0, high=_MOST_STEPS)
-_FINGERPRINT = partial(Fields.hexadecimal, digits=16)
+_RUN_ID, _FINGERPRINT = (partial(Fields.hexadecimal, digits=digits) for digits in (32, 16))
+_PAIRS = tuple_of(partial(Fields.integers, low=0, high=_MOST_STEPS, least=2, most=2))
+_PLAIN = named(Fields.value)  # checked where it is used
 _SUBJECT: FieldTable = {
     "name": Fields.text,
-    "digest": lambda fields, key: fields.record(key).each({"sha256": _SHA256})["sha256"],
+    "digest": record_of(_digest, {"sha256": SHA256}),
 }
 _STATEMENT: FieldTable = {
     "_type": partial(Fields.text, choices=(STATEMENT,)),
-    "subject": _subjects,
+    "subject": tuple_of(record_of(dict, _SUBJECT), least=1),
     "predicateType": partial(Fields.text, choices=(PREDICATE,)),
     "predicate": Fields.record,
 }
 _SPAN: FieldTable = {
-    "attempt": _COUNT,
+    "attempt": COUNT,
     "plan": nullable(_FINGERPRINT),
-    "events": lambda fields, key: tuple(_plain(items, i) for items in [fields.items(key)] for i in items),
+    "events": tuple_of(_PLAIN),
     "steps": _ranges,
-    "exceptions": _departures,
+    "exceptions": tuple_of(row_of(COUNT, COUNT, COUNT, COUNT, nullable(COUNT))),
 }
 _RUN: FieldTable = {
-    "run": partial(Fields.hexadecimal, digits=32),
-    "attempt": _COUNT,
-    "launch": _SHA256,
+    "run": _RUN_ID,
+    "attempt": COUNT,
+    "launch": SHA256,
     "step": _STEP,
-    "head": _head,
-    "seal": nullable(_SHA256),
-    "spans": lambda fields, key: tuple(ClaimedSpan(**span.each(_SPAN)) for span in fields.records(key)),
+    "head": row_of(partial(Fields.integer, low=-1), SHA256),
+    "seal": nullable(SHA256),
+    "spans": tuple_of(record_of(ClaimedSpan, _SPAN)),
     "unprovable": Fields.text,
 }
 _TOTAL: FieldTable = {
-    "run": partial(Fields.hexadecimal, digits=32),
+    "run": _RUN_ID,
     "dataset": Fields.text,
-    "samples": _COUNT,
+    "samples": COUNT,
     "passes": optional(Fields.number, low=0),
-    "tokens": optional(Fields.integer, low=0),
+    "tokens": optional(COUNT),
 }
 _PREDICATE: FieldTable = {
-    "waybill": _SHA256,
+    "waybill": SHA256,
     "made": Fields.text,
-    "parents": lambda fields, key: tuple(
-        items.hexadecimal(i, digits=64) for items in [fields.items(key)] for i in items
-    ),
-    "runs": lambda fields, key: tuple(ClaimedRun(**run.each(_RUN)) for run in fields.records(key)),
-    "plans": lambda fields, key: {name: _plain(plans, name) for plans in [fields.record(key)] for name in plans},
-    "totals": lambda fields, key: tuple(_known(total.each(_TOTAL)) for total in fields.records(key)),
-    "unknown": _texts,
-    "notes": _texts,
+    "parents": tuple_of(SHA256),
+    "runs": tuple_of(record_of(ClaimedRun, _RUN)),
+    "plans": named(_PLAIN),
+    "totals": tuple_of(record_of(_known, _TOTAL)),
+    "unknown": Fields.texts,
+    "notes": Fields.texts,
     "lading": Fields.text,
 }
-
-
-def _known(values: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}

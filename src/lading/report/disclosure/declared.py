@@ -14,9 +14,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from lading.errors import ConfigError
-from lading.runtime.fields import Fields, Origin
+from lading.runtime.fields import Fields, Origin, Reader, given, named
 from lading.runtime.yaml_text import read_yaml
 
 KINDS = {
@@ -63,21 +64,20 @@ def read_declared(path: str | os.PathLike[str]) -> Declared:
     """Read ``sources.yaml``, every field checked."""
     origin = Origin(str(path), ConfigError, "See the guide about summaries of training data.")
     fields = Fields(read_yaml(path), origin)
-    fields.only("model", "datasets", "processing")
-    datasets = fields.maybe(Fields.record, "datasets")
-    named = {} if datasets is None else {name: _texts(datasets, name, DATASET) for name in datasets}
-    for name, values in named.items():
+    found = Declared(**fields.each(_FIELDS))
+    for name, values in found.datasets.items():
         if values.get("kind", "other") not in KINDS:
             origin.refuse(f"datasets.{name}.kind", f"one of {', '.join(KINDS)}", repr(values["kind"]))
-    return Declared(_texts(fields, "model", MODEL), named, _texts(fields, "processing", PROCESSING))
+    return found
 
 
-def _texts(fields: Fields, key: str, known: tuple[str, ...]) -> Texts:
-    record = fields.maybe(Fields.record, key)
-    if record is None:
-        return {}
-    record.only(*known)
-    return {name: _text(record, name) for name in record if record.value(name) is not None}
+def _texts(known: tuple[str, ...]) -> Reader:
+    """Return the reader of an object of which each field that is not null is a text."""
+    return given(lambda fields, key: _known(fields.record(key).each(dict.fromkeys(known, given(_text)))), {})
+
+
+def _known(values: dict[str, Any]) -> Texts:
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _text(record: Fields, name: str) -> str:
@@ -88,3 +88,10 @@ def _text(record: Fields, name: str) -> str:
     if isinstance(value, dict | list) or len(str(value)) > _LONGEST:
         record.refuse(name, f"a text of at most {_LONGEST} characters, or a list of texts")
     return str(value)
+
+
+_FIELDS = {
+    "model": _texts(MODEL),
+    "datasets": given(named(_texts(DATASET)), {}),
+    "processing": _texts(PROCESSING),
+}

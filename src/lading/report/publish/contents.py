@@ -22,12 +22,13 @@ from lading.ledger.seal import unsealed
 from lading.ledger.waybill.covered import files_of, hashed
 from lading.ledger.waybill.waybill import CLAIMS, WAYBILL, CoveredFile, checkpoint_path, is_relative, read_waybill
 from lading.runtime.blocks.progress import Progress, silent
-from lading.runtime.fields import Fields, FieldTable, Origin
+from lading.runtime.fields import COUNT, SHA256, Fields, FieldTable, Origin
 from lading.runtime.files import is_aside, json_bytes
 from lading.runtime.paths import local_path
 
 RUN, TOKENS, CHECKPOINT = KINDS = ("run", "tokens", "checkpoint")
 INDEX, UNDER_WAY = "lading-published.json", "lading-publishing/"
+PART = ".lading-part"  # of a file that is being fetched
 MOST_BYTES = 1 << 26
 _VERSION = 1
 _HEADS = {RUN: "run.json", TOKENS: "tokens.json"}
@@ -73,7 +74,8 @@ def index_from(content: bytes, file: str) -> Index:
     files: Fields = values["files"]
     found, times = {}, {}
     for name in files:
-        if not is_relative(name):
+        folders = ("/".join(name.split("/")[:n]) for n in range(1, name.count("/") + 1))
+        if not is_relative(name) or name.endswith(PART) or any(folder in files for folder in folders):
             origin.refuse(files.place_of(name), "the relative path of a file", repr(name))
         fields = files.record(name).each(_FILE)
         times[name] = fields.pop("time")
@@ -145,8 +147,7 @@ def index_of(kind: str, files: Mapping[str, Path], progress: Progress = silent) 
     return index
 
 
-_COUNT = partial(Fields.integer, low=0)
-_FILE: FieldTable = {"size": _COUNT, "sha256": partial(Fields.hexadecimal, digits=64), "time": _COUNT}
+_FILE: FieldTable = {"size": COUNT, "sha256": SHA256, "time": COUNT}
 _FIELDS: FieldTable = {
     "lading_published": Fields.integer,
     "kind": partial(Fields.text, choices=KINDS),

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from lading.errors import SourceError
 from lading.identity import fingerprint
-from lading.runtime.fields import Origin
+from lading.runtime.fields import Fields, FieldTable, Origin
 from lading.runtime.files import json_bytes, write_aside, written_aside
 from lading.source.tokens.inputs import InputBlock, InputFile, cut_blocks
 from lading.source.tokens.read import TextDocument, read_documents
@@ -114,16 +114,20 @@ def finished_part(job: TokenJob, number: int) -> TokenPart | None:
         fields = origin.record(origin.read(1 << 16))
         if fields.text("made_of") != job.made_of(number):
             return None
-        documents, tokens, ids = (
-            fields.integer(n, low=0, high=MOST) for n in ("num_documents", "num_tokens", "id_bytes")
-        )
-        lines = fields.integers("lines", low=0, high=MOST)
-        part = TokenPart(number, documents, tokens, ids, tuple(lines), fields.hexadecimal("digest", digits=32))
+        part = TokenPart(number, **fields.read(_FIELDS))
     except SourceError:  # whatever is wrong with it, it is made again
         return None
     data = job.data(number)
-    size = tokens * job.dtype().itemsize + 8 * _NUMBERS * documents + ids
+    size = part.num_tokens * job.dtype().itemsize + 8 * _NUMBERS * part.num_documents + part.id_bytes
     return part if data.is_file() and data.stat().st_size == size else None
+
+
+_NUMBER = partial(Fields.integer, low=0, high=MOST)
+_FIELDS: FieldTable = {
+    **dict.fromkeys(("num_documents", "num_tokens", "id_bytes"), _NUMBER),
+    "lines": partial(Fields.integers, low=0, high=MOST),
+    "digest": partial(Fields.hexadecimal, digits=32),
+}
 
 
 def mapped_part(job: TokenJob, part: TokenPart) -> tuple[NDArray[Any], NDArray[Any], bytes]:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from lading.errors import SourceError
 from lading.identity.document_names import DocumentNames, has_names
-from lading.runtime.fields import Fields, Origin
+from lading.runtime.fields import Fields, FieldTable, Origin
 from lading.runtime.mapped import mapped_array
 from lading.runtime.paths import local_path
 
@@ -44,8 +44,12 @@ class TokenDocuments(Protocol):
     def fingerprint(self) -> Any: ...
 
 
-def shown_tokens(ids: NDArray[Any], tokenizer: str) -> str:
-    """Return the first tokens as text where each is a byte, else as numbers."""
+def shown_tokens(ids: NDArray[Any], tokenizer: str, file: Path | None = None) -> str:
+    """Return the first tokens as text where each is a byte, or the tokenizer lies with them; else as numbers."""
+    if file is not None and file.is_file():
+        from lading.source.tokens.tokenizers import read_tokenizer_json  # here: few stores have one
+
+        return read_tokenizer_json(file).decode(ids[: _SHOWN_BYTES // 4].tolist())
     if tokenizer == "byte":
         ids = ids[:_SHOWN_BYTES]
         return bytes(ids[ids < 256].astype(np.uint8)).decode(errors="replace")
@@ -65,13 +69,12 @@ class TokenStore:
     def __init__(self, path: str | Path, *, validate: bool | None = None) -> None:
         self.path = local_path(path)
         found = _read_description(self.path)
-        self.vocab_size = found.integer("vocab_size", low=1, high=1 << 32)
-        self.eod_token_id = found.integer("eod_token_id", low=-(1 << 31), high=(1 << 31) - 1)
-        self.tokenizer, self.content = found.text("tokenizer"), found.text("content")
-        dtype = np.dtype(found.text("dtype", choices=DTYPES))
-        self.tokens = mapped_array(self.path / "tokens.bin", dtype, found.integer("num_tokens", low=0, high=MOST))
-        documents = found.integer("num_documents", low=0, high=MOST)
-        self.offsets = mapped_array(self.path / "offsets.bin", np.dtype("<i8"), documents + 1)
+        self.vocab_size: int = found["vocab_size"]
+        self.eod_token_id: int = found["eod_token_id"]
+        self.tokenizer: str = found["tokenizer"]
+        self.content: str = found["content"]
+        self.tokens = mapped_array(self.path / "tokens.bin", np.dtype(found["dtype"]), found["num_tokens"])
+        self.offsets = mapped_array(self.path / "offsets.bin", np.dtype("<i8"), found["num_documents"] + 1)
         self._check_ends()
         if validate if validate is not None else self.tokens.nbytes + self.offsets.nbytes < CHECKED_BELOW_BYTES:
             self.validate()
@@ -151,7 +154,16 @@ class TokenStore:
 
     def preview(self, document: int) -> str:
         """Return the beginning of a document."""
-        return shown_tokens(self[document], self.tokenizer)
+        return self.text(self[document])
+
+    @property
+    def readable(self) -> bool:
+        """Whether tokens can be read as text: they are bytes, or ``tokenizer.json`` lies with them."""
+        return self.tokenizer == "byte" or (self.path / "tokenizer.json").is_file()
+
+    def text(self, ids: NDArray[Any]) -> str:
+        """Return the beginning of some tokens as text where the store is readable, else as numbers."""
+        return shown_tokens(ids, self.tokenizer, self.path / "tokenizer.json")
 
     def fingerprint(self) -> dict[str, Any]:
         """Return what identifies the content, wherever it lies."""
@@ -180,7 +192,7 @@ class TokenStore:
         )
 
 
-def _read_description(path: Path) -> Fields:
+def _read_description(path: Path) -> dict[str, Any]:
     file = path / "tokens.json"
     if not file.exists():
         raise SourceError(f"no token store at {path}: {file} is missing. Make one with lading tokens build.")
@@ -188,4 +200,16 @@ def _read_description(path: Path) -> Fields:
     found = origin.record(origin.read())
     if found.value("tokens_version") != TOKENS_VERSION:
         found.refuse("tokens_version", str(TOKENS_VERSION))
-    return found
+    return found.read(_FIELDS)
+
+
+_NUMBER = functools.partial(Fields.integer, low=0, high=MOST)
+_FIELDS: FieldTable = {
+    "vocab_size": functools.partial(Fields.integer, low=1, high=1 << 32),
+    "eod_token_id": functools.partial(Fields.integer, low=-(1 << 31), high=(1 << 31) - 1),
+    "tokenizer": Fields.text,
+    "content": Fields.text,
+    "dtype": functools.partial(Fields.text, choices=DTYPES),
+    "num_tokens": _NUMBER,
+    "num_documents": _NUMBER,
+}

@@ -30,7 +30,7 @@ from lading.identity import Bill, World
 from lading.ledger.ledger import Ledger
 from lading.loader.state import NO_MARK, loaded_mark
 from lading.loader.torch.loader import Loader
-from lading.runtime.fields import Fields, Origin
+from lading.runtime.fields import Fields, Origin, given, named, tuple_of
 from lading.runtime.files import write_aside
 from lading.train.rollouts.books import RolloutBooks
 from lading.train.rollouts.group import Rollout, RolloutGroup
@@ -50,7 +50,7 @@ class PromptCollator:
         self.collate = collate
 
     def __call__(self, pairs: list[tuple[int, Any]]) -> list[dict[str, Any]]:
-        samples = self.collate([dict(sample) for _, sample in pairs])
+        samples = self.collate([sample for _, sample in pairs])
         return [{**sample, ROW: row} for (row, _), sample in zip(pairs, samples, strict=True)]
 
 
@@ -271,13 +271,12 @@ def read_buffer(
         why = str(error).partition("\n")[0]
         raise ResumeError(f"{path} is no file of tensors ({type(error).__name__}: {why}). {_WAY_OUT}") from error
     fields = Fields(found, Origin(path, ResumeError, _WAY_OUT))
-    buffer = fields.maybe(Fields.records, "buffer")
-    books = fields.value("books")
+    buffer, books = fields.read({"buffer": given(tuple_of(named(Fields.value))), "books": Fields.value}).values()
     if not isinstance(books, dict) or any(
         books.get(name) != mark[name] for name in ("run", "attempt", "launch", "step")
     ):
         raise ResumeError(f"{path} belongs to another run, or to another moment of this one. {_WAY_OUT}")
-    return None if buffer is None else [{name: part.value(name) for name in part} for part in buffer], books
+    return None if buffer is None else list(buffer), books
 
 
 def _together(hashes: Sequence[bytes]) -> str:
@@ -297,8 +296,7 @@ def _rollouts(output: Mapping[str, Any], rewards: torch.Tensor | None, pad: int,
     ids, masks = output["completion_ids"].cpu().numpy(), output["completion_mask"].cpu().numpy() > 0
     advantages = output["advantages"].cpu().double().reshape(len(ids), -1).mean(dim=1).tolist()
     given = [None] * len(ids) if rewards is None else rewards.cpu().tolist()
-    found = []
-    for row, mask, reward, advantage in zip(ids, masks, given, advantages, strict=True):
-        masked = np.trim_zeros(row - pad, "b").size  # one that was cut off is masked as a whole
-        found.append(Rollout(row[mask] if mask.any() else row[:masked], reward, advantage, seconds))
-    return found
+    until = np.logical_or.accumulate((ids != pad)[:, ::-1], axis=1)[:, ::-1]  # the last token, and all before it
+    masks = np.where(masks.any(axis=1, keepdims=True), masks, until)  # one that was cut off is masked as a whole
+    parts = np.split(ids[masks], np.cumsum(masks.sum(axis=1))[:-1])
+    return [Rollout(*made, seconds) for made in zip(parts, given, advantages, strict=True)]

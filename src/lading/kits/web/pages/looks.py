@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-LONGEST = 200
-
 
 class Looks(Protocol):
     """Describes samples. All return None where nothing is known, and raise nothing."""

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from lading.order.adaptive.decided import AdaptedBase, AdaptiveEvent
-from lading.runtime.fields import Fields
+from lading.runtime.fields import COUNT, REASON, Fields, FieldTable, given
 
 
 @dataclass(frozen=True)
@@ -30,12 +30,6 @@ class Choose(AdaptiveEvent):
     def to_dict(self, *, whole: bool) -> dict[str, Any]:
         """Return JSON-able fields."""
         return dict(vars(self))
-
-    @classmethod
-    def read(cls, fields: Fields) -> Choose:
-        """Rebuild the event from checked fields."""
-        fields.only("kind", "step", "chosen", "reason")
-        return cls(fields.integer("step", low=0), fields.integer("chosen", low=0), fields.reason())
 
     @property
     def decided(self) -> str:
@@ -63,16 +57,6 @@ class ChosenBase(AdaptedBase):
         """Return JSON-able fields."""
         return {"chosen": {**vars(self), "used": _bits(self.used)}}
 
-    @classmethod
-    def read(cls, fields: Fields) -> ChosenBase:
-        """Rebuild the base from checked fields."""
-        return cls(
-            epoch=fields.integer("epoch", low=0),
-            used=_from_bits(fields, "used"),
-            place=fields.integer("place", low=0),
-            chunk=fields.maybe(Fields.integer, "chunk", low=0),
-        )
-
 
 def _bits(numbers: tuple[int, ...]) -> str:
     """Return a set of numbers as bits in base64: one bit for each number up to the largest."""
@@ -88,3 +72,7 @@ def _from_bits(fields: Fields, name: str) -> tuple[int, ...]:
     except ValueError:
         fields.refuse(name, "bits in base64")
     return tuple(np.flatnonzero(np.unpackbits(np.frombuffer(data, dtype=np.uint8))).tolist())
+
+
+CHOOSE: FieldTable = {"step": COUNT, "chosen": COUNT, "reason": REASON}
+CHOSEN: FieldTable = {"epoch": COUNT, "used": _from_bits, "place": COUNT, "chunk": given(COUNT)}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from lading.order.adaptive.curriculum.levels import Levels
+from lading.order.adaptive.curriculum.levels import Levels, read_levels
 from lading.order.adaptive.decided import AdaptedBase, AdaptiveEvent
-from lading.runtime.fields import Fields
+from lading.runtime.fields import COUNT, REASON, FieldTable
 
 
 @dataclass(frozen=True)
@@ -31,13 +31,6 @@ class Rescore(AdaptiveEvent):
         """Return JSON-able fields; ``whole``: with the level of each sample, not only their SHA-256."""
         return {**vars(self), "levels": self.levels.to_dict(whole=whole)}
 
-    @classmethod
-    def read(cls, fields: Fields) -> Rescore:
-        """Rebuild the event from checked fields."""
-        fields.only("kind", "step", "position", "levels", "reason")
-        step, position = fields.integer("step", low=0), fields.integer("position", low=0)
-        return cls(step, position, Levels.read(fields.record("levels")), fields.reason())
-
     @property
     def decided(self) -> str:
         """What was decided, in a few words."""
@@ -54,7 +47,5 @@ class ScoresBase(AdaptedBase):
         """Return JSON-able fields."""
         return {"scores": {"kind": self.scores.kind, **self.scores.to_dict(whole=whole)}}
 
-    @classmethod
-    def read(cls, fields: Fields) -> ScoresBase:
-        """Rebuild the base from checked fields."""
-        return cls(Rescore.read(fields))
+
+RESCORE: FieldTable = {"step": COUNT, "position": COUNT, "levels": read_levels, "reason": REASON}

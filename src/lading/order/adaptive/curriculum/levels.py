@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from lading.errors import PlanError
 from lading.runtime.arrays import finite_numbers
-from lading.runtime.fields import Fields
+from lading.runtime.fields import SHA256, Fields, FieldTable, given
 
 I64 = NDArray[np.int64]
 MAX_LEVELS = 64
@@ -95,22 +95,6 @@ class Levels:
         data = {} if not whole or self.numbers is None else {"zlib": _packed(self.numbers)}
         return {"sha256": self.sha256, **data}
 
-    @classmethod
-    def read(cls, fields: Fields) -> Levels:
-        """Rebuild levels from checked fields."""
-        fields.only("sha256", "zlib")
-        digest, packed = fields.hexadecimal("sha256", digits=64), fields.maybe(Fields.text, "zlib", longest=_LONGEST)
-        levels = cls(None, digest)
-        if packed is not None:
-            try:
-                numbers = np.frombuffer(_unpacked(packed), dtype=np.uint8)
-            except (ValueError, zlib.error, binascii.Error):
-                fields.refuse("zlib", "compressed levels in base64")
-            levels = cls(numbers)
-        if levels.sha256 != digest or (levels.numbers is not None and not _is_whole(levels)):
-            fields.refuse("zlib", f"levels with SHA-256 {digest[:16]}...")
-        return levels
-
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Levels) and self.sha256 == other.sha256
 
@@ -135,3 +119,21 @@ def _unpacked(text: str) -> bytes:
     if unpacker.unconsumed_tail or not unpacker.eof:
         raise ValueError("more than a plan may hold, or cut off")
     return found
+
+
+_FIELDS: FieldTable = {"sha256": SHA256, "zlib": given(Fields.text, longest=_LONGEST)}
+
+
+def read_levels(plan: Fields, name: str) -> Levels:
+    """Return the levels that a field of a plan holds, or names."""
+    fields = plan.record(name)
+    digest, packed = fields.each(_FIELDS).values()
+    levels = Levels(None, digest)
+    if packed is not None:
+        try:
+            levels = Levels(np.frombuffer(_unpacked(packed), dtype=np.uint8))
+        except (ValueError, zlib.error, binascii.Error):
+            fields.refuse("zlib", "compressed levels in base64")
+    if levels.sha256 != digest or (levels.numbers is not None and not _is_whole(levels)):
+        fields.refuse("zlib", f"levels with SHA-256 {digest[:16]}...")
+    return levels

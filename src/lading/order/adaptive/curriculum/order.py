@@ -145,11 +145,6 @@ class Graded:
         self._starts = [start for start, _ in known]
         self._borders = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64)
 
-    @property
-    def last_start(self) -> int:
-        """Where the scores in force at the end began to hold."""
-        return self._starts[-1]
-
     def pool_at(self, position: int) -> int:
         """Return how many samples are in the pool at a position."""
         era = self._make(self._number(position))

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from lading.errors import PlanError
-from lading.order.adaptive.curriculum.levels import MAX_LEVELS, Levels
-from lading.runtime.fields import Fields
+from lading.order.adaptive.curriculum.levels import MAX_LEVELS, Levels, read_levels
+from lading.runtime.fields import COUNT, SIZE, Fields, FieldTable, row_of, tuple_of
 
 CURRICULUM_VERSION = 1
 
@@ -45,14 +45,15 @@ class CurriculumSpec:
     @classmethod
     def read(cls, fields: Fields) -> CurriculumSpec:
         """Rebuild a spec from checked fields."""
-        fields.only("curriculum_version", "stages", "levels")
         if fields.integer("curriculum_version") != CURRICULUM_VERSION:
             raise PlanError(
                 f"the plan's curriculum has version {fields.value('curriculum_version')}, this Lading computes "
                 f"{CURRICULUM_VERSION}. Use the Lading that wrote it."
             )
-        stages = fields.items("stages", least=1, most=MAX_LEVELS)
-        pairs = (stages.items(i, least=2, most=2) for i in stages)
-        return cls(
-            Levels.read(fields.record("levels")), tuple((p.integer(0, low=0), p.integer(1, low=1)) for p in pairs)
-        )
+        return cls(**fields.each(_FIELDS, "curriculum_version"))
+
+
+_FIELDS: FieldTable = {
+    "stages": tuple_of(row_of(COUNT, SIZE), least=1, most=MAX_LEVELS),
+    "levels": read_levels,
+}
