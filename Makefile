@@ -15,7 +15,7 @@ export TORCH_EXTENSIONS_DIR := $(CURDIR)/$(VENV)/torch_extensions
 .PHONY: help setup demo quick test test-unit test-launch test-all test-lowest test-newest test-python test-sanitized kernels mutants ci check format lint types docs changelog bench bench-scale bench-table bench-check package clean
 
 help:
-	@echo "make demo       train on real text, crash, resume, and answer what was in it (about two minutes)"
+	@echo "make demo       train on real text, crash, resume, find a planted fault and block it (at most two minutes)"
 	@echo "make quick      format, lint, types, architecture and the quick tests: what to run before a commit (under 3 minutes)"
 	@echo "make test       install everything and run the whole suite; every group runs, one summary at the end"
 	@echo "make check      lint, types, docs and the tests, with one summary: what .ci/run runs"
@@ -124,20 +124,20 @@ ci check: setup
 # Other versions, each in an environment of its own. What needs a framework that is not there is skipped, by name, and
 # counted; torch is the one build of constraints.txt. Not installed here: deepspeed and trl, which choose their own torch
 # and transformers.
-OTHERS := torch,lightning,accelerate,transformers,jax,audio,hdf5,jasper,report,ui,tensorboard,wandb,tokens,ray,trace
+OTHERS := torch,lightning,accelerate,transformers,jax,audio,hdf5,jasper,report,ui,tensorboard,wandb,tokens,ray,sign,store,trace
 
 .venv-lowest/.made: pyproject.toml constraints.txt .ci/lowest.py
 	@test -x .venv-lowest/bin/python || $(PYTHON) -m venv .venv-lowest
 	@.venv-lowest/bin/pip $(INSTALL) -U pip setuptools wheel
 	@$(PYTHON) .ci/lowest.py > .venv-lowest/lowest.txt
-	@.venv-lowest/bin/pip $(INSTALL) -c .venv-lowest/lowest.txt $(TOOLS) pandas httpx -e '.[$(OTHERS)]'
+	@.venv-lowest/bin/pip $(INSTALL) -c .venv-lowest/lowest.txt $(TOOLS) pandas polars httpx 'moto[s3,server]' -e '.[$(OTHERS)]'
 	@touch $@
 
 .venv-newest/.made: pyproject.toml constraints.txt
 	@test -x .venv-newest/bin/python || $(PYTHON) -m venv .venv-newest
 	@.venv-newest/bin/pip $(INSTALL) -U pip setuptools wheel
 	@grep ^torch== constraints.txt > .venv-newest/newest.txt
-	@.venv-newest/bin/pip $(INSTALL) -U -c .venv-newest/newest.txt $(TOOLS) pandas httpx -e '.[$(OTHERS)]'
+	@.venv-newest/bin/pip $(INSTALL) -U -c .venv-newest/newest.txt $(TOOLS) pandas polars httpx 'moto[s3,server]' -e '.[$(OTHERS)]'
 	@touch $@
 
 test-lowest: .venv-lowest/.made
@@ -152,7 +152,7 @@ NAMED = .venv-$(notdir $(PYTHON))
 test-python:
 	@test -x $(NAMED)/bin/python || $(PYTHON) -m venv $(NAMED)
 	@$(NAMED)/bin/pip $(INSTALL) -U pip setuptools wheel
-	@$(NAMED)/bin/pip $(INSTALL) -U $(TOOLS) pandas httpx -e '.[jax,hdf5,report,ui,tokens]'
+	@$(NAMED)/bin/pip $(INSTALL) -U $(TOOLS) pandas httpx -e '.[jax,hdf5,report,ui,tokens,sign,store,trace]'
 	@$(NAMED)/bin/python tests/suite.py unit jax --missing=skip
 
 # Kernels that watch their own memory: laws and fuzz of what they are given, without a framework, under both sanitizers.

@@ -31,11 +31,24 @@ import pytest
 
 _TESTS = Path(__file__).parent / "tests"
 _REPORTED: list[str] = []  # the first test that found JAX loaded
+_SPENT: list[float] = []  # seconds of processors before the test that runs
 # What an environment may be without, and what an extra of Lading brings.
 _OPTIONAL = {
     *("torch", "jax", "lightning", "deepspeed", "accelerate", "transformers", "trl", "ray", "datasets", "torchdata"),
     *("h5py", "soundfile", "soxr", "sklearn", "plotly", "jinja2", "starlette", "uvicorn", "wandb"),
-    *("tensorboard", "tokenizers", "zstandard", "grain", "orbax", "kaleido", "playwright", "moto", "obstore", "polars"),
+    *(
+        "tensorboard",
+        "tokenizers",
+        "zstandard",
+        "grain",
+        "orbax",
+        "kaleido",
+        "playwright",
+        "moto",
+        "boto3",
+        "obstore",
+        "polars",
+    ),
     "cryptography",
     *("pandas", "httpx", "jsonargparse", "PIL", "mypy", "pyright", "hatchling", "build", "mkdocs", "megatron"),
     "pydivsufsort",
@@ -148,9 +161,23 @@ def pytest_make_collect_report(
     return report
 
 
+def _processors() -> float:
+    """Return the seconds that processors spent on this process and on those it waited for."""
+    return sum(os.times()[:4])
+
+
+def pytest_runtest_logstart(nodeid: str) -> None:
+    """Note what was spent before a test."""
+    _SPENT.append(_processors())
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Skip a test that needs what is missing."""
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Skip a test that needs what is missing; note what a test cost, fixtures included, for the suite's summary."""
+    if call.when == "teardown":
+        item.user_properties.append(("cpu", round(_processors() - _SPENT.pop(), 3)))
     report = yield
     _skip(report, item.config, item.path)
     return report

@@ -29,11 +29,13 @@ CODE = ("src", "tests", "benchmarks", "examples", "conftest.py", ".ci")
 # (plain DDP: 1 of 56 runs of two processes). A launch is tried again only if a process of it ended by an abort.
 ABORTED = ("terminate called without an active exception", "exitcode *: -6", "return code = -6")
 RERUN = ["--reruns", "2", *(word for text in ABORTED for word in ("--only-rerun", text))]
+# Each of two processes gets one half of the files and steals at the end only: a module's fixtures are made once.
+SHARED = ["-n", "2", "--dist", "worksteal"]
 # JAX runs threads and torch's workers fork: files about JAX get processes of their own (see conftest.py).
 PYTEST = {
-    "unit": ["-n", "2", "--jax=without", "--doctest-modules", "-m", "not launch{slow}", "tests", "src/lading"],
-    "jax": ["-n", "2", "--jax=only", "--doctest-modules", "-m", "not launch{slow}", "tests", "src/lading"],
-    "launch": [*RERUN, "-m", "launch{slow}", "tests"],
+    "unit": [*SHARED, "--jax=without", "--doctest-modules", "-m", "not launch{slow}", "tests", "src/lading"],
+    "jax": [*SHARED, "--jax=only", "--doctest-modules", "-m", "not launch{slow}", "tests", "src/lading"],
+    "launch": [*RERUN, "-m", "launch{slow}"],
 }
 COMMANDS = {
     "lint": [["ruff", "format", "--check", *CODE], ["ruff", "check", *CODE]],
@@ -53,6 +55,7 @@ class Outcome:
         cpu: By the processors, of all its processes that ended.
         counts: Tests by how they ended.
         causes: Tests by the first line of what went wrong.
+        files: Seconds of processors by file, fixtures included.
     """
 
     code: int
@@ -60,6 +63,7 @@ class Outcome:
     cpu: float = 0.0
     counts: dict[str, int] = field(default_factory=dict)
     causes: dict[str, list[str]] = field(default_factory=dict)
+    files: dict[str, float] = field(default_factory=dict)
 
 
 def run(group: str, extra: list[str], *, slow: bool) -> Outcome:
@@ -81,25 +85,36 @@ def _pytest(group: str, extra: list[str], *, slow: bool) -> Outcome:
     given = [word.format(slow="" if slow else " and not slow") for word in PYTEST[group]]
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
-        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--durations=20", f"--junitxml={report}"]
-        code = subprocess.run([*command, *given, *extra], cwd=ROOT).returncode
+        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--continue-on-collection-errors"]
+        command += ["--durations=20", f"--junitxml={report}"]
+        code = subprocess.run(
+            [*command, *given, *(launching() if group == "launch" else []), *extra], cwd=ROOT
+        ).returncode
         text = report.read_text() if report.exists() else "<testsuites/>"
-    counts, causes = read_report(text)
-    return Outcome(code, counts=counts, causes=causes)
+    counts, causes, files = read_report(text)
+    return Outcome(code, counts=counts, causes=causes, files=files)
 
 
-def read_report(text: str) -> tuple[dict[str, int], dict[str, list[str]]]:
-    """Return tests by how they ended, and by the first line of what went wrong, from pytest's report in XML."""
+def launching() -> list[str]:
+    """Return the files that launch: to import all the others would take half a minute."""
+    return [str(path) for path in sorted((ROOT / "tests").rglob("test_*.py")) if "mark.launch" in path.read_text()]
+
+
+def read_report(text: str) -> tuple[dict[str, int], dict[str, list[str]], dict[str, float]]:
+    """Return from pytest's XML: tests by how they ended, by the first line of what went wrong; CPU seconds by file."""
     counts: dict[str, int] = defaultdict(int)
     causes: dict[str, list[str]] = defaultdict(list)
+    files: dict[str, float] = defaultdict(float)
     for case in ElementTree.fromstring(text).iter("testcase"):
         bad = [found for kind in ("failure", "error") if (found := case.find(kind)) is not None]
         kind = bad[0].tag if bad else "skipped" if case.find("skipped") is not None else "passed"
         counts[kind] += 1
+        cost = case.find("properties/property[@name='cpu']")
+        files[case.get("classname") or ""] += 0.0 if cost is None else float(cost.get("value") or 0)
         for found in bad:
             cause = (found.get("message") or "").strip().splitlines()
             causes[cause[0][:200] if cause else "no message"].append(f"{case.get('classname')}::{case.get('name')}")
-    return dict(counts), dict(causes)
+    return dict(counts), dict(causes), dict(files)
 
 
 def summary(outcomes: dict[str, Outcome]) -> Iterator[str]:
@@ -109,6 +124,9 @@ def summary(outcomes: dict[str, Outcome]) -> Iterator[str]:
         tests = [str(o.counts.get(kind, "")) for kind in ("passed", "failure", "error", "skipped")]
         numbers = f"{tests[0]:>7} {tests[1]:>7} {tests[2]:>7} {tests[3]:>8} {o.seconds:8.0f} {o.cpu:8.0f}"
         yield f"{group:8} {'ok' if o.code == 0 else f'exit {o.code}':7} {numbers}"
+    longest = sorted(((s, name) for o in outcomes.values() for name, s in o.files.items()), reverse=True)
+    if longest:
+        yield "\nmost cpu: " + ", ".join(f"{name} {s:.0f}" for s, name in longest[:_MOST_LINES])
     for group, outcome in outcomes.items():
         for cause, tests in sorted(outcome.causes.items(), key=lambda item: -len(item[1])):
             yield f"\n{group}, {len(tests)} with one cause: {cause}"

@@ -71,6 +71,7 @@ OWN_NAMES = {
 }
 FORBIDDEN_NAMES = {"utils", "common", "helpers", "core", "misc"}
 MOST_LINES = 500
+MOST_OPENED = 125  # modules before a first batch; wanted: 60
 # Test files about the whole: the package, a file format, a run through several rooms, what two loaders agree on.
 ACROSS = {
     *(
@@ -357,6 +358,24 @@ import lading
 frameworks = {{"torch", "jax", "lightning", "deepspeed", "pandas", "duckdb", "pyarrow"}}
 print(sorted({{m.split(".")[0] for m in sys.modules}} & frameworks))
 """
+
+
+FIRST_BATCH = """
+import sys
+import torch
+from lading import Loader
+next(iter(Loader(torch.utils.data.TensorDataset(torch.arange(64.0)), 32)))
+print(sum(name.split(".")[0] == "lading" for name in sys.modules), "pyarrow" in sys.modules)
+"""
+
+
+@pytest.mark.needs("torch")
+def test_a_first_batch_opens_few_files_of_ours_and_no_arrow():
+    """What most loaders never need (workers, packing, simulation) is opened where it is used."""
+    found = subprocess.run([sys.executable, "-c", FIRST_BATCH], capture_output=True, text=True, check=True, timeout=600)
+
+    opened, has_arrow = found.stdout.split()
+    assert int(opened) <= MOST_OPENED and has_arrow == "False"
 
 
 @pytest.mark.needs("torch")

@@ -14,6 +14,7 @@ import yaml
 from tests.documentation import ROOT, CodeBlock, blocks, commands, pages, run_page
 
 import lading
+from lading.kits.chunked.config import described_schema
 
 pytestmark = pytest.mark.needs("torch")
 
@@ -149,6 +150,23 @@ def test_readme_is_short_and_shows_the_two_commands():
     assert "make demo" in text and "make test" in text
     assert len(code[0].text.splitlines()) <= 15
     assert (ROOT / "docs" / "images" / "report.png").stat().st_size < 200_000
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "guides").glob("*.md")), ids=lambda page: page.stem)
+def test_guides_are_short(page):
+    """At most 900 words to read, code left out; what derives a result is told in "how it works"."""
+    prose = re.sub(r"```.*?```", "", page.read_text(), flags=re.S)
+
+    assert len(prose.split()) <= 900
+
+
+def test_the_schema_of_the_file_is_documented():
+    """Every key of `lading train`, as `--schema` prints it."""
+    page = (ROOT / "docs" / "reference" / "yaml.md").read_text()
+
+    for section, keys in described_schema().items():
+        assert f"\n{section}:" in page
+        assert not [key for key, takes in keys.items() if f"{key.strip('.') or '...'}" not in page or takes not in page]
 
 
 def test_a_figure_is_the_same_on_every_page():

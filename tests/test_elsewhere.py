@@ -49,7 +49,7 @@ def damage(run: Path, other: Path) -> None:
 
 def trains_asks_verifies(folder: Path, python: list[str], **environment: str) -> str:
     """Train README's example in a folder, ask, verify, verify a damaged copy; return what standard error said."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "NUMBA", "XDG"))}
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "XDG"))}
     env = {**kept, "PYTHONPATH": str(SRC), "PYTHONDONTWRITEBYTECODE": "1", **environment}
 
     def run(code: str) -> subprocess.CompletedProcess[str]:
@@ -63,23 +63,21 @@ def trains_asks_verifies(folder: Path, python: list[str], **environment: str) ->
     return trained.stderr + asked.stderr
 
 
-@pytest.mark.parametrize("switches", [["-O"], ["-W", "error"], ["-P"]], ids=["asserts off", "warnings", "safe path"])
-def test_readme_runs_under_python_s_switches(switches, tmp_path):
-    """Optimised away, strict, or without the current folder on the path: the same run, and damage is found."""
-    trains_asks_verifies(tmp_path, [sys.executable, *switches])
-
-
-@pytest.mark.parametrize("locale", ["C.UTF-8", "C"])
-def test_readme_runs_in_a_folder_with_umlauts(tmp_path, locale):
-    """Whatever the shell believes about letters."""
+@pytest.mark.parametrize(
+    ("switches", "locale"),
+    [(["-O"], "C.UTF-8"), (["-W", "error"], "C.UTF-8"), (["-P"], "C")],
+    ids=["asserts off", "warnings", "safe path"],
+)
+def test_readme_runs_under_python_s_switches_in_a_folder_with_umlauts(switches, locale, tmp_path):
+    """Optimised away, strict, without the current folder on the path, whatever the shell believes about letters."""
     folder = tmp_path / "Läufe – übung #1"
     folder.mkdir()
 
-    trains_asks_verifies(folder, [sys.executable], LC_ALL=locale)
+    trains_asks_verifies(folder, [sys.executable, *switches], LC_ALL=locale)
 
 
 def test_readme_runs_for_a_user_without_a_home_who_may_write_nothing_else(tmp_path):
-    """Every pod that runs as another user: no place for a cache is one line, not the end of every order."""
+    """Every pod that runs as another user: kernels that wanted a place for a cache once ended every order."""
     if subprocess.run([*STRANGER, "true"], capture_output=True, check=False).returncode:
         pytest.skip("needs root, and setpriv")
     folder = tmp_path / "runs of others"
@@ -90,7 +88,7 @@ def test_readme_runs_for_a_user_without_a_home_who_may_write_nothing_else(tmp_pa
 
     said = trains_asks_verifies(folder, [*STRANGER, sys.executable], HOME="/", TMPDIR=str(elsewhere))
 
-    assert said.count("no place for compiled code") <= 2 and "Traceback" not in said
+    assert "Traceback" not in said
     assert {path.name for path in folder.iterdir()} == {"runs", "damaged", "checkpoint.pt"}
 
 

@@ -13,39 +13,43 @@ from conftest import missing
 
 ROOT = Path(__file__).parents[1]
 REPORT = """<testsuites><testsuite>
-<testcase classname="a" name="x"/><testcase classname="a" name="y"><skipped message="no"/></testcase>
+<testcase classname="a" name="x"><properties><property name="cpu" value="1.6"/></properties></testcase>
+<testcase classname="a" name="y"><skipped message="no"/></testcase>
 <testcase classname="a" name="z"><failure message="assert 1 == 2&#10;more">long</failure></testcase>
-<testcase classname="b" name="p"><error message="TimeoutExpired: build">long</error></testcase>
+<testcase classname="b" name="p"><properties><property name="cpu" value="40"/></properties>
+<error message="TimeoutExpired: build">long</error></testcase>
 <testcase classname="b" name="q"><error message="TimeoutExpired: build">long</error></testcase>
 </testsuite></testsuites>"""
 
 
 def test_a_fixture_that_failed_is_one_cause():
     """28 errors behind one slow start were 28 lines."""
-    counts, causes = read_report(REPORT)
+    counts, causes, files = read_report(REPORT)
 
     assert counts == {"passed": 1, "skipped": 1, "failure": 1, "error": 2}
     assert causes == {"assert 1 == 2": ["a::z"], "TimeoutExpired: build": ["b::p", "b::q"]}
-    lines = list(summary({"unit": Outcome(1, 3.0, 2.0, counts, causes), "jax": Outcome(0)}))
+    lines = list(summary({"unit": Outcome(1, 3.0, 2.0, counts, causes, files), "jax": Outcome(0)}))
     assert "unit     exit 1        1       1       2        1        3        2" in lines[1]
+    assert "\nmost cpu: b 40, a 2" in lines
     assert [line for line in lines if "2 with one cause: TimeoutExpired: build" in line]
 
 
 def test_every_group_runs_and_one_failure_fails_all(tmp_path):
     """``make test`` stopped at its first group: JAX's half and the launches never ran."""
-    (tmp_path / "test_it.py").write_text(
-        "import pytest\n\n@pytest.mark.launch\ndef test_wrong():\n    assert 0, 'told'\n"
-    )
-    suite = (ROOT / "tests" / "suite.py").read_text().replace('"tests", "src/lading"', f'"{tmp_path}"')
-    (tmp_path / "suite.py").write_text(suite.replace('launch{slow}", "tests"', f'launch{{slow}}", "{tmp_path}"'))
+    tests = tmp_path / "tests"
+    tests.mkdir()
+    (tests / "test_it.py").write_text("import pytest\n\n@pytest.mark.launch\ndef test_wrong():\n    assert 0, 'told'\n")
+    suite = (ROOT / "tests" / "suite.py").read_text().replace('"tests", "src/lading"', '"tests"')
+    (tests / "suite.py").write_text(suite)
     for file in ("conftest.py", "pyproject.toml"):
         (tmp_path / file).write_bytes((ROOT / file).read_bytes())
-    command = [sys.executable, tmp_path / "suite.py", "unit", "launch"]
+    command = [sys.executable, tests / "suite.py", "unit", "launch"]
 
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=600)
 
     assert done.returncode == 1
     assert "» unit" in done.stdout and "» launch" in done.stdout
+    assert "most cpu: tests.test_it 0" in done.stdout
     assert "launch, 1 with one cause: AssertionError: told" in done.stdout, done.stdout
 
 

@@ -68,6 +68,7 @@ from lading.source.tokens.packed import PackedRows as PackedRows
 from lading.source.tokens.store import TokenStore as TokenStore
 from lading.source.weighted_concat import (
     SequentialWeightedConcatDataset as SequentialWeightedConcatDataset,
+    WeightedConcatChatDataset as WeightedConcatChatDataset,
     WeightedConcatDataset as WeightedConcatDataset,
 )
 from lading.source.windows import Windows as Windows

@@ -15,8 +15,10 @@ import pytest
 from lading.cli import main
 from lading.cli.demo.command import MARKER, _between_checkpoints
 from lading.cli.demo.process import DemoError, TrainingProcess
-from lading.cli.demo.text import WEIGHTS, WINDOW, collect, texts
+from lading.cli.demo.text import WEIGHTS, WINDOW, Texts, collect, samples_of, write_text
+from lading.errors import ConfigError
 from lading.report import open_run
+from lading.runtime.imports import imported
 
 pytestmark = pytest.mark.needs("torch")
 
@@ -24,36 +26,60 @@ FORBIDDEN = ("lightning", "jax", "sklearn", "pandas", "deepspeed", "polars")
 
 
 @pytest.mark.launch
-def test_the_demo_is_killed_resumed_and_holds(tmp_path):
-    """The whole story in short: real text, a real kill -9, a resume, and answers that fit each other."""
-    command = [sys.executable, "-m", "lading", "demo", "--steps", "60", "--json", "--run", str(tmp_path / "demo")]
+def test_the_demo_finds_its_planted_fault_and_holds(tmp_path):
+    """The whole story in short: kill -9, a resume, a spike, its samples found and blocked, a resume before it."""
+    command = [sys.executable, "-m", "lading", "demo", "--steps", "240", "--json", "--run", str(tmp_path / "demo")]
 
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, cwd=tmp_path)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900, cwd=tmp_path)
 
     assert done.returncode == 0, done.stderr[-3000:]
     said = json.loads(done.stdout)
     run = open_run(tmp_path / "demo")
-    assert said["resumed_at"] <= said["killed_at"] < said["steps"] == 60
-    assert said["verify"]["holds"] and run.verify().holds and run.num_steps == 60
-    assert [attempt["start"] for attempt in said["show"]["attempts"]] == [0, said["resumed_at"]]
-    killed = said["show"]["attempts"][0]
-    assert (killed["rolled_back"], killed["rolled_back_is_exact"]) == (said["rolled_back"], False)
-    assert said["rolled_back"] > 0
-    assert said["step"]["fate"] == "applied"
-    assert [row["fate"] for row in said["where"]][-1] == "applied"
+    assert said["resumed_at"] <= said["killed_at"] < said["steps"] == 240
+    assert said["verify"]["holds"] and run.verify().holds and run.num_steps == 240
+    assert [attempt["start"] for attempt in said["show"]["attempts"]] == [0, said["resumed_at"], 120]
+    assert said["show"]["attempts"][0]["rolled_back"] == said["rolled_back"] > 0
+    assert said["spike"] == 140 and sorted(said["found"]) == sorted(said["planted"])
+    assert said["block"]["blocked"] == [f"{name}:{index}" for name, index in said["found"]]
+    assert said["step"]["loss"] < said["step"]["earlier"][0]["loss"] - 1
+    assert [row["fate"] for row in said["where"]] == ["rolled back", "blocked"]
     assert len(said["mix"]) >= 3 and all(abs(row["share"] - row["planned"]) < 0.01 for row in said["mix"])
     assert (tmp_path / "demo" / "report.html").stat().st_size == said["report"]["bytes"]
 
 
-def test_the_demo_ends_by_offering_a_look(tmp_path, capsys):
-    """The last words name the command."""
+def test_the_demo_ends_with_the_command_that_opens_pages_with_texts(tmp_path, capsys):
+    """The last line can be copied as it is."""
     from rich.console import Console
 
     from lading.cli.demo.command import _farewell
 
-    _farewell(Console(width=200), tmp_path / "demo", {"seconds": 1.0, "killed_at": 3})
+    _farewell(Console(width=80), tmp_path / "demo", {"seconds": 1.0})
 
-    assert f"lading ui {tmp_path / 'demo'}" in capsys.readouterr().out
+    last = capsys.readouterr().out.splitlines()[-1].split()
+    assert last == [
+        "lading",
+        "ui",
+        str(tmp_path / "demo"),
+        "--decode",
+        f"{tmp_path / 'demo' / 'texts.py'}:texts",
+        "--open",
+    ]
+
+
+def test_the_fault_is_in_the_samples_of_one_step_and_is_shown(tmp_path):
+    """The plan says beforehand which samples a step will hold; what was trained on is what is shown."""
+    text = collect()
+    planted = samples_of(text, 40)
+    before = {(name, index): text[name][0][index].copy() for name, index in planted}
+
+    write_text(tmp_path, text, planted)
+
+    shown = imported(f"{tmp_path}/texts.py:texts", "--decode", from_here=True)()
+    assert len(planted) >= 4 and len({name for name, _ in planted}) == 1
+    assert all(not np.array_equal(text[name][0][index], before[name, index]) for name, index in planted)
+    assert all("\ufffd" in shown[name][index] for name, index in planted)
+    with pytest.raises(ConfigError, match="is no file"):
+        imported(f"{tmp_path}/nowhere.py:texts", "--decode", from_here=True)
 
 
 def test_text_is_real_and_the_same_every_time():
@@ -65,7 +91,7 @@ def test_text_is_real_and_the_same_every_time():
         assert train.shape[1] == val.shape[1] == WINDOW + 1 and len(train) > 150 and len(val)
         assert np.array_equal(train, again[name][0])
         assert train[0, -1] == train[1, 0]
-    readable = texts()["code"]
+    readable = Texts(first["code"][0])
     assert "def " in "".join(readable[i] for i in range(100))
 
 

@@ -104,3 +104,11 @@ def test_a_page_about_training_data_is_written(folder, capsys):
     assert call(capsys, "model", "summary", "tuned", "-o", "card.md")[0] == 0
     assert "MIT" not in (folder / "card.md").read_text()
     assert call(capsys, "model", "summary", "tuned", "--for", "nobody", "-o", "x.md")[0] == 2
+
+
+def test_a_place_that_cannot_be_written_is_a_sentence(folder, capsys):
+    """No folder, no room, not ours: one line and exit code 2, whatever the command."""
+    code, out, err = call(capsys, "model", "summary", "tuned", "-o", "nowhere/card.md")
+
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "No such file or directory. Give a place that is there" in err and "nowhere/" in err

@@ -32,10 +32,12 @@ def corpus(path: Path, copies: int = 1) -> PackedRows:
     return PackedRows(build_tokens(path / "web.jsonl", path / "web", id="url"), RULES)
 
 
-def trained(path: Path, rows: Any, steps: int, state: Any = None, *, every: int = 3, **options: Any) -> list[Any]:
+def trained(
+    path: Path, rows: Any, steps: int, state: Any = None, *, every: int = 3, record: str = "content", **options: Any
+) -> list[Any]:
     """Train on so many steps, and save a checkpoint every few; return what was delivered."""
     loader = NumpyLoader({"web": rows}, batch_size=3, seed=2, **options)
-    ledger = loader.tracker = Ledger(path / "run", loader.plan, record="content")
+    ledger = loader.tracker = Ledger(path / "run", loader.plan, record=record)
     if state is not None:
         loader.load_state_dict(json.loads((state / "state.json").read_text()))
     seen = []
@@ -298,3 +300,48 @@ def test_a_tracked_run_gets_the_list_and_no_replay(tmp_path):
 
     with pytest.raises(ConfigError, match=r"order of this run was not Lading's.*steps 1;"):
         open_run(tmp_path / "run").forget(samples=["0:4"])
+
+
+def test_a_run_that_goes_on_is_not_asked_to_forget(tmp_path):
+    """It would use the document after the request, and its states would be called clean."""
+    loader = NumpyLoader({"web": corpus(tmp_path)}, batch_size=3, seed=2)
+    ledger = loader.tracker = Ledger(tmp_path / "run", loader.plan)
+    next(iter(loader))
+    ledger.flush()
+    run = open_run(tmp_path / "run")
+
+    with pytest.raises(ConfigError, match=r"attempt 0 of this run is running.*End it, then ask again; --dry-run"):
+        run.forget(documents=["web:7"])
+
+    assert not run.forget(documents=["web:7"], dry_run=True).recorded
+    ledger.close()
+    assert open_run(tmp_path / "run").forget(documents=["web:7"]).recorded
+
+
+def test_a_model_in_memory_that_had_it_is_refused_however_it_goes_on(tmp_path):
+    """The process that trained it continues, or goes back without loading a state: nothing is undone."""
+    loader = NumpyLoader({"web": corpus(tmp_path)}, batch_size=3, seed=2)
+    loader.tracker = ledger = Ledger(tmp_path / "run", loader.plan)
+    for _, bill in loader.with_bills():
+        ledger.commit(bill, loss=1.0)
+    ledger.close()
+    open_run(tmp_path / "run").forget(documents=["web:7"])
+
+    for epoch, what in ((1, "the loaded state"), (0, "what this process trained, attempt 0, is tainted")):
+        loader.set_epoch(epoch)
+        loader.tracker = Ledger(tmp_path / "run", loader.plan)
+        with pytest.raises(ResumeError, match=what):
+            next(iter(loader))
+
+
+def test_a_loader_that_does_not_follow_the_ledger_is_refused(tmp_path):
+    """Bills that are only committed would name what must be forgotten; a plan that was born without it may go on."""
+    rows = corpus(tmp_path)
+    trained(tmp_path, rows, 6)
+    open_run(tmp_path / "run").forget(documents=["web:7"])
+    loader = NumpyLoader({"web": rows}, batch_size=3, seed=2)
+    ledger = Ledger(tmp_path / "run", loader.plan)
+    _, bill = next(loader.with_bills())
+
+    with pytest.raises(ResumeError, match=r"must be forgotten.*loader\.tracker = ledger"):
+        ledger.commit(bill, loss=1.0)

@@ -73,6 +73,7 @@ def test_a_reweighting_is_recorded_and_undone(tmp_path: Path):
     _, changed = train(tmp_path, 120, state=state, change=(3, {"code": 0.9, "prose": 0.1}), **options)
     assert [e.kind for e in changed.events] == ["reweight"]
     assert open_run(tmp_path).plan == changed
+    assert open_run(tmp_path).decisions()["decided"] == ["code 90 %, prose 10 %"]
     assert open_run(tmp_path).verify().holds
 
     _, plain = train(tmp_path, 30, state=state, **options)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
+import subprocess
 import sys
 import zipfile
 from pathlib import Path
@@ -74,3 +76,36 @@ def test_an_unknown_name_is_an_attribute_error(door):
     """As in any module."""
     with pytest.raises(AttributeError, match="module 'door' has no attribute 'number'"):
         _ = door.number
+
+
+COLLECTED = """
+import gc
+import lading
+gc.set_threshold(10, 1, 1)  # a full collection is always due
+full = []
+gc.callbacks.append(lambda phase, info: full.append(info["generation"] == 2))
+lading.Plan
+gc.callbacks.clear()
+assert gc.isenabled() and gc.get_threshold() == (10, 1, 1)
+print(sum(full))
+"""
+
+
+def test_nothing_is_collected_while_files_are_opened():
+    """Beside a framework one full collection takes longer than all our files; what opens the door may meet one."""
+    done = subprocess.run([sys.executable, "-c", COLLECTED], capture_output=True, text=True, check=True)
+
+    assert int(done.stdout) <= 4
+
+
+@pytest.mark.parametrize("collects", [True, False])
+def test_a_door_leaves_the_collector_as_it_was(door, collects):
+    """Also where opening a file failed."""
+    (gc.enable if collects else gc.disable)()
+    try:
+        assert door.first == 1
+        with pytest.raises(MissingExtraError):
+            _ = door.fourth
+        assert gc.isenabled() is collects
+    finally:
+        gc.enable()

@@ -8,9 +8,10 @@ from accelerate import Accelerator
 from accelerate.utils import ProjectConfiguration
 
 from lading import Columns, Ledger, Loader
+from lading.errors import ResumeError
 from lading.ledger.waybill.stamping import own_path
 from lading.ledger.waybill.waybill import read_waybill
-from lading.report import open_checkpoint
+from lading.report import open_checkpoint, open_run
 from lading.report.checkpoint.check import check
 from lading.train.accelerate import describe_saves
 
@@ -71,6 +72,21 @@ def test_a_folder_that_is_saved_to_again_has_no_stale_waybill(training, tmp_path
         accelerator.save_state(str(tmp_path / "last"))
 
     assert not own_path(folder).exists()
+
+
+def test_a_checkpoint_that_learned_from_what_must_be_forgotten_is_refused(training, tmp_path):
+    """Where Accelerate loads the state, too: the run's log knows which steps used it."""
+    accelerator, ledger, loader, train = training
+    used = train(2)
+    folder = accelerator.save_state()
+    ledger.close()
+    open_run(tmp_path / "run").forget(samples=[f"points:{used[0]}"])
+
+    accelerator.load_state(str(folder))
+    loader.tracker = Ledger(tmp_path / "run")
+
+    with pytest.raises(ResumeError, match="the loaded state, step 2 of attempt 0, is tainted"):
+        next(iter(loader))
 
 
 def test_a_save_before_the_first_batch_is_as_ever(training, tmp_path):

@@ -19,11 +19,13 @@ from lading.cli.output import (
     Run,
     Stores,
     answer,
+    complete_dataset,
     contents,
     decoded_table,
     looks_of,
     open_run,
     progress_bar,
+    stored_contents,
     watched,
 )
 from lading.errors import ConfigError
@@ -38,13 +40,20 @@ def show(
     run: Run,
     watch: Annotated[bool, typer.Option("--watch", help="Show it again as it grows, until it ends.")] = False,
     every: Annotated[float, typer.Option(help="Of --watch: seconds between two looks.", min=0.05)] = 2.0,
+    spikes: Annotated[bool, typer.Option("--spikes", help="The steps whose loss stands far above the usual.")] = False,
+    bad: Annotated[bool, typer.Option("--bad", help="The samples that could not be used, and where.")] = False,
     attempt: Attempt = None,
     as_json: Json = False,
 ) -> None:
     """What a run is and how far it got.
 
-    Example: lading show runs/7 --watch
+    Example: lading show runs/7 --watch, or lading show runs/7 --spikes
     """
+    if spikes or bad:
+        from lading.cli import look  # here: the others do without
+
+        (look.spikes if spikes else look.bad)(run, attempt=attempt, as_json=as_json)
+        return
     if watch:
         watched(lambda: summarise(open_run(run, attempt)), every, as_json=as_json)
         return
@@ -53,14 +62,14 @@ def show(
 
 
 def _step_number(text: str) -> int:
-    """Return the number of a step as it was typed; the last one is -1."""
-    return -1 if text == "last" else int(text)
+    """Return the number of a step as it was typed; the last one is -1 (``lading.cli`` makes last-1 of it)."""
+    return -1 if text == "last" else int(text.removeprefix("last"))
 
 
 Step = Annotated[
     int,
     typer.Argument(
-        help="The step, from 0; `last`, or after `--` a negative number: counted from the end.",
+        help="The step, from 0; -1 is the last one, -2 the one before.",
         metavar="STEP",
         show_default=False,
         parser=_step_number,
@@ -87,15 +96,17 @@ def step(
 ) -> None:
     """What was in a step, and what became of it.
 
-    Example: lading step runs/7 48213, or lading step runs/7 last
+    Tokens are shown as text where the store they came from can say it; other samples with --decode.
+
+    Example: lading step runs/7 48213, or lading step runs/7 -1
     """
     opened = open_run(run, attempt, decodes=decode is not None, stores=store)
     record = opened.step(_counted(opened, number))
-    found = record.to_dict()
-    if decode is None:
+    found, rows = record.to_dict(), record.samples.dicts()
+    texts = stored_contents(opened, rows) if decode is None else contents(decode, rows)
+    if texts is None:
         answer(found, lambda: render.step(record), as_json=as_json)
         return
-    texts = contents(decode, record.samples.dicts())
     found["samples"] = [{**row, "content": text} for row, text in zip(found["samples"], texts, strict=True)]
     answer(found, lambda: render.step(record, texts), as_json=as_json)
 
@@ -105,7 +116,10 @@ _WHERE_COLUMNS = {name: name for name in ("step", "epoch", "slot", "rank", "atte
 
 def where(
     run: Run,
-    dataset: Annotated[str | None, typer.Argument(help="Name or number of the dataset.", show_default=False)] = None,
+    dataset: Annotated[
+        str | None,
+        typer.Argument(help="Name or number of the dataset.", show_default=False, autocompletion=complete_dataset),
+    ] = None,
     index: Annotated[int | None, typer.Argument(help="Index of the sample.", show_default=False)] = None,
     document: Annotated[int | None, typer.Option(help="A document of a packed dataset instead of a row.")] = None,
     id_: Annotated[str | None, typer.Option("--id", help="A document by its id, or its file and line.")] = None,
@@ -227,11 +241,11 @@ def explain(
     opened = open_run(run, attempt, decodes=decode is not None, stores=store)
     lengths = None if decode is None else looks_of(decode).length
     found = opened.explain(_counted(opened, number), around=around, lengths=lengths)
-    values = found.to_dict()
-    if decode is None:
+    values, rows = found.to_dict(), found.record.samples.dicts()
+    texts = stored_contents(opened, rows) if decode is None else contents(decode, rows)
+    if texts is None:
         answer(values, lambda: render.explanation(found), as_json=as_json)
         return
-    texts = contents(decode, found.record.samples.dicts())
     values["samples"] = [{**row, "content": text} for row, text in zip(values["samples"], texts, strict=True)]
     answer(
         values, lambda: render.sections(render.explanation(found), decoded_table(values["samples"])), as_json=as_json

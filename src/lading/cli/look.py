@@ -18,7 +18,7 @@ from lading.cli.output import Attempt, Json, Run, Stores, answer, open_run, prog
 from lading.errors import ConfigError
 from lading.report import Run as OpenedRun, text as render
 from lading.report.export import TABLES, write_rows
-from lading.report.folder import glance_at, named_runs, use_in
+from lading.report.folder import differing_settings, glance_at, named_runs, use_in
 from lading.runtime.arrow import without_pandas
 from lading.runtime.paths import local_path
 
@@ -33,7 +33,9 @@ def ls(
     id_: Annotated[str | None, typer.Option("--id", help="Which runs used the document of this name.")] = None,
     as_json: Json = False,
 ) -> None:
-    """The runs of a folder: state, steps, loss, digest; or which of them used a sample. Exit code 1: none did.
+    """The runs of a folder, the newest first; or which of them used a sample. Exit code 1: none did.
+
+    Of what Ledger(config=...) was given, settings that differ between the runs are shown.
 
     Example: lading ls runs, or lading ls runs --has code 93412
     """
@@ -41,11 +43,17 @@ def ls(
     if has is not None or id_ is not None:
         _list_uses(folder, has, id_, as_json)
         return
-    rows = [{"run": name, **glance_at(path)} for name, path in named_runs([folder]).items()]
-    columns = {**_LS_COLUMNS, "digest": "digest"}
+    runs = named_runs([folder])
+    newest = sorted(runs, key=lambda name: (runs[name] / "run.json").stat().st_mtime, reverse=True)
+    rows = [{"run": name, **glance_at(runs[name])} for name in newest]
+    rows.sort(key=lambda row: row["wrote"] or row["began"] or "", reverse=True)
+    settings = differing_settings(rows)
+    shown = [{**row, **{f"config/{name}": row["config"].get(name) for name in settings}} for row in rows]
+    columns = {**_LS_COLUMNS, **{f"config/{name}": name for name in settings}, "digest": "digest"}
     if any(row["problem"] for row in rows):
         columns["problem"] = "problem"
-    answer(rows, lambda: render.table(rows, columns, render.counted(len(rows), "run")), as_json=as_json)
+    title = render.counted(len(rows), "run") if sys.stdout.isatty() else ""
+    answer(rows, lambda: render.table(shown, columns, title, uncut=("run",)), as_json=as_json)
 
 
 def _list_uses(folder: str, has: tuple[str, int] | None, name: str | None, as_json: bool) -> None:

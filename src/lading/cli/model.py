@@ -37,6 +37,7 @@ Runs = Annotated[
 Trust = Annotated[
     list[str], typer.Option("--trust", help="Public key of somebody you trust; several times.", show_default=False)
 ]
+_DEEPEST = 16  # generations that a tree is indented by
 _ANSWERS = {True: "yes", False: "no", None: "unknown"}
 
 
@@ -250,7 +251,7 @@ def _member(member: Relative) -> dict[str, Any]:
 def _tree(family: Family) -> RenderableType:
     lines = []
     for depth, member, again in family.tree():
-        name = f"{'  ' * depth}{'└ ' if depth else ''}{member.where or 'a state without a waybill'}"
+        name = f"{'  ' * min(depth, _DEEPEST)}{'└ ' if depth else ''}{member.where or 'a state without a waybill'}"
         lines.append(render.line(f"{name}: {member.what}{' (see above)' if again else ''}"))
     return Group(*lines)
 

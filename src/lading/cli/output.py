@@ -3,7 +3,7 @@
 Where the source is at hand, ``--decode`` shows the samples themselves:
 
 --decode train:sources        the object ``sources`` of train.py: a dict of datasets, one dataset, or a function
-                              that returns either
+--decode code/train.py:sources    that returns either
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ import typer
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.segment import Segment
 
-from lading.errors import ConfigError
+from lading.errors import ConfigError, LadingError, LedgerError
 from lading.report import Run as OpenedRun, open_run as open_folder
 from lading.report.summary import Summary
-from lading.report.text import cell, summary, table
+from lading.report.text import cell, counted, room, summary, table
 from lading.runtime.arrow import without_pandas
 from lading.runtime.imports import imported
 from lading.runtime.json import plain
+from lading.runtime.paths import local_path
 from lading.runtime.shown import shown
 
 _LINE_SECONDS = 30.0
@@ -60,7 +61,29 @@ def open_run(
     places = dict(store.partition("=")[::2] for store in stores or ())
     if not all(places.values()):
         raise ConfigError(f"--store {', '.join(stores or ())}: expected DATASET=PATH, for instance corpus=data/tokens.")
-    return open_folder(path, attempt, stores=places)
+    try:
+        return open_folder(path, attempt, stores=places)
+    except LedgerError:
+        if (found := _runs_in(path)) and not (local_path(path) / "run.json").exists():
+            raise ConfigError(
+                f"{path} is no run: it holds {counted(found, 'run')}. `lading ls {path}` lists them; give one of them."
+            ) from None
+        raise
+
+
+def _runs_in(path: str) -> int:
+    """Return how many runs lie below a folder."""
+    from lading.report.runs_below import runs_in  # here: only a mistake needs it
+
+    return len(runs_in(path)) if local_path(path).is_dir() else 0
+
+
+def complete_dataset(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the names of a run's datasets that begin as typed, for the shell."""
+    with contextlib.suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
+        names = json.loads((local_path(context.params["run"]) / "run.json").read_bytes())["datasets"]
+        return [name for name in names if name.startswith(incomplete) and name]
+    return []
 
 
 def answer(value: Any, text: Callable[[], RenderableType], *, as_json: bool, holds: bool = True) -> None:
@@ -68,7 +91,7 @@ def answer(value: Any, text: Callable[[], RenderableType], *, as_json: bool, hol
     if as_json:
         print(json.dumps(plain(value), indent=1))
     else:
-        Console(soft_wrap=False, highlight=False, markup=False, emoji=False).print(_Gate(text()))
+        Console(width=room(), soft_wrap=False, highlight=False, markup=False, emoji=False).print(_Gate(text()))
     if not holds:
         raise typer.Exit(1)
 
@@ -151,7 +174,7 @@ def _seldom() -> Callable[[float, str], None]:
 
 Decode = Annotated[
     str | None,
-    typer.Option("--decode", metavar="MODULE:NAME", help="Show the samples themselves, from these sources."),
+    typer.Option("--decode", metavar="MODULE:NAME", help="Show the samples, from these sources; also FILE.py:NAME."),
 ]
 
 
@@ -162,6 +185,32 @@ def looks_of(target: str) -> SourceLooks:
     found = imported(target, "--decode", from_here=True)
     sources = found() if callable(found) and not hasattr(found, "__getitem__") else found
     return SourceLooks(sources, f"--decode {target!r}")
+
+
+def stored_contents(run: OpenedRun, rows: list[dict[str, Any]]) -> list[str] | None:
+    """Return what token stores hold of samples as short texts; None where no store is known to be able to say it."""
+    found = {row["name"]: _stored(run, row["dataset"]) for row in rows if row["name"]}
+    if not any(source is not None for source in found.values()):
+        return None
+    from lading.source.looks import SourceLooks  # here, for the same reason
+
+    looks = SourceLooks({name: source for name, source in found.items() if source is not None})
+    return [looks.line(row["name"], row["index"]) if found.get(row["name"]) is not None else "" for row in rows]
+
+
+def _stored(run: OpenedRun, number: int) -> Any:
+    """Return the rows of a dataset whose tokens can be read as text; None where there are none."""
+    corpus = run.documents.corpus(number)
+    if corpus is None or not (corpus.store / "tokens.bin").exists():
+        return None
+    from lading.source.tokens.packed import PackedRows  # here: only runs over tokens need them
+    from lading.source.tokens.store import TokenStore
+
+    with contextlib.suppress(LadingError):  # names were answered; what cannot be read shows no text
+        store = TokenStore(corpus.store, validate=False)
+        if store.readable:
+            return store if corpus.packing is None else PackedRows(store, corpus.packing)
+    return None
 
 
 def contents(target: str, rows: list[dict[str, Any]]) -> list[str]:

@@ -40,6 +40,7 @@ def rollouts(
     ] = None,
     fate: Annotated[str | None, typer.Option(help=f"Only with this fate: {', '.join(FATES)}.")] = None,
     limit: Annotated[int, typer.Option(help="List at most so many.", min=1)] = 50,
+    by_size: Annotated[bool, typer.Option("--bias", help="Whether they were dropped whatever they were.")] = False,
     attempt: Attempt = None,
     as_json: Json = False,
 ) -> None:
@@ -47,6 +48,9 @@ def rollouts(
 
     Example: lading rollouts runs/7 --prompt math 17, or lading rollouts runs/7 --fate stale
     """
+    if by_size:
+        bias(run, attempt, as_json)
+        return
     if fate is not None and fate not in FATES:
         raise ConfigError(f"--fate {fate!r}: expected {', '.join(FATES)}.")
     every = open_run(run, attempt).rollouts(*(prompt or ())).dicts()

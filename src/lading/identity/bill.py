@@ -115,6 +115,11 @@ class Bill:
         real = self.is_real
         return [SampleId(d, i) for d, i in zip(self.dataset_idx[real].tolist(), self.idx[real].tolist(), strict=True)]
 
+    @property
+    def ids(self) -> list[tuple[str, int]]:
+        """Dataset and index of each row that counts, by name: what to log beside a loss, or to pass to ``where``."""
+        return [(self.names[d] if d < len(self.names) else str(d), i) for d, i in self.samples]
+
     @_cached
     def digest(self) -> int:
         """Additive digest of the rows that count."""

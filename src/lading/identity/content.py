@@ -143,14 +143,14 @@ def _of_items(items: Sequence[Any]) -> U64:
 
 
 def _of_mapping(parts: Mapping[str, U64], rows: int) -> U64:
-    return _folded(_begin("mapping", len(parts), rows), [(_key(name), parts[name]) for name in sorted(parts)])
+    return folded(_begin("mapping", len(parts), rows), [(_key(name), parts[name]) for name in sorted(parts)])
 
 
 def _of_sequence(parts: Sequence[U64], rows: int) -> U64:
-    return _folded(_begin("sequence", len(parts), rows), [(None, part) for part in parts])
+    return folded(_begin("sequence", len(parts), rows), [(None, part) for part in parts])
 
 
-def _folded(total: U64, parts: Iterable[tuple[int | None, U64]]) -> U64:
+def folded(total: U64, parts: Iterable[tuple[int | None, U64]]) -> U64:
     """Add parts to the hash of each row, each after its name where it has one."""
     for name, part in parts:
         if compiled.enabled():

@@ -13,6 +13,7 @@ import hashlib
 import numpy as np
 from numpy.typing import ArrayLike
 
+from lading.runtime import compiled
 from lading.runtime.splitmix import GOLDEN, MASK, U64, mix64, mix64_int
 
 FOLD = 0xD6E8FEB86659FD93
@@ -28,6 +29,11 @@ def as_u64(values: ArrayLike) -> U64:
 
 def fold(h: U64, x: U64) -> U64:
     """Add one more part to a hash; the order of parts matters."""
+    if compiled.enabled() and h.ndim == x.ndim == 1 and len(h) in (1, len(x)):
+        total = np.empty(len(x), np.uint64)
+        total[:] = h
+        compiled.kernels.fold_rows(total, None, np.ascontiguousarray(x))
+        return total
     return mix64(h * _FOLD + mix64(x + _GOLDEN))
 
 

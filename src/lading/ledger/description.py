@@ -6,14 +6,17 @@ SHA-256 of ``run.json``, a launch that of its plan.
 
 from __future__ import annotations
 
+import math
 import secrets
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from lading.errors import ConfigError, CorruptLedgerError, LedgerError, ResumeError
 from lading.ledger.launch import RUN, TIME
-from lading.ledger.limits import now_seconds
+from lading.ledger.limits import now_seconds, readable
 from lading.ledger.log import Log, sha256_of_bytes
 from lading.ledger.run_folder import LEDGER_VERSION, RunFolder
 from lading.order import plan_json
@@ -24,6 +27,7 @@ from lading.runtime.files import create_aside, json_bytes
 from lading.runtime.shown import shown
 
 RECORDS = ("digest", "names", "content")
+Setting = str | int | float | bool | None
 MOST_STEP_SAMPLES = 1 << 22
 _MOST_DATASETS = 1 << 20
 
@@ -39,6 +43,7 @@ class Description:
         record: ``digest``, ``names`` or ``content``.
         datasets: Names of the datasets, by number; empty where a number is unused.
         lengths: Samples of each dataset, by number, where no plan says it; 0: unknown. Empty: nothing is known.
+        config: What the user said of the run: settings by name.
         sha256: Of the file; "" before it is written.
     """
 
@@ -48,11 +53,12 @@ class Description:
     record: str
     datasets: tuple[str, ...]
     lengths: tuple[int, ...] = ()
+    config: Mapping[str, Setting] = field(default_factory=dict)
     sha256: str = ""
 
     def to_bytes(self) -> bytes:
         """Return the content of ``run.json``."""
-        left_out = {"sha256"} if self.lengths else {"sha256", "lengths"}
+        left_out = {"sha256", *(name for name in ("lengths", "config") if not getattr(self, name))}
         fields = {name: value for name, value in vars(self).items() if name not in left_out}
         return json_bytes({"ledger_version": LEDGER_VERSION, **fields})
 
@@ -62,9 +68,22 @@ class Description:
         return [(number, name) for number, name in enumerate(self.datasets) if name]
 
 
-def new_description(lading: str, record: str, datasets: tuple[str, ...], lengths: tuple[int, ...] = ()) -> Description:
+def new_description(
+    lading: str,
+    record: str,
+    datasets: tuple[str, ...],
+    lengths: tuple[int, ...] = (),
+    config: Mapping[str, Any] | None = None,
+) -> Description:
     """Return the description of a run that begins now."""
-    return Description(secrets.token_hex(16), lading, now_seconds(), record, datasets, lengths)
+    said = {readable(name): _setting(value) for name, value in (config or {}).items()}
+    return Description(secrets.token_hex(16), lading, now_seconds(), record, datasets, lengths, said)
+
+
+def _setting(value: Any) -> Setting:
+    """Return a setting as ``run.json`` keeps it: numbers, flags and texts; anything else as its text."""
+    kept = value is None or isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value))
+    return value if kept else readable(value)
 
 
 def read_description(run: RunFolder) -> Description:
@@ -98,6 +117,14 @@ def _description_from(content: bytes, origin: Origin) -> Description:
     return found
 
 
+def _config(fields: Fields, key: str) -> dict[str, Setting]:
+    said = fields.record(key)
+    for name in said:
+        if isinstance(said.value(name), dict | list):
+            said.refuse(name, "a number, a text, true, false or null")
+    return {name: said.value(name) for name in said}
+
+
 _FIELDS: FieldTable = {
     "ledger_version": Fields.integer,
     "run": RUN,
@@ -106,6 +133,7 @@ _FIELDS: FieldTable = {
     "record": partial(Fields.text, choices=RECORDS),
     "datasets": partial(Fields.texts, most=_MOST_DATASETS),
     "lengths": optional(Fields.integers, (), low=0, most=_MOST_DATASETS),
+    "config": optional(_config, {}),
 }
 
 

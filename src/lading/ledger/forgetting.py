@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from lading.errors import ResumeError
-from lading.ledger.launch import Launch
+from lading.ledger.launch import MOST_STEPS, Launch
 from lading.ledger.lineage import Ancestry, lineage
 from lading.ledger.log import CheckpointRecord, ForgetRequest, Log
 from lading.order.event import Block, Mask, ResumeBase, event_from_dict
@@ -68,16 +68,18 @@ def clean_checkpoints(log: Log) -> list[CheckpointRecord]:
 def refuse_tainted(log: Log, ancestry: Ancestry) -> None:
     """Refuse to continue a state that learned from what must be forgotten; name the one to take instead."""
     parent = ancestry.parent
-    if parent is None or ancestry.kind not in ("resume", "inferred"):
+    if parent is None or ancestry.kind not in ("resume", "inferred", "replay"):
         return
-    forget = tainted_by(log, parent.attempt, parent.step)
+    goes_back = ancestry.kind == "replay"  # nothing is undone: the model has all of its steps behind it
+    forget = tainted_by(log, parent.attempt, MOST_STEPS if goes_back else parent.step)
     if forget is None:
         return
     clean = clean_checkpoints(log)
     instead = f"{clean[-1].where} (step {clean[-1].step})" if clean else "none: begin at step 0, without a state"
     many = len(forget.samples) + len(forget.documents)
+    state = "what this process trained," if goes_back else f"the loaded state, step {parent.step} of"
     raise ResumeError(
-        f"the loaded state, step {parent.step} of attempt {parent.attempt}, is tainted: {many} "
-        f"sample{'s' * (many != 1)} or documents that must be forgotten were used at step {forget.step}"
-        f"{f' ({forget.reason})' if forget.reason else ''}. Resume from the newest clean checkpoint: {instead}."
+        f"{state} attempt {parent.attempt}, is tainted: {many} sample{'s' * (many != 1)} or documents that must be "
+        f"forgotten were used at step {forget.step}{f' ({forget.reason})' if forget.reason else ''}. Resume from the "
+        f"newest clean checkpoint: {instead}."
     )

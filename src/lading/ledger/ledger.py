@@ -41,6 +41,7 @@ from lading.order.event import Event, event_from_dict, event_to_dict
 from lading.order.plan import Plan
 from lading.runtime.fields import LONGEST_TEXT
 from lading.runtime.paths import local_path
+from lading.runtime.shown import html_table
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -50,8 +51,9 @@ def _entry(method: F) -> F:
 
     @functools.wraps(method)
     def entered(ledger: Ledger, /, *args: Any, **options: Any) -> Any:
-        if ledger._writer is not None and not ledger._closed:
-            ledger._writer.check_process()  # before the lock: a fork may have inherited a taken one
+        writer = ledger._writer
+        if writer is not None and writer.pid != os.getpid() and not ledger._closed:
+            writer.check_process()  # before the lock: a fork may have inherited a taken one
         with ledger._lock:
             return method(ledger, *args, **options)
 
@@ -79,6 +81,8 @@ class Ledger:
         base: Checkpoints that the weights were loaded from, each with a waybill: a path or several.
         names: Names of the datasets, where there is no plan.
         lengths: Samples of each of them, 0 where it is unknown: reports then count passes.
+        config: What you want to know of this run among others, ``{"lr": 3e-4}``: ``lading ls`` shows what differs. Kept
+            when the run begins; numbers, texts and flags, anything else as its text.
         part_rows: Rows of ``batches``, ``samples`` and ``events`` at which a Parquet part is closed.
     """
 
@@ -99,6 +103,7 @@ class Ledger:
         names: Iterable[str] = (),
         lengths: Iterable[int] = (),
         part_rows: dict[str, int] | None = None,
+        config: Mapping[str, Any] | None = None,
     ) -> None:
         check_choices(record, on_error)
         self._record = record
@@ -107,6 +112,7 @@ class Ledger:
         self._world = World.current(rank, world_size) if rank is not None or world_size is not None else None
         self._allow = {"allow_changed_plan": allow_changed_plan, "allow_unknown_parent": allow_unknown_parent}
         self._fork, self._names, self._part_rows = fork, tuple(names), part_rows
+        self.config = dict(config or {})
         self._lengths = tuple(int(length) for length in lengths)
         self._run = RunFolder(self.run_dir.absolute())  # training may change its folder
         self._waybills = Waybills(self._run, base)
@@ -263,7 +269,8 @@ class Ledger:
                 array, a tensor or a list. With a list of bills, a list of as many of them (None: unknown).
             **metrics: Further numbers by name.
         """
-        metrics = {name: checked_number(name, value) for name, value in metrics.items()}
+        for name, value in metrics.items():
+            metrics[name] = checked_number(name, value)
         self._waybills.update = update = checked_update(update)
         losses: tuple[Any, ...] = ()
         if row_losses is not None:
@@ -361,6 +368,12 @@ class Ledger:
     def __repr__(self) -> str:
         return f"Ledger({str(self.run_dir)!r}, attempt={self.attempt}, record={self.record!r})"
 
+    def _repr_html_(self) -> str:
+        """Return where the run is and how far it got, for notebooks."""
+        rows = [("run", self.run_dir), ("attempt", self.attempt), ("records", self._record), *self.config.items()]
+        rows += [("last step delivered", self._last), ("last step used", self._settled)] if self._last >= 0 else []
+        return f"<p>Ledger</p>{html_table(['', ''], rows)}"
+
     def _settle(self, bills: Bill | Iterable[Bill], fate: str, *fields: Any) -> None:
         """Record what became of some batches; further fields are those of ``Fate`` after its time."""
         if self._is_off():
@@ -376,7 +389,7 @@ class Ledger:
         steps = tuple([bill.step for bill in several])
         for step in steps:
             del self._open[step]
-        self._settled = max(self._settled, *steps) if steps else self._settled
+            self._settled = max(self._settled, step)
         writer.put(Rows.settle, Fate(steps, fate, now_milliseconds(), *fields))
         self._waybills.settle()
         if writer.has_news:
@@ -414,6 +427,7 @@ class Ledger:
             self._record,
             self._names,
             self._lengths,
+            self.config,
             loaded,
             previous=self._launch,
             follows=self._follows,

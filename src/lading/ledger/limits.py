@@ -25,8 +25,8 @@ def readable(text: object, longest: int = LONGEST_REASON) -> str:
 
 def now_milliseconds() -> int:
     """Return the time as rows hold it."""
-    low, high = TIMES
-    return min(max(int(time.time() * 1000), low), high)
+    now = time.time_ns() // 1_000_000
+    return now if TIMES[0] <= now <= TIMES[1] else min(max(now, TIMES[0]), TIMES[1])
 
 
 def now_seconds() -> float:

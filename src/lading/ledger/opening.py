@@ -45,6 +45,7 @@ class Opening:
         record: What to record; None: what the run records, or what suits.
         names: Names of the datasets, where there is no plan.
         lengths: Their lengths, where they are known.
+        config: What the user says of the run, kept when it begins.
         loaded: What the loaded state says, or None.
         previous: The attempt of this ledger before, or None.
         follows: What another ledger of this process recorded of the same loader before, or None.
@@ -62,6 +63,7 @@ class Opening:
     record: str | None
     names: tuple[str, ...]
     lengths: tuple[int, ...]
+    config: Mapping[str, Any]
     loaded: Mapping[str, Any] | None
     previous: Launch | None
     follows: Mapping[str, Any] | None
@@ -95,6 +97,7 @@ def _described(opening: Opening) -> Description:
         opening.record or ("digest" if planned else "names"),
         opening.plan.names if opening.plan is not None else opening.names,
         () if planned else opening.lengths,
+        opening.config,
     )
     if fresh.record == "digest" and not planned:
         raise ConfigError(_NO_PLAN)
@@ -117,6 +120,8 @@ def _launch(opening: Opening, description: Description, plan_sha256: str | None,
     if opening.honour_blocks and plan is not None:
         events = (*events, *blocks_to_honour((*log.blocks, *log.forgets), plan, opening.step))
         events = (*events, *masks_to_honour(log.forgets, plan, opening.step))
+    elif plan is not None:
+        _check_follows(log.forgets, plan, opening.step)
     return Launch(
         attempt=max(log.launches, default=-1) + 1,
         kind=ancestry.kind,
@@ -213,6 +218,15 @@ def blocks_to_honour(blocks: Iterable[BlockRequest | ForgetRequest], plan: Plan,
         if sample not in known:
             wanted.setdefault((sample.dataset, reason), []).append(sample.index)
     return tuple(Block(step, dataset, tuple(indices), reason) for (dataset, reason), indices in wanted.items())
+
+
+def _check_follows(forgets: list[ForgetRequest], plan: Plan, step: int) -> None:
+    """Refuse a loader that does not follow the ledger and would use what must be forgotten."""
+    if blocks_to_honour(forgets, plan, step) or masks_to_honour(forgets, plan, step):
+        raise ResumeError(
+            "samples or documents of this run must be forgotten, and this loader does not know: it would use them "
+            "again. Pass the ledger as the loader's tracker (loader.tracker = ledger), or follow ledger.begin(step)."
+        )
 
 
 def warn_of_blocks(run: RunFolder, plan: Plan, step: int) -> None:

@@ -132,7 +132,9 @@ class Layout:
         out = np.zeros(len(columns["step"]), self._dtype)
         for name, values in columns.items():
             out[name] = values
-            if not np.array_equal(out[name], values, equal_nan=values.dtype.kind == "f"):
+            if values.dtype != self._dtype[name] and not np.array_equal(
+                out[name], values, equal_nan=values.dtype.kind == "f"
+            ):
                 raise ValueError(f"a row has {name} beyond {self._dtype[name].itemsize} bytes")
             out["present"] |= np.uint16(self._bits[name])
         found = RowBytes(len(out), out.tobytes())

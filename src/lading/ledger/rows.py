@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lading.identity import Bill
+from lading.identity.content import folded
 from lading.identity.digest import as_signed
-from lading.identity.hashing import fold
 from lading.ledger.deviations import deviations_text
 from lading.ledger.limits import readable
 from lading.ledger.packed import Row, RowBytes, joined, layout, step_of
@@ -113,7 +113,7 @@ class Rows:
             self._add(row, fate.fate, fate.time, fate.update, loss, metrics, reason)
             if self._names:
                 self._name(row)
-        for step, row, losses in zip(fate.steps, rows, fate.row_losses, strict=False):
+        for step, row, losses in zip(fate.steps, rows, fate.row_losses, strict=True) if fate.row_losses else ():
             if losses is not None:
                 self._pieces["row_losses"] += self._good("row_losses", [(step, row.bill, losses)], _loss_rows, _first)
 
@@ -228,7 +228,7 @@ def _loss_rows(rows: Sequence[tuple[int, Bill, Any]]) -> RowBytes:
 def _placed(bill: Bill, content: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Return the content of the rows that count, bound to their place: content digests add like digests."""
     real = bill.is_real
-    return fold((bill.position + bill.slots[real]).astype(np.uint64), content[real])
+    return folded((bill.position + bill.slots[real]).astype(np.uint64), [(None, content[real])])
 
 
 def _samples_rows(rows: Sequence[_Open]) -> RowBytes:

@@ -36,6 +36,7 @@ _QUEUE_ITEMS, _QUEUE_SAMPLES = 1 << 14, 1 << 21
 _FEW_ITEMS = (
     256  # that wait for the next turn: of more, rows are made at once, or Python's collector visits their bills
 )
+_MANY_SAMPLES = _QUEUE_SAMPLES // _FEW_ITEMS  # of smaller batches a few are never too many
 _TURN_SAMPLES = 1 << 19
 _UNSAVED_BYTES = 1 << 28
 
@@ -83,7 +84,7 @@ class Writer:
         self._disk_fault: LedgerError | None = None
         self._told = False
         self.lost_rows, self.unsaved_bytes = 0, _UNSAVED_BYTES
-        self._pid, self._busy = os.getpid(), Busy()
+        self.pid, self._busy = os.getpid(), Busy()
         self._thread = threading.Thread(target=self._run, name="lading-ledger", daemon=True)
         self._thread.start()
 
@@ -113,8 +114,13 @@ class Writer:
         """Have a method of ``Rows`` called about so many samples; waits only where the thread is far behind."""
         self._put_samples += samples
         self._queue.append((samples, method, arguments))
-        if len(self._queue) == _FEW_ITEMS:
+        waiting = len(self._queue)
+        if waiting == _FEW_ITEMS:
             self._wake.set()
+        if waiting >= _FEW_ITEMS or samples >= _MANY_SAMPLES:
+            self._wait_for_room()
+
+    def _wait_for_room(self) -> None:
         while self._is_full() and self._thread.is_alive():
             self._room.clear()
             self._wake.set()
@@ -126,13 +132,13 @@ class Writer:
     @property
     def is_foreign(self) -> bool:
         """Whether this process is a fork of the one that writes: here nobody does."""
-        return os.getpid() != self._pid
+        return os.getpid() != self.pid
 
     def check_process(self) -> None:
         """Refuse a fork, whose queue nobody empties."""
         if self.is_foreign:
             raise LedgerError(
-                f"this ledger was opened in process {self._pid}, and this is process {os.getpid()}, a fork of it: what "
+                f"this ledger was opened in process {self.pid}, and this is process {os.getpid()}, a fork of it: what "
                 "it records would go nowhere. Make the ledger, or take its first batch, in the process that trains."
             )
 

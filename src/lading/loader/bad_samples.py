@@ -81,7 +81,8 @@ def bad_sample_error(bill: Bill, failure: Failure) -> BadSampleError:
     file = f" ({failure.file})" if failure.file else ""
     error = BadSampleError(
         f"sample {failure.index} of dataset {name!r}{file} could not be read for batch {bill.batch_id} of step "
-        f"{bill.step}: {failure.error}. Fix it, block it, or pass on_bad_sample='skip' or 'substitute'.",
+        f"{bill.step}: {str(failure.error).rstrip('.')}. Fix it, block it, or pass on_bad_sample='skip' or "
+        "'substitute'.",
         dataset=name,
         index=failure.index,
         step=bill.step,

@@ -18,8 +18,10 @@ from lading.loader.reweighting import reweight
 from lading.loader.state import Resume
 from lading.order import Event, Plan, Rescore, Reweight
 from lading.order.mixture.weights import Weights
+from lading.runtime.shown import html_table, shown_html
+from lading.source.protocol import Sources
 
-_SHOWN = 4
+_SHOWN, _SHOWN_ROWS = 4, 30
 
 
 class EngineLoader:
@@ -33,7 +35,7 @@ class EngineLoader:
 
     engine: Engine
     on_resume: Resume
-    sources: Any
+    sources: Sources
     global_batch_size: int | None
     shuffle: bool | str
     pad: bool | None
@@ -84,6 +86,14 @@ class EngineLoader:
         shown = dict(list(size.items())[:_SHOWN])
         more = f" and {len(size) - _SHOWN} more" if len(size) > _SHOWN else ""
         return f"{type(self).__name__}({shown}{more}, {engine.request.described()}, at {_place_of(engine)})"
+
+    def _repr_html_(self) -> str:
+        """Return what is loaded and how far it got, for notebooks; nothing is planned for it."""
+        engine = self.engine
+        rows = [(n, len(reader.source)) for n, reader in zip(engine.request.sources, engine.readers, strict=True)]
+        table = html_table(["dataset", "samples"], rows[:_SHOWN_ROWS], more=len(rows) - _SHOWN_ROWS, what="datasets")
+        facts = f"{type(self).__name__}: {engine.request.described()}, at {_place_of(engine)}"
+        return f"<p>{shown_html(facts)}</p>{table}"
 
     @property
     def plan(self) -> Plan:

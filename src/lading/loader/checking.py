@@ -18,6 +18,7 @@ from lading.loader.planning import check_mode, delivers, make_plan
 from lading.loader.request import LoaderRequest
 from lading.order.adaptive.curriculum.request import Curriculum
 from lading.order.mixture.request import Mixture
+from lading.runtime.shown import listed
 from lading.source.reader import Reader
 
 
@@ -55,7 +56,7 @@ def check_sources(request: LoaderRequest, readers: Sequence[Reader]) -> None:
     are_bare = all(hasattr(source, "shape") for source in sources.values())
     if are_bare and not says_datasets and len({len(reader.source) for reader in readers}) == 1:
         warnings.warn(
-            f"{', '.join(map(repr, sources))} are arrays of one length, and each is taken for a dataset whose rows are "
+            f"{listed(map(repr, sources), 3)} are arrays of one length, and each is taken for a dataset whose rows are "
             f"samples. If they are columns of one dataset, pass {_as_columns(sources)}.",
             stacklevel=4,
         )

@@ -22,7 +22,7 @@ import itertools
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lading.errors import LoaderError
 from lading.identity import Bill, World
@@ -42,10 +42,12 @@ from lading.loader.prefetch import Stream, check_threads, prefetched, worker_poo
 from lading.loader.request import LoaderRequest
 from lading.loader.state import Resume, make_state, read_state, restored_plan, step_before
 from lading.loader.trackers import Trackers
-from lading.loader.workers import ThreadWorkers, Workers
 from lading.order import Event, Plan
 from lading.order.agreement import agree_on_plan
 from lading.source.reader import Reader
+
+if TYPE_CHECKING:
+    from lading.loader.workers import ThreadWorkers, Workers
 
 
 class Engine:

@@ -29,7 +29,6 @@ from lading.loader.workers.failure import also
 from lading.order.parts import Parts
 from lading.order.substitute import part_substitutes
 from lading.runtime import compiled
-from lading.runtime.random_state import isolated_rng, seed
 from lading.source.counting import RowCounter, kept_rows
 from lading.source.parts import provides_names
 from lading.source.protocol import HoldsDocuments
@@ -198,6 +197,8 @@ class Fetcher:
         """Return the block in which the global generators give the numbers of a batch."""
         if self.random_free:
             return _NOTHING_TO_PUT_BACK
+        from lading.runtime.random_state import isolated_rng, seed  # opens numpy.random
+
         # 63 bits: torch gives a seed back as a signed number.
         key = self._rng_key(bill.epoch, bill.step, int(bill.slots[0])) >> 1
         if not self._is_in_worker:

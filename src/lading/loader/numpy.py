@@ -21,6 +21,7 @@ from lading.loader.request import request_of
 from lading.order import Plan
 from lading.runtime.arrays import host, is_texts, side_by_side
 from lading.source.buffers import MIN_BYTES, Memory
+from lading.source.protocol import Sources
 
 
 class NumpyArrays:
@@ -146,7 +147,7 @@ class NumpyLoader(EngineLoader):
 
     def __init__(
         self,
-        sources: Any,
+        sources: Sources,
         batch_size: int | None = None,
         *,
         global_batch_size: int | None = None,

@@ -14,6 +14,7 @@ from typing import Any, TypedDict, TypeVar
 from lading.errors import OptionError
 from lading.loader.bad_samples import BadSamplePolicy
 from lading.loader.state import Resume
+from lading.loader.trackers import Tracker
 from lading.order.adaptive.curriculum.request import Curriculum
 from lading.order.mixture.request import Mixture
 from lading.order.mixture.spec import MixtureSpec
@@ -58,7 +59,7 @@ class LoaderOptions(TypedDict, total=False):
     blocked: Mapping[str, Sequence[int]] | None
     masked: Mapping[str, Sequence[int]] | None
     names: Mapping[str, str] | bool | None
-    tracker: Any
+    tracker: Tracker | Sequence[Tracker] | None
     on_bad_sample: str | Mapping[str, str] | BadSamplePolicy
     fingerprint: str | None
     prefetch: int | None

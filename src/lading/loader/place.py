@@ -9,7 +9,6 @@ from lading.identity import Bill
 from lading.identity.hashing import key64
 from lading.loader.face import Face
 from lading.loader.fetch import Delivered, Delivery
-from lading.runtime.random_state import isolated_rng
 
 
 class Placer:
@@ -35,4 +34,6 @@ class Placer:
         return request, Delivery(batch, bill, None, content if self._keeps_content() else None, delivery.remark)
 
     def _isolated(self, bill: Bill) -> contextlib.AbstractContextManager[None]:
+        from lading.runtime.random_state import isolated_rng  # opens numpy.random
+
         return isolated_rng(key64(self._seed, "place", bill.epoch, bill.step) >> 1)

@@ -30,7 +30,6 @@ from lading.order.mixture.request import Mixture
 from lading.order.mixture.spec import MixtureSpec
 from lading.order.plan import Plan
 from lading.order.plan_json import LOOKAHEAD_STEPS
-from lading.runtime.blocks.run import run_blocks
 from lading.runtime.processes import start_method
 from lading.source.parts import parts_called
 from lading.source.protocol import Located
@@ -83,6 +82,8 @@ def _content(reader: Reader, mode: str, workers: int) -> str:
     if mode == "sample":
         chosen = np.unique(np.linspace(0, max(length - 1, 0), min(_SAMPLED, length)).astype(np.int64))
         return joined_hash([_hashes(reader, chosen)])
+    from lading.runtime.blocks.run import run_blocks  # only here
+
     blocks = range(-(-length // _CHUNK))
     alike = workers if start_method() == "fork" else 1  # a source may not be one that can be sent
     hashes = dict(run_blocks(lambda b: _hashes(reader, _indices(b, length)), blocks, workers=max(alike, 1)))

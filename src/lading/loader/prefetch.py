@@ -15,14 +15,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Generator, Iterable, Iterator, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from lading.errors import LoaderError, MixtureError
 from lading.loader.fetch import Delivered, Fetcher
 from lading.loader.request import PREFETCH, PREFETCH_FACTOR, LoaderRequest, WorkerRequest
-from lading.loader.workers import ThreadWorkers, Workers
 from lading.order.plan import Plan
 from lading.runtime.threads import ahead
+
+if TYPE_CHECKING:
+    from lading.loader.workers import ThreadWorkers, Workers
 
 LARGE_BYTES = 1 << 20  # a smaller batch is quicker to gather than to pass between threads
 
@@ -124,6 +126,8 @@ def worker_pool(
         dataset: What they see as their dataset.
         persistent: Whether they are kept for the next iteration.
     """
+    from lading.loader.workers import ThreadWorkers, Workers  # a loader without workers opens none of their files
+
     common: dict[str, Any] = {
         "num_workers": asked.num_workers,
         "prefetch_factor": capped_prefetch_factor(plan, asked),

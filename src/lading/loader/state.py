@@ -125,10 +125,20 @@ def loaded_mark(state: Mapping[str, Any]) -> dict[str, Any]:
     return fields.read(_MARK)
 
 
+def refuse_stateful(state: Mapping[str, Any]) -> None:
+    """Name the way for a state of torchdata's ``StatefulDataLoader``."""
+    if "_iterator_finished" in state:
+        raise ResumeError(
+            "this is the state of torchdata's StatefulDataLoader: expected one of this loader's own state_dict(). "
+            "Call lading.observe.import_stateful(state, loader), which moves the loader to where that one was."
+        )
+
+
 def read_state(state: Any) -> SavedState:
     """Return a state with every field checked; whatever is not as ``make_state`` wrote it is refused by name."""
     if not isinstance(state, Mapping):
         raise ResumeError(f"a loader state is a dict: found {type(state).__name__}. Pass what state_dict() returned.")
+    refuse_stateful(state)
     missing = [key for key in ("version", *_STATE, *_MARK) if key not in state]
     if missing:
         raise ResumeError(

@@ -27,6 +27,7 @@ from lading.identity.sample import DATASET_IDX, IDX, IS_PADDING
 from lading.observe.slips import StreamPlace
 from lading.order.dataset import PlannedDataset, numbered
 from lading.order.parts import Parts
+from lading.runtime import compiled
 from lading.source.parts import parts_called, provides_names
 from lading.source.stream.torch import TaggedIterableDataset
 
@@ -69,7 +70,9 @@ def pulled_indices(pulled: Any, length: int) -> NDArray[np.int64]:
 
 
 def _counted_from_start(indices: NDArray[np.int64], length: int) -> NDArray[np.int64]:
-    return np.where(indices < 0, indices + length, indices) if len(indices) and indices.min() < 0 else indices
+    if not len(indices) or (compiled.kernels.extent(indices)[0] if compiled.enabled() else indices.min()) >= 0:
+        return indices
+    return np.where(indices < 0, indices + length, indices)
 
 
 class Namer:

@@ -177,7 +177,8 @@ class RecordedPass:
         if isinstance(slip.rows, StreamPlace):
             names, worker = recording.names_in_stream(batch, slip.rows, kept), slip.rows.worker
         else:  # torch gives batches to workers in turn
-            names, worker = recording.names(slip.indices)._replace(kept=kept), slip.place % self._workers
+            names, worker = recording.names(slip.indices), slip.place % self._workers
+            names = names if kept is None else names._replace(kept=kept)
         recording.look_for_rows(batch, names)
         return batch, names, worker
 

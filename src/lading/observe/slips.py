@@ -91,6 +91,9 @@ class Desk:
         kept = self._waiting.get(id(batch))
         if kept is None:
             return None, True
+        if len(kept) == 2:  # as a rule
+            del self._waiting[id(batch)]
+            return kept[1], True
         # Several batches may be one object, None for instance; workers may have been faster than each other.
         slip: Slip = min(kept[1:])
         self._drop(batch, slip)

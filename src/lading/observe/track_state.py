@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from lading.errors import ResumeError
 from lading.identity import digest, total_digest
+from lading.loader.state import refuse_stateful
 from lading.runtime.random_state import Snapshot, packed, unpacked
 
 STATE_VERSION = 2
@@ -115,6 +116,7 @@ class TrackedState:
     @classmethod
     def from_state(cls, state: Mapping[str, Any], source: str) -> TrackedState:
         """Rebuild a standing; refuse the state of another loader."""
+        refuse_stateful(state)
         if state.get("version") != STATE_VERSION:
             raise ResumeError(
                 f"the state has version {state.get('version')!r}: expected {STATE_VERSION}, as lading.track writes it."

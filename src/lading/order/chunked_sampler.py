@@ -78,6 +78,10 @@ class ChunkedSampler:
         """Make a chunk the current one."""
         self.current_chunk = _integer("chunk", chunk, minimum=0)
 
+    def reset(self) -> None:
+        """Go back to the first chunk."""
+        self.set_chunk(0)
+
     def advance_chunk(self) -> int:
         """Move on to the next chunk and return its number."""
         self.current_chunk += 1
@@ -93,6 +97,7 @@ class ChunkedSampler:
             "chunk_size": self.chunk_size,
             "dataset_size": self.dataset_size,
             "num_samples": stop - start,
+            "samples_in_current_chunk": stop - start,  # as s4 calls it
             "pass": of_pass,
             "pass_chunk": place // self.chunk_size,
             "share": place / self.dataset_size,

@@ -17,7 +17,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,9 +40,11 @@ from lading.order.parts import Parts
 from lading.order.resuming import events_from
 from lading.order.sample_weights import Tables, Weighted, planned_weights
 from lading.order.shuffle import Order
-from lading.order.simulation import Simulation, simulate
 from lading.order.substitute import Blocklist, all_blocks, born_blocked
 from lading.order.where import places, steps_of_row
+
+if TYPE_CHECKING:
+    from lading.order.simulation import Simulation
 
 I64 = NDArray[np.int64]
 _ALONE = World()
@@ -252,6 +254,8 @@ class Plan:
 
     def simulate(self, steps: int | None = None, *, epochs: int | None = None) -> Simulation:
         """Return coverage, repeats, passes per source and tails, before anything runs. Default: one epoch."""
+        from lading.order.simulation import simulate  # no loader needs it
+
         return simulate(self, self.clock.epoch_start(1 if epochs is None else epochs) if steps is None else steps)
 
     @property

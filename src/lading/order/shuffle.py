@@ -22,6 +22,7 @@ from lading.identity.hashing import fold, key64, keys64, text64
 from lading.order.permutation import permute, unpermute
 from lading.order.sample_weights import Tables, weighted_places, weighted_rows
 from lading.runtime import compiled
+from lading.runtime.threads import each_in_threads
 
 I64 = NDArray[np.int64]
 I32 = NDArray[np.int32]
@@ -29,6 +30,7 @@ U64 = NDArray[np.uint64]
 
 SHUFFLES = ("full", "none", "window")
 _READ_ON = 8192
+_COUNTED_AT_ONCE = 1 << 20
 
 
 @runtime_checkable
@@ -80,6 +82,7 @@ class Shuffled:
         self._starts = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64)
         # Only a cache: replaced as a whole, so that threads may read at the same time.
         self._ahead = _Ahead(-1, (0, 0, 0), np.empty((0, 0), np.int32), np.empty((0, 0), np.int64))
+        self._counted = -1, np.empty(0, np.int64)  # another: a position, and what lies before it in its epoch
 
     def samples(self, start: int, stop: int) -> tuple[I32, I64]:
         """Return dataset numbers and indices at the positions ``[start, stop)`` of one epoch."""
@@ -110,6 +113,13 @@ class Shuffled:
         offsets = np.arange(offset, offset + count, dtype=np.int64)
         if steps > 1:
             offsets = (np.arange(steps, dtype=np.int64)[:, None] * stride + offsets).reshape(-1)
+        dataset, flat = self._owned(epoch, offsets)
+        if self.tables:
+            flat = weighted_rows(self.tables, dataset, flat, keys64(key64(self.seed, epoch), dataset))
+        return dataset.reshape(steps, count), flat.reshape(steps, count)
+
+    def _owned(self, epoch: int, offsets: I64) -> tuple[I32, I64]:
+        """Return the datasets, and the places in these, that an epoch has at some offsets."""
         flat = permute_pass(self.shuffle, self._length, keys64(key64(self.seed, epoch)), offsets, self.window_samples)
         dataset = np.zeros(len(flat), dtype=np.int32)
         if len(self._starts) > 2 and compiled.enabled():
@@ -117,9 +127,7 @@ class Shuffled:
         elif len(self._starts) > 2:
             dataset = (np.searchsorted(self._starts, flat, side="right") - 1).astype(np.int32)
             flat = flat - self._starts[dataset]
-        if self.tables:
-            flat = weighted_rows(self.tables, dataset, flat, keys64(key64(self.seed, epoch), dataset))
-        return dataset.reshape(steps, count), flat.reshape(steps, count)
+        return dataset, flat
 
     def positions(self, dataset: int, index: int, start: int, stop: int) -> I64:
         """Return the positions in ``[start, stop)`` that hold a sample, in ascending order."""
@@ -139,13 +147,25 @@ class Shuffled:
         lengths = np.diff(self._starts)
         if len(lengths) == 1:
             return [position]
-        counts = [epoch * int(n) for n in lengths]
-        step = 1 << 20
-        for start in range(0, offset, step):
-            dataset, _ = self.samples(epoch * self.epoch_samples + start, position - max(offset - start - step, 0))
-            for d, extra in enumerate(np.bincount(dataset, minlength=len(lengths)).tolist()):
-                counts[d] += extra
-        return counts
+        if not offset:
+            return [epoch * int(n) for n in lengths]
+        if self._counted[0] != position:
+            self._counted = position, self._before(epoch, offset, lengths)
+        return [epoch * int(n) + int(inside) for n, inside in zip(lengths, self._counted[1], strict=True)]
+
+    def _before(self, epoch: int, offset: int, lengths: I64) -> I64:
+        """Count the samples of each dataset before an offset of an epoch, or those after it, if they are fewer."""
+        is_late = 2 * offset > self.epoch_samples
+        first, stop = (offset, self.epoch_samples) if is_late else (0, offset)
+        found: list[I64] = [np.zeros(len(lengths), np.int64)]
+
+        def count(low: int) -> None:
+            offsets = np.arange(low, min(low + _COUNTED_AT_ONCE, stop), dtype=np.int64)
+            found.append(np.bincount(self._owned(epoch, offsets)[0], minlength=len(lengths)))
+
+        each_in_threads(count, range(first, stop, _COUNTED_AT_ONCE))
+        total: I64 = np.sum(found, axis=0)
+        return lengths - total if is_late else total
 
 
 def permute_pass(shuffle: str, lengths: I64, keys: U64, places: I64, window: int) -> I64:

@@ -64,7 +64,7 @@ def numbers_by_name(field: str, given: Any, parts: Parts) -> tuple[tuple[str, tu
     for name, numbers in pairs:
         chosen = [whole(number) for number in numbers]
         if None in chosen:
-            raise PlanError(f"{field}[{name!r}] holds {list(numbers)[:5]}: expected indices, integers.")
+            raise PlanError(f"{field}[{name!r}] holds {list(numbers)[:5]}: expected the indices of samples, integers.")
         if chosen:
             found[parts.names[parts.number_of(name)]] = tuple(sorted({n for n in chosen if n is not None}))
     return tuple(sorted(found.items()))

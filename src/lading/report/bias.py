@@ -56,14 +56,7 @@ class Bias:
     @property
     def sentence(self) -> str:
         """What the test says, in words."""
-        if self.p_value is None:
-            return "nothing to compare: no rollout was dropped, or the seconds are unknown or all the same"
-        found = f"p = {self.p_value:.2g}"
-        if self.p_value < _DOUBTFUL:
-            return (
-                f"dropping depends on how long a rollout took ({found}): the updates saw a biased part of what was made"
-            )
-        return f"no sign that dropping depends on how long a rollout took ({found})"
+        return says(self.p_value)
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything for JSON."""
@@ -87,6 +80,16 @@ def bias(history: RolloutHistory, names: tuple[str, ...]) -> Bias:
     rows += sorted(_rates("prompt", prompts, applied), key=lambda row: (row["rate"], -row["decided"]))[:_WORST_PROMPTS]
     p_value = p_of_dropping(made["group"], made["seconds"], ~applied)
     return Bias(Table.of(rows, RATES), p_value, int(decided.sum()), int(applied.sum()))
+
+
+def says(p_value: float | None) -> str:
+    """Return what a p-value says, in words."""
+    if p_value is None:
+        return "nothing to compare: no rollout was dropped, or the seconds are unknown or all the same"
+    found = f"p = {p_value:.2g}"
+    if p_value < _DOUBTFUL:
+        return f"dropping depends on how long a rollout took ({found}): the updates saw a biased part of what was made"
+    return f"no sign that dropping depends on how long a rollout took ({found})"
 
 
 def p_of_dropping(groups: NDArray[np.int64], seconds: F64, dropped: Mask) -> float | None:

@@ -16,6 +16,7 @@ import pyarrow as pa
 from lading.ledger.events import VALIDATED
 from lading.order.adaptive.decided import AdaptiveEvent
 from lading.order.event import Block, Event, Rebatch, ResumeBase, Reweight
+from lading.order.plan import Plan
 from lading.report.asked import AskedRun
 from lading.report.evidence import Evidence
 from lading.report.losses import SPIKE_WINDOW, spike_scores
@@ -95,8 +96,9 @@ def decisions(evidence: Evidence, before: int | None = None) -> list[dict[str, A
     for span in evidence.spans:
         plan = evidence.plan(span.attempt)
         # An event belongs to the attempt that owns the step it acts at: a state carries what acts after it.
-        events = [] if plan is None else [e for e in plan.events if not isinstance(e, ResumeBase) and e.step in span]
-        rows += [{"step": e.step, "kind": e.kind, "decided": decided(e), "reason": _reason(e)} for e in events]
+        for e in () if plan is None else plan.events:
+            if plan is not None and not isinstance(e, ResumeBase) and e.step in span:
+                rows.append({"step": e.step, "kind": e.kind, "decided": decided(e, plan), "reason": _reason(e)})
         for row in evidence.event_rows(span.attempt):
             if row.kind == VALIDATED and span.start < row.step and (span.stop is None or row.step <= span.stop):
                 rows.append({"step": row.step, "kind": row.kind, "decided": _validated(row.fields), "reason": None})
@@ -109,17 +111,21 @@ def _reason(event: Event) -> str | None:
     return str(getattr(event, "reason", "")) or None
 
 
-def decided(event: Event) -> str:
-    """Return what an event decided, in a few words."""
+def decided(event: Event, plan: Plan) -> str:
+    """Return what an event of a plan decided, in a few words."""
     if isinstance(event, Reweight):
-        shares = ", ".join(f"{weight / sum(event.weights):.3g}" for weight in event.weights[:_MOST_SHARES])
-        return f"shares {shares}{' ...' if len(event.weights) > _MOST_SHARES else ''}"
+        total = sum(event.weights)
+        ranked = sorted(zip(event.weights, plan.source_names, strict=True), key=lambda pair: -pair[0])
+        shares = ", ".join(f"{name} {100 * weight / total:.3g} %" for weight, name in ranked[:_MOST_SHARES])
+        return f"{shares}{f' and {len(ranked) - _MOST_SHARES} more' if len(ranked) > _MOST_SHARES else ''}"
     if isinstance(event, Rebatch):
         chunks = "" if event.chunk_batches is None else f", chunks of {event.chunk_batches}"
         return f"batches of {event.global_batch_size}{chunks}"
     if isinstance(event, AdaptiveEvent):
         return event.decided
-    return f"{len(event.indices)} samples of dataset {event.dataset}" if isinstance(event, Block) else event.kind
+    if not isinstance(event, Block):
+        return event.kind
+    return f"{len(event.indices)} sample{'s' * (len(event.indices) != 1)} of {plan.names[event.dataset]}"
 
 
 def _validated(fields: Mapping[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,12 +13,14 @@ import numpy as np
 from lading.errors import ConfigError, LadingError
 from lading.ledger.tables import APPLIED
 from lading.report.evidence import Evidence
-from lading.report.history import History, largest, time_of
+from lading.report.history import Columns, History, largest, time_of
 from lading.report.run import Run
 from lading.report.runs_below import runs_in
 from lading.report.snapshot import read_evidence
 from lading.report.summary import began, last_loss, run_state
 from lading.runtime.paths import local_path
+
+_MOST_SETTINGS = 6
 
 
 def named_runs(targets: Iterable[str | os.PathLike[str]]) -> dict[str, Path]:
@@ -41,20 +44,26 @@ def named_runs(targets: Iterable[str | os.PathLike[str]]) -> dict[str, Path]:
     return found
 
 
-def glance(evidence: Evidence) -> dict[str, Any]:
-    """Return a run in a line: state, steps, loss, digest, attempts, when it began and last wrote."""
+def glance(evidence: Evidence, points: int = 0) -> dict[str, Any]:
+    """Return a run in a line: state, steps, loss, digest, attempts, when it began and last wrote.
+
+    Args:
+        evidence: The run.
+        points: Also return ``curve``, its loss in so many values.
+    """
     attempts = [a for a in evidence.attempts.values() if not a.is_void]
     return {
         "state": run_state(evidence),
-        **_end(evidence),
+        **_end(evidence, points),
         "attempts": len(attempts),
         "datasets": len(evidence.description.named_datasets),
         "began": began(attempts[0].launch) if attempts else None,
+        "config": dict(evidence.description.config),
         "problem": None,
     }
 
 
-def _end(evidence: Evidence) -> dict[str, Any]:
+def _end(evidence: Evidence, points: int) -> dict[str, Any]:
     kept = History(evidence).kept
     digest, wrote = int(kept["digest"].sum(dtype=np.uint64)), largest(kept["time"])
     return {
@@ -62,16 +71,34 @@ def _end(evidence: Evidence) -> dict[str, Any]:
         "loss": last_loss(kept),
         "digest": f"{digest:016x}" if len(kept["step"]) else None,
         "wrote": None if wrote is None else f"{time_of(wrote):%Y-%m-%d %H:%M:%S}",
+        **({"curve": _curve(kept, points)} if points else {}),
     }
 
 
-def glance_at(path: Path) -> dict[str, Any]:
+def _curve(kept: Columns, points: int) -> list[float | None]:
+    """Return the mean losses of so many stretches of history."""
+    loss = kept["loss"][kept["losses"] > 0]
+    if len(loss) > points:
+        bounds = np.linspace(0, len(loss), points + 1).astype(int)[:-1]
+        loss = np.add.reduceat(loss, bounds) / np.diff(bounds, append=len(loss))
+    return [float(f"{value:.4g}") if math.isfinite(value) else None for value in loss.tolist()]
+
+
+def glance_at(path: Path, points: int = 0) -> dict[str, Any]:
     """Return a run in a line; one that cannot be read says why."""
     try:
-        return glance(read_evidence(path))
+        return glance(read_evidence(path), points)
     except LadingError as error:
         nothing = dict.fromkeys(("steps", "loss", "digest", "attempts", "datasets", "began", "wrote"))
+        nothing |= {"config": {}} | ({"curve": []} if points else {})
         return {"state": "damaged", **nothing, "problem": " ".join(str(error).split())}
+
+
+def differing_settings(rows: Iterable[dict[str, Any]]) -> list[str]:
+    """Return the settings that differ between runs at a glance, in the order in which they were given."""
+    configs = [row["config"] for row in rows]
+    names = dict.fromkeys(name for config in configs for name in config)
+    return [name for name in names if len({repr(config.get(name)) for config in configs}) > 1][:_MOST_SETTINGS]
 
 
 def use_in(path: Path, sample: tuple[str, int] | None, name: str | None = None) -> dict[str, Any]:

@@ -111,9 +111,9 @@ class RolloutHistory:
         fate[uses > 0] = 0
         return {"fate": fate, "reason": reason, "uses": uses, "first": first, "last": last}
 
-    def table(self) -> Table:
-        """Return one row a rollout."""
-        made, standing = self.made, self.standing
+    def table(self, chosen: NDArray[np.bool_] | None = None) -> Table:
+        """Return one row a rollout; ``chosen``: only of those of ``made``."""
+        made, standing = (c if chosen is None else taken(c, chosen) for c in (self.made, self.standing))
         used, policy = standing["uses"] > 0, made["policy"]
         names = np.array([*(name or "?" for name in self._evidence.datasets), "?"], dtype=object)
         found: Columns = {

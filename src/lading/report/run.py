@@ -34,6 +34,7 @@ from lading.report.exposures import documents_used, exposures
 from lading.report.forget.forget import Forgetting, forget
 from lading.report.history import History, taken
 from lading.report.losses import SPIKE_WINDOW, has_own_losses, losses, losses_by_dataset, spikes, undone_losses
+from lading.report.metrics import metrics
 from lading.report.mix import mix, passes
 from lading.report.planned import SAMPLES, planned_samples
 from lading.report.rollouts import RolloutHistory
@@ -200,12 +201,12 @@ class Run:
             dataset: Only of prompts of this dataset, by name or number.
             index: Only of this prompt of the dataset.
         """
-        table = self.rollout_history.table().arrow
         if dataset is None:
-            return Table(table)
-        chosen = numbers(table["dataset"])[0] == dataset_number(self.evidence, dataset)
-        chosen &= True if index is None else numbers(table["index"])[0] == index
-        return Table(table.take(np.flatnonzero(chosen)))
+            return self.rollout_history.table()
+        made = self.rollout_history.made
+        chosen = made["dataset"] == dataset_number(self.evidence, dataset)
+        chosen &= True if index is None else made["index"] == index
+        return self.rollout_history.table(chosen)
 
     def bias(self) -> Bias:
         """Return how often decided rollouts were used, by what they are, and whether dropping depended on seconds."""
@@ -242,6 +243,10 @@ class Run:
     @functools.cached_property
     def _losses(self) -> Table:
         return losses(self.steps)
+
+    def metrics(self) -> dict[str, Table]:
+        """Return attempt, step and value of every metric that training committed beside the loss, by its name."""
+        return metrics(self.evidence, self.steps)
 
     def undone_losses(self) -> Table:
         """Return attempt, step and loss of what was trained on and then undone by a resume, or left behind."""

@@ -77,10 +77,12 @@ def _median(rows: list[dict[str, Any]], key: str) -> float:
 
 def _words(rows: list[dict[str, Any]]) -> list[str | None]:
     """Return in words how each sample differs from its neighbours in the step, or None."""
-    usual, length = _median(rows, "earlier"), _median(rows, "length")
+    usual, length, loss = (_median(rows, key) for key in ("earlier", "length", "loss"))
     words = []
     for row in rows:
         said = []
+        if loss > 0 and row["loss"] is not None and row["loss"] > 2 * loss:
+            said.append(f"loss {row['loss'] / loss:.1f} × usual")
         if abs(row["earlier"] - usual) >= 1:
             uses = {0: "first use", 1: "used once before"}
             said.append(uses.get(row["earlier"], f"used {row['earlier']} times before"))

@@ -5,7 +5,9 @@ green applied    yellow skipped    magenta rolled back    cyan delivered    dim 
 
 from __future__ import annotations
 
+import os
 import shutil
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -40,12 +42,17 @@ _MOST_ROWS = 200
 _FEW = 10
 _WIDE = 110  # columns of a terminal that has room for times, too
 _LEAST_WIDTH = 12
+_UNBOUNDED = 10_000
 _EXPOSED = {"slot": "slot", "dataset": "dataset", "index": "index", "loss": "loss", "length": "length"}
 _EXPOSED |= {"earlier": "seen before", "last_step": "last at", "stands_out": "stands out", "held": "documents"}
 
 
 def table(
-    rows: Iterable[Mapping[str, Any]], columns: Mapping[str, str], title: str = "", whole: Sequence[str] = ()
+    rows: Iterable[Mapping[str, Any]],
+    columns: Mapping[str, str],
+    title: str = "",
+    whole: Sequence[str] = (),
+    uncut: Sequence[str] = (),
 ) -> RenderableType:
     """Return rows as a table that fits the terminal: long names lose their middle, numbers lose nothing.
 
@@ -54,13 +61,14 @@ def table(
         columns: Key in the rows, and the heading it gets.
         title: What the table shows.
         whole: Columns that take as many lines as they need instead.
+        uncut: Columns that others make room for.
     """
     listed = list(rows)
     if title and not listed:  # it says that there are none
         return Group(*_titled(title))
     cells = [{key: cell(row.get(key), key) for key in columns} for row in listed[:_MOST_ROWS]]
     numeric = {key for key in columns if _is_numeric(listed, key)}
-    widths = _widths(cells, columns, [key for key in columns if key not in numeric])
+    widths = _widths(cells, columns, [key for key in columns if key not in numeric and key not in uncut])
     if widths is None:
         return Group(*_titled(title), *(fields({columns[k]: c for k, c in row.items()}, gap=True) for row in cells))
     drawn = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="dim")
@@ -75,6 +83,11 @@ def table(
     return Group(*_titled(title), drawn, *more)
 
 
+def room() -> int | None:
+    """Return the columns there are; None: those of the terminal. What goes into a pipe or a file is never cut."""
+    return None if sys.stdout.isatty() or "COLUMNS" in os.environ else _UNBOUNDED
+
+
 def line(text: str, style: str = "") -> Text:
     """Return a text as one line that is shown and never obeyed: no markup, no escape sequence, no second line."""
     return Text(shown(text), style=style)
@@ -87,8 +100,8 @@ def _is_numeric(rows: list[Mapping[str, Any]], key: str) -> bool:
 def _widths(cells: list[dict[str, Text]], columns: Mapping[str, str], words: list[str]) -> dict[str, int] | None:
     """Return the width of each column; None where not even shortened words would fit."""
     wanted = {k: max([len(shown(heading)), *(len(row[k]) for row in cells)]) for k, heading in columns.items()}
-    room = shutil.get_terminal_size().columns - 3 * len(columns) - 1
-    while sum(wanted.values()) > room:
+    left = (room() or shutil.get_terminal_size().columns) - 3 * len(columns) - 1
+    while sum(wanted.values()) > left:
         widest = max(words, key=lambda k: wanted[k], default=None)
         if widest is None or wanted[widest] <= _LEAST_WIDTH:
             return None
@@ -345,6 +358,8 @@ def explanation(found: Explanation) -> RenderableType:
     }
     names = {row["slot"]: brief(row["documents"]) for row in record.samples}
     seen = [{**row, "held": names[row["slot"]]} for row in found.ranked]
+    if len({row["length"] for row in seen}) == 1:  # all alike: it tells nothing
+        seen = [{**row, "length": None} for row in seen]
     fresh = sum(row["earlier"] == 0 for row in seen)
     return sections(
         fields(facts),

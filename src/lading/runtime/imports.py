@@ -7,6 +7,7 @@ there are looked for only (``is_a``): what is not loaded has no instances.
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 import sys
 from typing import Any
@@ -26,7 +27,8 @@ def imported(target: str, what: str, *, example: str = "train:sources", from_her
         target: Module and name.
         what: What it is for, the beginning of an error: the option, or the place in a file.
         example: A target that would be right, for the error.
-        from_here: Whether what lies in the working directory can be imported, as with ``python -m``.
+        from_here: Whether what lies in the working directory can be imported, as with ``python -m``; then the module
+            may also be a file, ``runs/7/texts.py:texts``.
 
     Raises:
         ConfigError: It is no such name, cannot be imported, or is not there.
@@ -36,7 +38,27 @@ def imported(target: str, what: str, *, example: str = "train:sources", from_her
         raise ConfigError(f"{what} {target!r}: expected MODULE:NAME, for example {example}.")
     if from_here and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
+    if from_here and module.endswith(".py"):
+        module = _from_file(module, f"{what} {target!r}")
     return member(module, name, f"{what} {target!r}")
+
+
+def _from_file(path: str, what: str) -> str:
+    """Import a file by its path, and return what it is called from then on."""
+    if not os.path.isfile(path):
+        raise ConfigError(f"{what}: {path} is no file. Check the path.")
+    name = f"{os.path.basename(path)[:-3]} ({os.path.abspath(path)})"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None, "a file whose name ends with .py has a loader"
+    sys.modules[name] = module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        raise ConfigError(
+            f"{what}: {path} cannot be imported ({type(error).__name__}: {error}). Correct it."
+        ) from error
+    return name
 
 
 def member(module: str, name: str, what: str) -> Any:

@@ -9,10 +9,12 @@ imported in ``__init__.py`` besides: the module would take its place.
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import importlib
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 from lading.errors import missing_extra
@@ -25,7 +27,18 @@ _IMPORT = re.compile(r"^from (\S+) import (\([^)]*\)|.*)", re.MULTILINE)
 _NAME = re.compile(r"\w+ as (\w+)")
 
 # Which extra of the package brings which optional dependency: one of its name, or another.
-_ALIKE = ("accelerate", "deepspeed", "jax", "lightning", "ray", "tensorboard", "torch", "transformers", "wandb")
+_ALIKE = (
+    "accelerate",
+    "deepspeed",
+    "jax",
+    "lightning",
+    "ray",
+    "mlflow",
+    "tensorboard",
+    "torch",
+    "transformers",
+    "wandb",
+)
 EXTRAS = {name: name for name in _ALIKE} | {
     "h5py": "hdf5",
     "plotly": "ui",
@@ -48,7 +61,8 @@ def lazy_names(spec: ModuleSpec) -> tuple[Callable[[str], Any], Callable[[], lis
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         try:
-            value = getattr(importlib.import_module(homes[name]), name)
+            with _uncollected():
+                value = getattr(importlib.import_module(homes[name]), name)
         except ModuleNotFoundError as error:
             missing = (error.name or "").partition(".")[0]
             if missing not in EXTRAS:
@@ -61,6 +75,18 @@ def lazy_names(spec: ModuleSpec) -> tuple[Callable[[str], Any], Callable[[], lis
         return sorted({*vars(sys.modules[package]), *homes})
 
     return __getattr__, __dir__, list(homes)
+
+
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    """Import without Python's collector: beside a framework one full collection takes longer than all our files."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 def _homes(spec: ModuleSpec) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -22,6 +23,17 @@ def process_identity(pid: int) -> tuple[int, int]:
         return (pid, 0) if fields[0] in "ZX" else (pid, int(fields[19]))
     except (OSError, IndexError, ValueError):
         return pid, 0
+
+
+def command_line(pid: int, started: int) -> str | None:
+    """Return what a process was started with; None where it ended, is another one, or no one says it."""
+    if not started or process_identity(pid) != (pid, started):
+        return None
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").split(b"\0")
+    except OSError:
+        return None
+    return shlex.join(word.decode(errors="replace") for word in words) or None
 
 
 def is_running(pid: int, started: int = 0) -> bool:

@@ -23,7 +23,7 @@ import os
 import queue
 import threading
 import weakref
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sized
 from typing import Any, TypeVar
 
 from lading.runtime.processes import at_fork
@@ -39,6 +39,10 @@ def num_cores() -> int:
 
 def each_in_threads(work: Callable[[T], None], items: Iterable[T]) -> None:
     """Do something with each item, as many at a time as there are cores; worth it where the work lets others run."""
+    if isinstance(items, Sized) and len(items) < 2:
+        for item in items:
+            work(item)
+        return
     from concurrent.futures import ThreadPoolExecutor  # here: most processes have no such work
 
     with ThreadPoolExecutor(num_cores()) as pool:

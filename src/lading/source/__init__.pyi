@@ -11,6 +11,7 @@ from lading.source.tokens.tokenizer import ByteTokenizer as ByteTokenizer
 from lading.source.tokens.write import TokenWriter as TokenWriter
 from lading.source.weighted_concat import (
     SequentialWeightedConcatDataset as SequentialWeightedConcatDataset,
+    WeightedConcatChatDataset as WeightedConcatChatDataset,
     WeightedConcatDataset as WeightedConcatDataset,
 )
 from lading.source.windows import Windows as Windows

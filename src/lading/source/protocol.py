@@ -21,7 +21,7 @@ process reads the sample, and after every resume.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -40,6 +40,16 @@ def notify_epoch(source: Any, epoch: int) -> None:
 
 Columns = Any
 """Columns of a batch: a dict, a tuple or list, or one array; each with a row per sample."""
+
+
+class Indexed(Protocol):
+    """What loaders are given, to type checkers: torch's ``Dataset`` is typed without ``__len__``, and asked for it."""
+
+    def __getitem__(self, index: int, /) -> Any: ...
+
+
+Sources = Indexed | Mapping[str, Indexed]
+"""One dataset, or several by name."""
 
 
 @runtime_checkable

@@ -141,6 +141,36 @@ class SequentialWeightedConcatDataset(WeightedConcatDataset):
     is_sequential = True
 
 
+class WeightedConcatChatDataset(WeightedConcatDataset):
+    """``WeightedConcatDataset`` whose dict samples also say ``dataset_name``, as phyagi's datasets of chats do.
+
+    >>> WeightedConcatChatDataset([[{"x": 1}], [{"x": 7}]], [1, 1], labels=["a", "b"])[1]
+    {'x': 7, 'idx': 0, 'dataset_idx': 1, 'dataset_name': 'b'}
+
+    Args:
+        datasets, weights, options: See ``WeightedConcatDataset``.
+        labels: Name of each dataset; None: "0", "1", ...
+    """
+
+    def __init__(
+        self, datasets: Iterable[Any], weights: Iterable[float], labels: Iterable[str] | None = None, **options: Any
+    ) -> None:
+        super().__init__(datasets, weights, **options)
+        self.labels = [str(n) for n in range(len(self.datasets))] if labels is None else list(labels)
+        if len(self.labels) != len(self.datasets):
+            raise SourceError(
+                f"{len(self.labels)} labels for {len(self.datasets)} datasets: expected a label for each dataset."
+            )
+
+    def __getitem__(self, index: int) -> Any:
+        """Return a sample; dicts gain ``idx``, ``dataset_idx`` and ``dataset_name``."""
+        sample = super().__getitem__(index)
+        if not isinstance(sample, Mapping):
+            return sample
+        place = int(np.searchsorted(self.cumulative_sizes, in_range(index, len(self)), side="right"))
+        return {**sample, "dataset_name": self.labels[place]}
+
+
 def checked_weights(datasets: Iterable[Any], weights: Iterable[float]) -> tuple[list[Any], list[float]]:
     """Return datasets and weights as lists, or say what is wrong with them."""
     found, shares = list(datasets), [float(weight) for weight in weights]

@@ -62,7 +62,6 @@ def test_wrong_files_are_refused_with_file_and_key(tmp_path, text, words):
         ({"context_parallel_size": 2}, "context_parallel_size is 2: .* no context parallelism"),
         ({"pipe_parallel_partition_method": "uniform"}, "is 'uniform': expected 'parameters': .* no pipeline"),
         ({"pipe_parallel_activation_checkpoint_steps": 1}, "is 1: expected 0: this trainer offers no pipeline"),
-        ({"mlflow": True}, "mlflow is True: expected false: this trainer has no MLflow. Log from a DsCallback"),
         ({"wandb_api_key": "secret"}, "expected nothing: these arguments are written to disk.*WANDB_API_KEY"),
         ({"wandb_host": "https://wandb.corp"}, "expected nothing. Set the environment variable WANDB_BASE_URL"),
         ({"load_checkpoint_num_tries": 3}, "load_checkpoint_num_tries is 3: expected 1: a checkpoint that is not"),

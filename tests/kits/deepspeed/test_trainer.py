@@ -284,6 +284,7 @@ def test_only_the_newest_checkpoints_are_kept_where_a_limit_is_set(alone):
             "scalar",
             "the policy follows the losses of the datasets, but forward returns one loss .* Return one for each",
         ),
+        ("tainted", "is tainted: 8 samples .* must be forgotten were used at step 3.*Resume from .*checkpoint-1"),
     ],
 )
 def test_what_cannot_work_is_refused_with_a_way_out(alone, case, words):

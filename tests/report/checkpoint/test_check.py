@@ -103,3 +103,18 @@ def test_a_hub_cache_is_links_and_can_be_stamped_and_checked(tmp_path):
     assert sorted(p.name for p in blobs.iterdir()) == ["abc"]
     (blobs / "abc").write_bytes(b"others")
     assert faults(snapshot)[0].startswith("model.safetensors was changed")
+
+
+def test_parents_in_a_circle_are_a_parent_that_was_changed(tmp_path):
+    """A hash cannot be in a circle, a hint can: each is visited once, and the one that is another now is named."""
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "model.bin").write_bytes(name.encode())
+    stamp(tmp_path / "a", made="import")
+    stamp(tmp_path / "b", made="conversion", parents=[tmp_path / "a"])
+    stamp(tmp_path / "a", made="conversion", parents=[tmp_path / "b"], replace=True)
+
+    opened = open_checkpoint(tmp_path / "a")
+
+    assert len(opened.family()) == 3
+    assert "was changed, or is another checkpoint's" in check(opened).faults[0]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 
 import pytest
 from tests.report.checkpoint.models import held, plan_of, trained
 
 from lading.errors import ConfigError, LedgerError
+from lading.ledger import Ledger
+from lading.ledger.waybill.waybill import read_waybill
 from lading.report import open_checkpoint
 from lading.report.checkpoint.stamp import stamp
 
@@ -110,3 +113,31 @@ def test_a_base_without_a_waybill_is_refused(family):
 
     with pytest.raises(LedgerError, match=r"has no waybill.*--made import"):
         trained(family / "runs" / "x", family / "models" / "x", range(1), plan=A, base=[family / "bare"])
+
+
+def test_checkpoints_of_one_attempt_are_asked_once(tmp_path):
+    """A merge of many steps of a run: the latest has the uses of all; one beyond the rows hides nothing."""
+    plan, steps = plan_of(3, corpus=400), range(12)
+    with Ledger(tmp_path / "run", plan) as ledger:
+        ledger.begin(0)
+        for step in steps:
+            ledger.commit(plan.bill(step), update=step)
+            ledger.flush()
+            folder = tmp_path / f"step{step}"
+            folder.mkdir()
+            (folder / "model.bin").write_bytes(b"%d" % step)
+            ledger.checkpoint(folder, {**(ledger.mark(step + 1) or {}), "step": step + 1})
+    last = read_waybill(tmp_path / "step11")
+    far = dataclasses.replace(last, moment=dataclasses.replace(last.moment, step=99))
+    (tmp_path / "step11" / "waybill.json").write_bytes(far.to_bytes())
+    (tmp_path / "merged").mkdir()
+    (tmp_path / "merged" / "model.bin").write_bytes(b"mean")
+    stamp(tmp_path / "merged", made="merge", parents=[tmp_path / f"step{step}" for step in steps])
+    opened = open_checkpoint(tmp_path / "merged")
+
+    asked = list(opened.runs_asked(unknown := [], widest=True))
+
+    assert [run.evidence.moment.step for run in asked] == [11] and "rows are missing" in unknown[0]
+    assert len(list(opened.runs_asked([]))) == 11
+    assert opened.seen("corpus", held(plan, range(10, 11)).pop()).answer is True
+    assert opened.seen("corpus", held(plan, range(11, 12)).pop()).answer is None

@@ -54,6 +54,20 @@ def test_every_number_is_what_its_query_gives(family, purpose):
     assert str(family) not in page
 
 
+def test_a_name_does_not_break_out_of_its_query(tmp_path):
+    """Backticks end a code span of Markdown; what is declared comes before what is not."""
+    names = {"a`b": 8, "c": 8}
+    trained(tmp_path / "run", tmp_path / "model", range(4), plan=plan_of(0, **names))
+    declared = Declared(datasets={"a`b": {"modality": "text"}})
+
+    page = page_of(open_checkpoint(tmp_path / "model"), declared, "ai-act")
+
+    queries = re.findall(r"^\[\^\d+\]: `([^`]*)`$", page, re.MULTILINE)
+    assert len(queries) == page.count("\n[^") and any(r"a\x60b" in query for query in queries)
+    assert eval(queries[-1], {"open_checkpoint": open_checkpoint, "CKPT": tmp_path / "model"}) == 1.0
+    assert "- Modalities: text, not declared\n" in page
+
+
 def test_what_nobody_said_is_not_declared(family):
     """Declared texts are there as they are; the rest says so; what is not known of the family is listed."""
     opened, declared = open_checkpoint(family / "merged"), read_declared(family / "sources.yaml")

@@ -179,6 +179,11 @@ def test_a_live_run_is_refused(tmp_path):
     ("text", "message"),
     [
         ('{"lading_published": 1, "kind": "run", "files": {"../x": {}}}', "expected the relative path of a file"),
+        (
+            '{"lading_published": 1, "kind": "run", "files": {"a.lading-part": {}}}',
+            "expected the relative path of a file",
+        ),
+        ('{"lading_published": 1, "kind": "run", "files": {"a/b/c": {}, "a/b": {}}}', "expected the relative path of"),
         ('{"lading_published": 1, "kind": "run", "files": {}}', "with the head of a run"),
         ('{"lading_published": 1, "kind": "checkpoint", "files": {}}', "expected the waybill of the checkpoint"),
         ('{"lading_published": 1, "kind": "x", "files": {}}', "expected one of run, tokens, checkpoint"),

@@ -32,9 +32,9 @@ class DemoError(LadingError, RuntimeError):
 class TrainingProcess:
     """A training process and what it tells; leaving the block ends it, whatever happened."""
 
-    def __init__(self, run: Path, steps: int, chunk_steps: int) -> None:
+    def __init__(self, run: Path, steps: int, chunk_steps: int, *resume_from: str) -> None:
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed on leaving the block)
-        command = [sys.executable, "-m", "lading.cli.demo.torch", str(run), str(steps), str(chunk_steps)]
+        command = [sys.executable, "-m", "lading.cli.demo.torch", str(run), str(steps), str(chunk_steps), *resume_from]
         # A session of its own: Ctrl-C is for the parent, which then decides what becomes of the child.
         self._process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=self._errors, text=True, start_new_session=True
@@ -51,14 +51,14 @@ class TrainingProcess:
         for line in self._process.stdout:
             if line.endswith("}\n"):  # the last line of a killed process may be torn
                 yield json.loads(line)
-        if self._process.wait() not in (0, -signal.SIGKILL):
+        if self._process.wait() not in (0, -signal.SIGKILL, -signal.SIGINT):
             self._errors.seek(0)
             last = (self._errors.read().strip().splitlines() or ["no message"])[-1]
             raise DemoError(f"the training process ended with code {self._process.returncode}: {last}")
 
-    def kill(self) -> None:
-        """``kill -9``: the process gets no chance to do anything."""
-        os.kill(self.pid, signal.SIGKILL)
+    def kill(self, by: signal.Signals = signal.SIGKILL) -> None:
+        """``kill -9``: the process gets no chance to do anything; or Ctrl+C."""
+        os.kill(self.pid, by)
 
     def __enter__(self) -> TrainingProcess:
         return self

@@ -5,8 +5,8 @@
     comments      what their authors say to each other
     manual        the language reference that comes with ``help()``; small, so that it comes round again
 
-Nothing is downloaded, and the same Python gives the same text, so ``--decode
-lading.cli.demo.text:texts`` can show tomorrow what a sample held today.
+Nothing is downloaded. One fault is planted: the samples of one dataset that the plan puts into one step hold random
+bytes. What was trained on lies in ``text.npz``, with the fault; ``--decode RUN/texts.py:texts`` shows it.
 """
 
 from __future__ import annotations
@@ -14,20 +14,32 @@ from __future__ import annotations
 import ast
 import importlib
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lading.order import Mixture, Plan
+
 Windows = NDArray[np.uint8]
 
-WINDOW = 128
+WINDOW, BATCH, SEED = 128, 16, 7
 WEIGHTS = {"code": 0.4, "docstrings": 0.25, "comments": 0.1, "manual": 0.25}
 _BYTES = {"code": 1_600_000, "docstrings": 800_000, "comments": 400_000, "manual": 128_000}
 _LEAST_WINDOWS = 200
 _HELD_OUT = 20  # one window in so many is kept for validation
 _SHOWN = 44
+_SHOWS = '''"""What the samples of this run hold: lading ui RUN --decode RUN/texts.py:texts"""
+
+from pathlib import Path
+
+from lading.cli.demo.text import texts_in
+
+
+def texts():
+    return texts_in(Path(__file__).parent)
+'''
 _DEFINITIONS = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -41,13 +53,33 @@ class Texts:
         return len(self.windows)
 
     def __getitem__(self, index: int) -> str:
-        words = " ".join(self.windows[index].tobytes().decode("utf-8", errors="ignore").split())
+        words = " ".join(self.windows[index].tobytes().decode("utf-8", errors="replace").split())
         return words if len(words) <= _SHOWN else words[: _SHOWN - 1] + "…"
 
 
-def texts() -> dict[str, Texts]:
-    """Return the training text of the demo by source, readable."""
-    return {name: Texts(train) for name, (train, _) in collect().items()}
+def texts_in(run: Path) -> dict[str, Texts]:
+    """Return the training text of a demo's run by source, readable."""
+    with np.load(run / "text.npz") as stored:
+        return {name.partition("/")[0]: Texts(stored[name]) for name in stored if name.endswith("/train")}
+
+
+def samples_of(text: dict[str, tuple[Windows, Windows]], step: int) -> list[tuple[str, int]]:
+    """Return the samples of the largest dataset that the plan puts into a step: it knows before anything runs."""
+    lengths = {name: len(train) for name, (train, _) in text.items()}
+    plan = Plan.make(lengths, batch_size=BATCH, seed=SEED, mixture=Mixture({name: WEIGHTS[name] for name in lengths}))
+    return [(name, index) for name, index in plan.bill(step).ids if name == max(lengths, key=lengths.__getitem__)]
+
+
+def write_text(run: Path, text: dict[str, tuple[Windows, Windows]], faulty: Iterable[tuple[str, int]]) -> None:
+    """Write what the demo trains on, some samples of it overwritten with random bytes, and who shows it."""
+    noise = np.random.default_rng(0)
+    for name, index in faulty:
+        text[name][0][index] = noise.integers(0, 256, WINDOW + 1, dtype=np.uint8)
+    named = {
+        f"{name}/{part}": rows for name, pair in text.items() for part, rows in zip(("train", "val"), pair, strict=True)
+    }
+    np.savez(run / "text.npz", **named)  # type: ignore[arg-type]
+    (run / "texts.py").write_text(_SHOWS)
 
 
 def collect() -> dict[str, tuple[Windows, Windows]]:

@@ -1,8 +1,9 @@
 """The training process of the demo: a small model of bytes, a weighted mixture, chunks with validation.
 
-    python -m lading.cli.demo.torch RUN STEPS CHUNK_STEPS
+    python -m lading.cli.demo.torch RUN STEPS CHUNK_STEPS [CHECKPOINT]
 
-    chunk of steps ─▶ validation ─▶ next chunk ...      a checkpoint every few steps; resumes from the last one
+    chunk of steps ─▶ validation ─▶ next chunk ...      a checkpoint every few steps, one of each chunk that is kept;
+                                                        resumes from the last one, or from the one that is named
 
 This is what a user's script looks like. It tells its parent what it does, one
 JSON object a line, and does not know that it is going to be killed.
@@ -21,15 +22,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lading.cli.demo.text import WEIGHTS, WINDOW
+from lading.cli.demo.text import BATCH, SEED, WEIGHTS, WINDOW
 from lading.ledger import Ledger
 from lading.loader import Loader
 from lading.train import per_dataset_mean
 from lading.train.torch import CHECKPOINT, load_checkpoint, save_checkpoint
 
-BATCH, WIDTH, HEADS, LAYERS = 16, 96, 4, 2
+WIDTH, HEADS, LAYERS = 96, 4, 2
 CHECKPOINT_STEPS = 25
-SEED = 7
+LEARNING_RATE = 2e-3
 
 
 class TransformerBlock(nn.Module):
@@ -68,21 +69,21 @@ class ByteModel(nn.Module):
         return functional.cross_entropy(logits.transpose(1, 2), targets, reduction="none").mean(1)
 
 
-def train(run: Path, steps: int, chunk_steps: int) -> None:
-    """Train until ``steps``, from the last checkpoint if there is one."""
+def train(run: Path, steps: int, chunk_steps: int, resume_from: str = CHECKPOINT) -> None:
+    """Train until ``steps``, from a checkpoint if there is one."""
     torch.manual_seed(SEED)
     torch.set_num_threads(1)  # threads that wait for each other crawl on a machine that is busy with something else
     data = np.load(run / "text.npz")
     sources = {name: data[f"{name}/train"] for name in WEIGHTS if f"{name}/train" in data}
     held_out = {name: data[f"{name}/val"] for name in sources}
     model = ByteModel()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
-    ledger = Ledger(run, flush_every=5)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE)
+    ledger = Ledger(run, flush_every=1, config={"model": "bytes", "width": WIDTH, "lr": LEARNING_RATE})
     weights = {name: WEIGHTS[name] for name in sources}
     loader = Loader(sources, BATCH, seed=SEED, weights=weights, chunk_batches=chunk_steps, tracker=ledger)
     validation = Loader(held_out, 64, shuffle=False)
     path = run / CHECKPOINT
-    load_checkpoint(path, model, optimizer, loader)
+    load_checkpoint(run / resume_from, model, optimizer, loader)
     tell("ready", step=loader.step, parameters=sum(p.numel() for p in model.parameters()))
     while loader.step < steps:
         for batch, bill in loader.with_bills():
@@ -92,11 +93,12 @@ def train(run: Path, steps: int, chunk_steps: int) -> None:
             loss.backward()
             optimizer.step()
             by_source = {f"loss/{name}": mean for name, mean in per_dataset_mean(losses, bill).items()}
-            ledger.commit(bill, update=bill.step, loss=loss, **by_source)
+            ledger.commit(bill, update=bill.step, loss=loss, row_losses=losses, **by_source)
             if (bill.step + 1) % CHECKPOINT_STEPS == 0:
                 ledger.checkpoint(path, save_checkpoint(path, model, optimizer, loader, loader.step))
             tell("step", step=bill.step, chunk=bill.chunk, loss=loss.item())
-        ledger.checkpoint(path, save_checkpoint(path, model, optimizer, loader, loader.step))
+        for kept in (path, run / f"chunk-{bill.chunk}.pt"):
+            ledger.checkpoint(kept, save_checkpoint(kept, model, optimizer, loader, loader.step))
         tell("validated", chunk=bill.chunk, step=bill.step, losses=evaluate(model, validation))
     ledger.close()
 
@@ -121,4 +123,4 @@ def tell(kind: str, **fields: Any) -> None:
 
 
 if __name__ == "__main__":
-    train(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
+    train(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), *sys.argv[4:])

@@ -128,6 +128,16 @@ _SCHEMA: dict[str, dict[str, Check]] = {
     },
     "run": {"dir": _TEXT, "ledger": _FLAG, "mixture": _WEIGHTS, "checkpoint_updates": _COUNT},
 }
+
+
+def described_schema() -> dict[str, dict[str, str]]:
+    """Return every key that a configuration may have, by section, and what it takes."""
+    component = {"class_path": "a class, package.module.Class", "init_args": "its arguments, by name"}
+    checked = {name: {key: check[0] for key, check in keys.items()} for name, keys in _SCHEMA.items()}
+    trainer = {"...": "any argument of lightning.Trainer, handed on as it is"}
+    return {"dataset": component, **checked, "trainer": trainer, "model": dict(component)}
+
+
 _TRAINER_CHECKED: dict[str, Check] = {"limit_train_batches": _LIMIT, "limit_val_batches": _LIMIT}
 SECTIONS = ("dataset", "loader", "train", "trainer", "model", "run")
 

@@ -13,10 +13,10 @@ import yaml
 from rich.text import Text
 
 from lading.cli.output import Json, answer
-from lading.errors import missing_extra
-from lading.kits.chunked.config import read_config
+from lading.errors import ConfigError, missing_extra
+from lading.kits.chunked.config import described_schema, read_config
 
-Config = Annotated[str, typer.Argument(help="YAML file of the run.", metavar="CONFIG", show_default=False)]
+Config = Annotated[str | None, typer.Argument(help="YAML file of the run.", metavar="CONFIG", show_default=False)]
 Assignments = Annotated[
     list[str] | None, typer.Option("--set", help="Change a value: train.train_chunk_size=500.", metavar="KEY=VALUE")
 ]
@@ -25,18 +25,28 @@ Checkpoint = Annotated[str | None, typer.Option("--checkpoint", help="Resume fro
 PrintConfig = Annotated[bool, typer.Option("--print-config", help="Show the configuration as it would be used.")]
 
 
+Schema = Annotated[bool, typer.Option("--schema", help="Show every key that a file may have, and what it takes.")]
+
+
 def train(
-    config: Config,
+    config: Config = None,
     assignments: Assignments = None,
     resume: Resume = False,
     checkpoint: Checkpoint = None,
     print_config: PrintConfig = False,
+    schema: Schema = False,
     as_json: Json = False,
 ) -> None:
     """Train what a configuration describes.
 
-    Example: lading train train.yaml --set seed=3
+    Example: lading train train.yaml --set seed=3, or lading train --schema
     """
+    if schema:
+        known = described_schema()
+        print(json.dumps(known, indent=1) if as_json else yaml.safe_dump(known, sort_keys=False, width=120), end="")
+        return
+    if config is None:
+        raise ConfigError("which configuration? Expected CONFIG, a YAML file; --schema shows what it may hold.")
     read = read_config(config, assignments or ())
     if print_config:
         shown = read.as_dict()

@@ -34,7 +34,7 @@ class DsTrainingArguments:
     """Everything a ``DsTrainer`` is given beside model and data.
 
     Attributes:
-        output_dir: Folder of the run: ledger, records, logs and checkpoints.
+        output_dir: Folder of the run, a ``Path`` from then on: ledger, records, logs and checkpoints.
         per_device_train_batch_size: Samples of a step on each process; None: what ``ds_config`` says
             (``train_micro_batch_size_per_gpu``), else 8.
         global_batch_size: Samples of a step, all processes together, instead: it stays the same on any number of them.
@@ -88,7 +88,7 @@ class DsTrainingArguments:
         wandb: Whether they go to Weights & Biases; its key and host are taken from its own environment variables.
         wandb_api_key: Not offered: set ``WANDB_API_KEY``.
         wandb_host: Not offered: set ``WANDB_BASE_URL``.
-        mlflow: Not offered: log from a ``DsCallback``.
+        mlflow: Whether they go to MLflow, to the run that is active or a new one.
         load_checkpoint_num_tries: Not offered: 1.
         backend: Backend of the process group that is made; None: DeepSpeed's choice.
         timeout: Seconds that an operation of the process group may take.
@@ -101,7 +101,7 @@ class DsTrainingArguments:
             neither.
     """
 
-    output_dir: str
+    output_dir: str | os.PathLike[str]
     per_device_train_batch_size: int | None = None
     global_batch_size: int | None = None
     per_device_eval_batch_size: int | None = None
@@ -167,6 +167,7 @@ class DsTrainingArguments:
                 value = getattr(self, name)
                 if not is_right(value):
                     raise ConfigError(f"{name} is {value!r}: expected {expected}.")
+        object.__setattr__(self, "output_dir", Path(self.output_dir))
         if self.train_batch_size_init_rampup and not (self.train_batch_size_per_rampup and self.rampup_steps):
             raise ConfigError(
                 f"train_batch_size_init_rampup is {self.train_batch_size_init_rampup}, but train_batch_size_per_rampup "
@@ -202,7 +203,7 @@ class DsTrainingArguments:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the arguments as JSON-able values."""
-        return dataclasses.asdict(self)
+        return {**dataclasses.asdict(self), "output_dir": str(self.output_dir)}
 
     @property
     def run_dir(self) -> Path:
@@ -338,7 +339,7 @@ _CHECKS: dict[str, tuple[str, Callable[[Any], bool]]] = {
         _or_none(_is_interval),
     ),
     "dataloader_shuffle eval_dataloader_shuffle dataloader_pin_memory do_eval do_final_eval save_final_checkpoint "
-    "batch_tracker overwrite_output_dir allow_rebatch allow_changed_plan tensorboard wandb": (
+    "batch_tracker overwrite_output_dir allow_rebatch allow_changed_plan tensorboard wandb mlflow": (
         "true or false",
         lambda v: isinstance(v, bool),
     ),
@@ -349,11 +350,6 @@ _CHECKS: dict[str, tuple[str, Callable[[Any], bool]]] = {
         lambda v: v is None,
     ),
     "wandb_host": ("nothing. Set the environment variable WANDB_BASE_URL", lambda v: v is None),
-    "mlflow": (
-        "false: this trainer has no MLflow. Log from a DsCallback: on_step gets every update, state['log_history'] "
-        "every line; or pass tensorboard=True or wandb=True",
-        lambda v: v is False,
-    ),
     "load_checkpoint_num_tries": (
         "1: a checkpoint that is not complete is never taken, so there is nothing to try again",
         lambda v: v == 1,

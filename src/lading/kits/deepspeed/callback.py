@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from lading.errors import ArgumentError
 from lading.identity import Bill
 from lading.kits.deepspeed.arguments import DsTrainingArguments
 
@@ -56,15 +57,36 @@ class DsCallback:
         """Act after a checkpoint is complete; ``path`` is its folder."""
 
 
-class Callbacks:
+class DsCallbackHandler:
     """Calls those callbacks that have a method of a name.
 
     Args:
-        given: Callbacks, or classes of callbacks.
+        callbacks: Callbacks, or classes of callbacks.
     """
 
-    def __init__(self, given: Iterable[Any] | None) -> None:
-        self.all = [one() if isinstance(one, type) else one for one in given or ()]
+    def __init__(self, callbacks: Iterable[Any] | None = None) -> None:
+        self.all: list[Any] = []
+        for callback in callbacks or ():
+            self.add_callback(callback)
+
+    def add_callback(self, callback: Any) -> None:
+        """Add a callback, or one of a class; the same object is refused a second time."""
+        made = callback() if isinstance(callback, type) else callback
+        if any(made is one for one in self.all):
+            raise ArgumentError(f"callback {made!r} was added before: it would be called twice. Add it once.")
+        self.all.append(made)
+
+    def on_step(self, engine: Any, args: DsTrainingArguments, state: dict[str, Any], **kwargs: Any) -> None:
+        """Notify of an update."""
+        self.call("on_step", engine, args, state, **kwargs)
+
+    def on_evaluate(self, engine: Any, args: DsTrainingArguments, state: dict[str, Any], **kwargs: Any) -> None:
+        """Notify of an evaluation."""
+        self.call("on_evaluate", engine, args, state, **kwargs)
+
+    def on_save(self, engine: Any, args: DsTrainingArguments, state: dict[str, Any], **kwargs: Any) -> None:
+        """Notify of a complete checkpoint."""
+        self.call("on_save", engine, args, state, **kwargs)
 
     def call(self, name: str, engine: Any, args: DsTrainingArguments, state: dict[str, Any], **kwargs: Any) -> None:
         """Call the method of this name of every callback that has it."""

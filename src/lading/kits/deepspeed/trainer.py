@@ -34,7 +34,7 @@ from lading.identity import World
 from lading.identity.agreement import agree
 from lading.kits.deepspeed import checkpoint as checkpoints
 from lading.kits.deepspeed.arguments import DsTrainingArguments, updates_of
-from lading.kits.deepspeed.callback import Callbacks, Update
+from lading.kits.deepspeed.callback import DsCallbackHandler, Update
 from lading.kits.deepspeed.checkpoint import Checkpoint, restore_random, save_random, seed_random
 from lading.kits.deepspeed.compiling import waiting_is_named
 from lading.kits.deepspeed.config import deepspeed_config, given_config, learning_rate_factor, scheduled
@@ -222,7 +222,7 @@ class DsTrainer:
     ) -> None:
         self.model, self.policy = model, policy
         self.train_dataset, self.eval_dataset, self.collate_fn = train_dataset, eval_dataset, collate_fn
-        self.callbacks = Callbacks(callbacks)
+        self.callbacks = DsCallbackHandler(callbacks)
         self.world = join_processes(args.backend, args.timeout)
         self.args = args.resolved(given_config(args), self.world.world_size)
         self.ledger: Ledger | LoggedLedger | None = None
@@ -385,7 +385,7 @@ class DsTrainer:
         ledger = Ledger(args.run_dir, self.loader.plan, record=args.record, allow_changed_plan=args.allow_changed_plan)
         sinks = _sinks(args) if self.world.rank == 0 else []
         every = updates_of(args.logging_steps, self.max_steps)
-        return logged(ledger, *sinks, every=every or 1) if args.tensorboard or args.wandb else ledger
+        return logged(ledger, *sinks, every=every or 1) if args.tensorboard or args.wandb or args.mlflow else ledger
 
     def _arguments(self) -> Arguments:
         return Arguments(self.model, self.device, _DTYPES[self.args.precision or "fp32"], self.args.pass_names)
@@ -426,7 +426,8 @@ def _sinks(args: DsTrainingArguments) -> list[Sink]:
     from lading.train import loggers
 
     sinks: list[Sink] = [loggers.TensorBoard(args.logs)] if args.tensorboard else []
-    return [*sinks, loggers.WandB()] if args.wandb else sinks
+    sinks += [loggers.WandB()] if args.wandb else []
+    return [*sinks, loggers.MLflow()] if args.mlflow else sinks
 
 
 def _is_due(interval: int | float, done: int, total: int, at_end: bool = True) -> bool:

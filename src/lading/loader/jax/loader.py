@@ -33,6 +33,7 @@ from lading.loader.options import LoaderOptions, PlainOptions, takes
 from lading.loader.request import request_of
 from lading.loader.state import Resume
 from lading.order import Plan
+from lading.source.protocol import Sources
 from lading.source.random_free import draws_nothing
 
 I64 = NDArray[np.int64]
@@ -154,7 +155,7 @@ class JaxLoader(EngineLoader):
 
     def __init__(
         self,
-        sources: Any,
+        sources: Sources,
         global_batch_size: int | None = None,
         *,
         mesh: Mesh | None = None,

@@ -27,6 +27,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+import numpy as np
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 from torch.utils.data.sampler import RandomSampler, SequentialSampler, WeightedRandomSampler
 
@@ -195,6 +196,11 @@ class ChunkedDataLoader(DataLoader[Any]):
         return self.chunk_size
 
     @property
+    def is_chunked(self) -> bool:
+        """Whether a chunk size was given; ``use_chunked`` by the name that s4 has for it."""
+        return self.use_chunked
+
+    @property
     def inner(self) -> DataLoader[Any]:
         """The loader underneath: Lading's with chunks, torch's without."""
         return self._loader if self.standard_dataloader is None else self.standard_dataloader
@@ -316,8 +322,8 @@ def chunk_info(loader: Loader) -> dict[str, Any]:
     """Return where a loader with chunks stands.
 
     Returns:
-        ``current_chunk`` over all passes, ``pass``, ``pass_chunk`` of ``total_chunks`` in it, ``num_batches`` of the
-        chunk, ``share`` of the pass yielded so far. Everything counts from 0.
+        ``current_chunk`` over all passes, ``pass``, ``pass_chunk`` of ``total_chunks`` in it, ``num_batches`` and
+        ``samples_in_current_chunk`` of the chunk, ``share`` of the pass yielded so far. Everything counts from 0.
     """
     plan = loader.plan
     at = plan.locate(loader.step)
@@ -329,8 +335,14 @@ def chunk_info(loader: Loader) -> dict[str, Any]:
         "pass": at.epoch,
         "pass_chunk": at.chunk - plan.clock.first_chunk(at.epoch),
         "num_batches": plan.chunk_steps(at.chunk),
+        "samples_in_current_chunk": _samples_of(plan, at.chunk),
         "share": at.offset / plan.epoch_samples,
     }
+
+
+def _samples_of(plan: Plan, chunk: int) -> int:
+    first, steps = plan.clock.chunk_start(chunk), plan.chunk_steps(chunk)
+    return int(plan.clock.spans(np.arange(first, first + steps))[1].sum())
 
 
 def seen_info(loader: Loader) -> dict[str, Any]:

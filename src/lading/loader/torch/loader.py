@@ -28,6 +28,7 @@ from lading.loader.torch.prepared import PreparedLoader
 from lading.loader.torch.rebuilt import PlannedCollate, SourceView
 from lading.loader.torch.samplers import PlanSampler
 from lading.order import Plan
+from lading.source.protocol import Sources
 
 
 class TorchFace:
@@ -96,7 +97,7 @@ class Loader(PreparedLoader, DataLoader[Any]):  # type: ignore[misc]
 
     def __init__(
         self,
-        sources: Any = None,
+        sources: Sources | None = None,
         batch_size: int | None = None,
         shuffle: bool | str | None = True,
         *,
@@ -115,7 +116,7 @@ class Loader(PreparedLoader, DataLoader[Any]):  # type: ignore[misc]
         generator: torch.Generator | None = None,
         in_order: bool = True,
         pin_memory_device: str = "",
-        dataset: Any = None,
+        dataset: Sources | None = None,
         sampler: Any = None,
         batch_sampler: Any = None,
         **options: Unpack[LoaderOptions],

@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 
-from lading.batch.convert import converted
 from lading.errors import LoaderError
 from lading.loader.iteration import Batches
 
@@ -59,6 +58,8 @@ class Placed(Iterator[Any]):
         return len(self._batches)
 
     def __next__(self) -> Any:
+        from lading.batch.convert import converted  # twelve files that other loops never open
+
         return converted(next(self._batches), self._moved)
 
     def _moved(self, array: Any) -> Any:

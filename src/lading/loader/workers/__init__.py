@@ -4,7 +4,6 @@ requests ─▶ Workers: processes, shared memory ─▶ (request, result)     s
 requests ─▶ ThreadWorkers ────────────────────▶ (request, result)     sources that release the interpreter's lock
 """
 
-from lading.loader.workers.processes import Workers
-from lading.loader.workers.threads import ThreadWorkers
+from lading.runtime.lazy import lazy_names
 
-__all__ = ["ThreadWorkers", "Workers"]
+__getattr__, __dir__, __all__ = lazy_names(__spec__)

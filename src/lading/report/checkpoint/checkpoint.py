@@ -157,7 +157,7 @@ class OpenedCheckpoint:
         unknown, has, names = list(self.unknown), False, set()
         refused: PlanError | None = None  # by a run whose dataset of that name is shorter
         uses: dict[tuple[Any, ...], dict[str, Any]] = {}
-        for run in self.runs_asked(unknown):
+        for run in self.runs_asked(unknown, widest=True):
             names |= {name for _, name in run.named_datasets}
             if isinstance(dataset, int) or dataset in run.datasets:
                 try:
@@ -176,15 +176,27 @@ class OpenedCheckpoint:
         rows = sorted(uses.values(), key=lambda row: (row["run"], row["attempt"], row["step"], row["slot"]))
         return Seen(answer, Table.of(rows, USES), tuple(dict.fromkeys(unknown)))
 
-    def runs_asked(self, unknown: list[str]) -> Iterator[Run]:
-        """Yield each run of the family as it was at its moment; what cannot be asked becomes unknown."""
-        for path, moment in self.relatives.moments:
+    def runs_asked(self, unknown: list[str], *, widest: bool = False) -> Iterator[Run]:
+        """Yield each run of the family as it was at its moment; what cannot be asked becomes unknown.
+
+        Args:
+            unknown: Gets a sentence about each that cannot be asked.
+            widest: Whether moments are passed over whose uses a later one of the same attempt has, too.
+        """
+        moments, asked = self.relatives.moments, dict[tuple[Path, int], int]()
+        for path, moment in sorted(moments, key=lambda found: -found[1].step) if widest else moments:
+            if moment.step < asked.get((path, moment.attempt), 0):
+                continue
             try:
                 if path not in self._evidence:
                     self._evidence[path] = read_evidence(path)
-                yield Run.of(self._evidence[path].at(moment))
+                run = Run.of(self._evidence[path].at(moment))
             except LadingError as error:
                 unknown.append(f"run {moment.run} cannot be asked: {error}")
+                continue
+            if widest:
+                asked[path, moment.attempt] = moment.step
+            yield run
 
 
 def _run_id(run: Run) -> str:

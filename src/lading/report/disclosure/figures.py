@@ -89,7 +89,8 @@ class Figures:
 
 
 def _summed(name: str, dataset: str | None) -> str:
-    of = "" if dataset is None else f' if r["dataset"] == {dataset!r}'
+    quoted = repr(dataset).replace("`", r"\x60")  # the expression is shown between backticks
+    of = "" if dataset is None else f' if r["dataset"] == {quoted}'
     return f'sum(r["{name}"] for r in {_TOTALS}{of})'
 
 

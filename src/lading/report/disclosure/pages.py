@@ -43,7 +43,7 @@ def page_of(opened: OpenedCheckpoint, declared: Declared, purpose: str) -> str:
 
 def _ai_act(opened: OpenedCheckpoint, declared: Declared, figures: Figures) -> list[str]:
     said = _Said(declared)
-    modalities = sorted({declared.of(name, "modality") for name in figures.datasets})
+    modalities = {declared.of(name, "modality") for name in figures.datasets}
     return [
         "# Public summary of training content",
         "",
@@ -61,7 +61,7 @@ def _ai_act(opened: OpenedCheckpoint, declared: Declared, figures: Figures) -> l
         "",
         "### 1.3 Modalities, size and characteristics of the training data",
         "",
-        f"- Modalities: {_md(', '.join(modalities))}",
+        f"- Modalities: {_md(', '.join(sorted(modalities, key=lambda m: (m == NOT_DECLARED, m))))}",
         f"- {figures.used()}",
         *said.model({"languages": "Languages", "description": "Other characteristics"}),
         *_sizes(figures),

@@ -8,20 +8,27 @@ run, after the replay ─▶ every use that history has left (0) · clean and ne
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
+
+import numpy as np
+import pyarrow as pa
 
 from lading.errors import ConfigError, CorruptLedgerError
 from lading.ledger.forgetting import clean_checkpoints, leaves_out, tainted_by
 from lading.ledger.log import CheckpointRecord, Log
+from lading.ledger.tables import APPLIED
 from lading.report.asked import AskedRun
 from lading.report.claim.envelope import Envelope, Signer, compact, envelope_from
 from lading.report.forget.forget import derived_models, tainted_checkpoints
-from lading.report.uses import uses_of
+from lading.report.uses import is_masked, uses_of
+from lading.report.verify.checking import verify
+from lading.report.verify.files import rank_rows
 from lading.runtime.fields import COUNT, SHA256, Fields, FieldTable, Origin, nullable, row_of, tuple_of
 
 CERTIFICATE_VERSION = 1
+RECORDED, WORKED_OUT = "recorded", "worked out"
 NOT_COVERED = (
     "the tokenizer, filters and weights, if they were chosen with the document",
     "the lengths of the packed rows: they are those of a corpus that held it",
@@ -46,7 +53,8 @@ class Certificate:
         new: Step and waybill of the newest clean checkpoint after the replay; None: none was saved.
         replayed: First and last step of history that was trained without them; None: none was yet, and none used them.
         uses_left: Uses of them that history has: 0, or it is no certificate.
-        evidence: ``recorded``: bytes of what was delivered are in the ledger; ``worked out``: from plan and log.
+        evidence: ``recorded``: the ledger has hashes of the bytes that were delivered, and every row that had held them
+            came with other bytes; ``worked out``: from plan and log.
         tainted: Artefacts that learned from them and are still there.
         compared: Steps whose loss equals that of the control run, bit for bit; None: not compared.
         not_covered: What it does not say.
@@ -105,6 +113,9 @@ def certify(
     log, names = run.evidence.log, run.datasets
     if not log.forgets:
         raise ConfigError("nothing was forgotten in this run: expected a record of `lading forget RUN --document ...`.")
+    faults = verify(run.evidence).faults
+    if faults:
+        raise ConfigError(f"the record does not hold, so nothing is certified: {faults[0].message}")
     documents = [document for forget in log.forgets for document in forget.documents]
     samples = [sample for forget in log.forgets for sample in forget.samples]
     uses = [use for n, d in documents for use in uses_of(run, n, [r["index"] for r in run.documents.rows_of(n, d)], d)]
@@ -129,11 +140,41 @@ def certify(
         new=_newest(log),
         replayed=(starts[0], max(run.history["step"])) if starts and len(run.history) else None,
         uses_left=0,
-        evidence="recorded" if run.evidence.description.record == "content" else "worked out",
+        evidence=RECORDED if _is_recorded(run, documents) else WORKED_OUT,
         tainted=(*gone, *derived_models(run, log, runs)),
         compared=None if against is None else _compared(run, against),
         not_covered=NOT_COVERED,
     )
+
+
+def _is_recorded(run: AskedRun, documents: Iterable[tuple[int, int]]) -> bool:
+    """Say whether hashes of content show that rows came without documents; refuse one that came as it was before."""
+    if run.evidence.description.record != "content":
+        return False
+    is_shown = True
+    for number, document in documents:
+        rows = [row["index"] for row in run.documents.rows_of(number, document)]
+        hashes: dict[bool, dict[tuple[int, int], int]] = {True: {}, False: {}}  # (row, content): step; whether masked
+        for attempt, step, index, content in _contents(run, number, rows):
+            place = {"attempt": attempt, "step": step, "fate": APPLIED}
+            hashes[is_masked(run, number, document, place)][index, content] = step
+        same = hashes[True].keys() & hashes[False].keys()
+        if same:
+            raise ConfigError(
+                f"step {hashes[True][min(same)]} was delivered with the bytes that it had with document {document} of "
+                f"{run.datasets[number]!r}: the loader did not leave it out, and nothing is certified."
+            )
+        is_shown &= {index for index, _ in hashes[True]} <= {index for index, _ in hashes[False]}
+    return is_shown
+
+
+def _contents(run: AskedRun, number: int, rows: list[int]) -> Iterator[tuple[int, int, int, int]]:
+    """Yield attempt, step, index and hash of content of every time that some rows of a dataset were delivered."""
+    for rank in run.evidence.ranks():
+        found = rank_rows(rank, list(rank.files), "samples")
+        chosen = np.isin(found["index"].to_numpy(), rows) & (found["dataset"].to_numpy() == number)
+        for row in found.filter(pa.array(chosen)).to_pylist():
+            yield rank.folder.attempt, row["step"], row["index"], row["content"]
 
 
 def _point(saved: CheckpointRecord) -> tuple[int, str]:
@@ -199,7 +240,7 @@ _FIELDS: FieldTable = {
     "new": nullable(_PLACE),
     "replayed": nullable(Fields.integers, low=0, least=2, most=2),
     "uses_left": partial(Fields.integer, low=0, high=0),
-    "evidence": partial(Fields.text, choices=("recorded", "worked out")),
+    "evidence": partial(Fields.text, choices=(RECORDED, WORKED_OUT)),
     "tainted": Fields.texts,
     "compared": nullable(COUNT),
     "not_covered": Fields.texts,

@@ -18,6 +18,7 @@ from typing import Any
 
 from lading.errors import ConfigError, CorruptLedgerError
 from lading.identity import SampleId
+from lading.ledger.begun import lives
 from lading.ledger.forgetting import clean_checkpoints, tainted_by
 from lading.ledger.limits import now_seconds, readable
 from lading.ledger.log import CheckpointRecord, ForgetRequest, Log, read_log, repeat_until_first
@@ -120,6 +121,7 @@ def forget(
     found = _forgetting(run, replace(log, forgets=[*log.forgets, request]), closure, set(asked), request, runs)
     if dry_run or not (request.samples or request.documents):
         return found
+    _check_ended(run)
     _record(run, request)
     return replace(found, recorded=True)
 
@@ -252,6 +254,16 @@ def derived_models(run: AskedRun, log: Log, runs: Sequence[str | os.PathLike[str
         if any(tainted_by(log, m.attempt, m.step) is not None for m in mine):
             found.append(str(checkpoint))
     return found
+
+
+def _check_ended(run: AskedRun) -> None:
+    """Refuse a run that goes on: what it uses after the request would be called clean."""
+    running = [r.folder.attempt for r in run.evidence.ranks() if r.begun is not None and lives(r.folder, r.begun)]
+    if running:
+        raise ConfigError(
+            f"attempt {running[0]} of this run is running, and would go on using what is to be forgotten. End it, then "
+            "ask again; --dry-run (dry_run=True) says now what it takes."
+        )
 
 
 def _record(run: AskedRun, request: ForgetRequest) -> None:

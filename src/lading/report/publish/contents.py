@@ -28,6 +28,7 @@ from lading.runtime.paths import local_path
 
 RUN, TOKENS, CHECKPOINT = KINDS = ("run", "tokens", "checkpoint")
 INDEX, UNDER_WAY = "lading-published.json", "lading-publishing/"
+PART = ".lading-part"  # of a file that is being fetched
 MOST_BYTES = 1 << 26
 _VERSION = 1
 _HEADS = {RUN: "run.json", TOKENS: "tokens.json"}
@@ -73,7 +74,8 @@ def index_from(content: bytes, file: str) -> Index:
     files: Fields = values["files"]
     found, times = {}, {}
     for name in files:
-        if not is_relative(name):
+        folders = ("/".join(name.split("/")[:n]) for n in range(1, name.count("/") + 1))
+        if not is_relative(name) or name.endswith(PART) or any(folder in files for folder in folders):
             origin.refuse(files.place_of(name), "the relative path of a file", repr(name))
         fields = files.record(name).each(_FILE)
         times[name] = fields.pop("time")

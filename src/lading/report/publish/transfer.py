@@ -23,6 +23,7 @@ from lading.ledger.waybill.waybill import CoveredFile
 from lading.report.publish.contents import (
     INDEX,
     MOST_BYTES,
+    PART,
     UNDER_WAY,
     Index,
     contents_of,
@@ -36,7 +37,6 @@ from lading.runtime.paths import local_path
 from lading.runtime.shown import listed
 
 THREADS = 8
-_PART = ".lading-part"
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def fetch(url: str, folder: str | os.PathLike[str], progress: Progress = silent)
 
 def _download(store: ObjectStore, name: str, path: Path, index: Index) -> bool:
     """Get a file from where it was broken off; return whether it is what was published."""
-    wanted, part = index.files[name], path.with_name(path.name + _PART)
+    wanted, part = index.files[name], path.with_name(path.name + PART)
     path.parent.mkdir(parents=True, exist_ok=True)
     total, size, before = hashlib.sha256(), 0, part.stat().st_size if part.exists() else 0
     with open(part, "a+b") as file:
@@ -160,7 +160,7 @@ def _refuse_others(root: Path, index: Index) -> None:
     if root.exists() and not root.is_dir():
         raise LedgerError(f"{root} is a file: expected a folder to fetch into.")
     below = (Path(place, name).relative_to(root).as_posix() for place, _, names in os.walk(root) for name in names)
-    strange = [name for name in below if name.removesuffix(_PART) not in index.files]
+    strange = [name for name in below if name.removesuffix(PART) not in index.files]
     if strange:
         raise LedgerError(f"{root} holds {listed(strange, 3)}, which was not published there. Fetch into a new folder.")
 

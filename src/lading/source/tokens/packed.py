@@ -212,7 +212,8 @@ class PackedRows:
 
     def preview(self, row: int) -> str:
         """Return the beginning of a row."""
-        return shown_tokens(self[row]["inputs"], getattr(self.tokens, "tokenizer", ""))
+        ids = self[row]["inputs"]
+        return self.tokens.text(ids) if isinstance(self.tokens, TokenStore) else shown_tokens(ids, "")
 
     def __getstate__(self) -> dict[str, Any]:
         # A worker maps a saved index again; sending its pages would copy it.

@@ -44,8 +44,12 @@ class TokenDocuments(Protocol):
     def fingerprint(self) -> Any: ...
 
 
-def shown_tokens(ids: NDArray[Any], tokenizer: str) -> str:
-    """Return the first tokens as text where each is a byte, else as numbers."""
+def shown_tokens(ids: NDArray[Any], tokenizer: str, file: Path | None = None) -> str:
+    """Return the first tokens as text where each is a byte, or the tokenizer lies with them; else as numbers."""
+    if file is not None and file.is_file():
+        from lading.source.tokens.tokenizers import read_tokenizer_json  # here: few stores have one
+
+        return read_tokenizer_json(file).decode(ids[: _SHOWN_BYTES // 4].tolist())
     if tokenizer == "byte":
         ids = ids[:_SHOWN_BYTES]
         return bytes(ids[ids < 256].astype(np.uint8)).decode(errors="replace")
@@ -150,7 +154,16 @@ class TokenStore:
 
     def preview(self, document: int) -> str:
         """Return the beginning of a document."""
-        return shown_tokens(self[document], self.tokenizer)
+        return self.text(self[document])
+
+    @property
+    def readable(self) -> bool:
+        """Whether tokens can be read as text: they are bytes, or ``tokenizer.json`` lies with them."""
+        return self.tokenizer == "byte" or (self.path / "tokenizer.json").is_file()
+
+    def text(self, ids: NDArray[Any]) -> str:
+        """Return the beginning of some tokens as text where the store is readable, else as numbers."""
+        return shown_tokens(ids, self.tokenizer, self.path / "tokenizer.json")
 
     def fingerprint(self) -> dict[str, Any]:
         """Return what identifies the content, wherever it lies."""

@@ -93,7 +93,7 @@ class RolloutBooks:
             again, self._redrawn = self._redrawn[:count], self._redrawn[count:]
             found = [self.prompts.prompt_of(group) for group in again]
             found += [self.prompts.next() for _ in range(count - len(again))]
-            self.live.waiting.update(dict.fromkeys(prompt.group for prompt in found))
+            self.live.waiting.update({prompt.group: prompt for prompt in found})
             return found
 
     def made(self, groups: Iterable[RolloutGroup]) -> list[int]:
@@ -301,7 +301,7 @@ class RolloutBooks:
                 f"group {made.group} was never drawn, or it was decided before: report a group once, under the number "
                 "that draw() gave with its prompt."
             )
-        return self.prompts.prompt_of(made.group)
+        return self.live.waiting.get(made.group) or self.prompts.prompt_of(made.group)
 
     def _was_passed(self, group: int) -> bool:
         """Say whether a group belongs to the step of the plan that was drawn as a whole last."""

@@ -52,7 +52,8 @@ class Rollout:
         number = whole(self.tokens)
         if number is not None:
             return number, None
-        ids = np.asarray(self.tokens.tolist() if hasattr(self.tokens, "tolist") else self.tokens, dtype="<i8")
+        foreign = hasattr(self.tokens, "tolist") and not isinstance(self.tokens, np.ndarray)
+        ids = np.asarray(self.tokens.tolist() if foreign else self.tokens, dtype="<i8")
         if ids.ndim != 1:
             raise LedgerError(
                 f"the tokens of a rollout have the shape {ids.shape}: expected a list of ids, or their number."

@@ -57,7 +57,7 @@ class LiveGroups:
 
     def __init__(self, size: int, remembered: int) -> None:
         self.size, self._remembered = size, remembered
-        self.waiting: dict[int, None] = {}
+        self.waiting: dict[int, Prompt | None] = {}  # drawn, and nothing made; None: drawn before a resume
         self.groups: dict[int, LiveGroup] = {}
         self._decided: dict[int, None] = {}  # in the order they were decided
 
@@ -88,7 +88,7 @@ class LiveGroups:
         live.fates.update(dict.fromkeys(places, OPEN))
         return [made.group * self.size + place for place in places]
 
-    def put_back(self, groups: Mapping[int, LiveGroup | None], waiting: Mapping[int, None]) -> None:
+    def put_back(self, groups: Mapping[int, LiveGroup | None], waiting: Mapping[int, Prompt | None]) -> None:
         """Undo ``add``: some groups are as they were before."""
         for group, before in groups.items():
             self.groups.pop(group, None)

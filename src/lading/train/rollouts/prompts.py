@@ -61,6 +61,9 @@ class PromptOrder:
         """Return the prompt of a group by the number of the group."""
         if self.plan is None:
             return Prompt(group, _STREAM, 0, group)
+        last = self._billed
+        if last is not None and last.position <= group < last.position + len(last):
+            return _prompt(last, group - last.position)
         steps, slots = self.plan.clock.steps_of(np.array([group]))
         if steps[0] < 0:
             raise LedgerError(f"there is no group {group}: no step of the plan holds a prompt at this place.")

@@ -50,7 +50,7 @@ class PromptCollator:
         self.collate = collate
 
     def __call__(self, pairs: list[tuple[int, Any]]) -> list[dict[str, Any]]:
-        samples = self.collate([dict(sample) for _, sample in pairs])
+        samples = self.collate([sample for _, sample in pairs])
         return [{**sample, ROW: row} for (row, _), sample in zip(pairs, samples, strict=True)]
 
 
@@ -296,8 +296,7 @@ def _rollouts(output: Mapping[str, Any], rewards: torch.Tensor | None, pad: int,
     ids, masks = output["completion_ids"].cpu().numpy(), output["completion_mask"].cpu().numpy() > 0
     advantages = output["advantages"].cpu().double().reshape(len(ids), -1).mean(dim=1).tolist()
     given = [None] * len(ids) if rewards is None else rewards.cpu().tolist()
-    found = []
-    for row, mask, reward, advantage in zip(ids, masks, given, advantages, strict=True):
-        masked = np.trim_zeros(row - pad, "b").size  # one that was cut off is masked as a whole
-        found.append(Rollout(row[mask] if mask.any() else row[:masked], reward, advantage, seconds))
-    return found
+    until = np.logical_or.accumulate((ids != pad)[:, ::-1], axis=1)[:, ::-1]  # the last token, and all before it
+    masks = np.where(masks.any(axis=1, keepdims=True), masks, until)  # one that was cut off is masked as a whole
+    parts = np.split(ids[masks], np.cumsum(masks.sum(axis=1))[:-1])
+    return [Rollout(*made, seconds) for made in zip(parts, given, advantages, strict=True)]

@@ -17,6 +17,7 @@ from torch import nn
 sys.path.insert(0, str(Path(__file__).parents[4]))
 from tests.loader.named_sources import SOURCES
 
+from lading import open_run
 from lading.errors import LadingError
 from lading.kits.deepspeed import DsCallback, DsTrainer, DsTrainingArguments
 from lading.train import FollowLosses
@@ -353,7 +354,14 @@ def refusals(folder: Path) -> dict:
         "no_eval_in_time": message(lambda: DsTrainer(Net(), arguments(folder / "late", eval_steps=5), data()).train()),
         "too_small": message(lambda: DsTrainer(Net(), plain, tiny).train()),
         "scalar": message(lambda: DsTrainer(Named(), mixed, data(), policy=FollowLosses()).train()),
+        "tainted": message(lambda: forgotten(folder, args)),  # last: the run is not as it was
     }
+
+
+def forgotten(folder: Path, args: DsTrainingArguments) -> None:
+    """Resume from a checkpoint that learned from what must be forgotten."""
+    open_run(folder).forget(samples=["step:3"])
+    DsTrainer(Net(), replace(args, max_steps=3), data()).train(True)
 
 
 def main() -> None:

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from tests.report.runs import record
 
-from lading.kits.web.pages.run import run_page, thinned
+from lading.kits.web.pages.curves import thinned
+from lading.kits.web.pages.run import run_page
 from lading.kits.web.pages.sample import sample_page
 from lading.kits.web.pages.step import step_page
 from lading.kits.web.render.page import page
@@ -37,14 +38,13 @@ def test_the_page_of_a_run_is_json_with_stable_keys(rolled_back):
 
     assert sorted(page) == [
         *("attempts", "bad", "bad_count", "blocked", "blocked_count", "changes", "checkpoint_count", "checkpoints"),
-        *("damage", "datasets", "facts"),
-        *("last_steps", "loss", "mix"),
-        *("skipped", "spike_count", "spike_marks", "spikes", "state", "steps", "undone"),
+        *("damage", "datasets", "digest", "facts", "head", "length", "loss", "mix", "plans", "rollouts"),
+        *("skipped", "spike_count", "spike_marks", "spikes", "state", "steps", "strip", "undone"),
     ]
     assert (page["steps"], page["state"], page["spike_count"]) == (130, "ended", 1)
     assert page["spikes"][0]["step"] == 70 and len(page["spikes"][0]["samples"]) == 6
     assert page["undone"][0]["step"] == list(range(60, 100))
-    assert [row["step"] for row in page["last_steps"]][:2] == [129, 128]
+    assert sum(cell["last"] - cell["first"] + 1 for cell in page["strip"]) == 130
 
 
 def test_changes_of_weights_are_on_the_page(tmp_path):

@@ -41,7 +41,7 @@ def test_a_spike_leads_to_its_step_and_a_nan_to_nowhere():
     """Marks have a place; what has none is not drawn."""
     page = {
         "steps": 11,
-        "loss": {"step": [0, 10], "loss": [1.0, 2.0]},
+        "loss": {"step": [0, 10], "value": [1.0, 2.0]},
         "undone": [],
         "changes": [{"step": 5, "what": "planned"}],
         "checkpoints": [],

@@ -61,7 +61,7 @@ def addresses(site: Site) -> list[str]:
     return [
         "/?all=1",
         f"/r/{evil}",
-        f"/r/{evil}?before=20",
+        f"/r/{evil}/steps/20-39",
         f"/r/{evil}/step/3",
         f"/r/{evil}/step/30",
         f"/r/{evil}/step/99",
@@ -92,13 +92,13 @@ def test_nothing_that_comes_from_a_run_acts_on_any_page(hostile, number: int):
     outline = Outline(answer.body)
     scripts = [attributes.get("src") for tag, attributes in outline.elements if tag == "script"]
     assert answer.status == (404 if number >= 11 else 200)
-    assert set(scripts) <= {"/static/page.js", "/static/plotly.js"}
+    assert set(scripts) <= {"/static/page.js", "/static/chart.js", "/static/runs.js"}
     assert not {"svg", "img", "iframe", "b"} & {
         tag for tag, attributes in outline.elements if not attributes.get("viewbox")
     }
     assert not [n for _, attributes in outline.elements for n in attributes if n.startswith("on")]
     links = [v or "" for _, a in outline.elements for n, v in a.items() if n in ("href", "src", "action")]
-    assert all(link.startswith(("/", "data:")) and not link.startswith("//") for link in links)
+    assert all(link.startswith(("/", "data:", "#live-")) and not link.startswith("//") for link in links)
     assert not set("\x1b\u202e\u200b") & set(answer.body)
 
 
@@ -262,3 +262,126 @@ def test_checkpoints_are_marked_and_have_a_page_with_their_family(tmp_path):
     assert site.answer("/r/b/checkpoint/..%2f..", {}).status == 404
     shutil.rmtree(tmp_path / "tuned")
     assert "there is no checkpoint" in site.answer(address, {}).body
+
+
+def test_every_committed_metric_is_a_curve_and_a_stretch_of_it_is_drawn_finer(tmp_path):
+    """Metrics of a family share a chart; of a long run no peak is lost, and a stretch has every step."""
+    plan = Plan.make({"a": 50_000}, batch_size=2)
+    with Ledger(tmp_path / "run", plan) as ledger:
+        for step in range(5000):
+            more = {"lr": 0.1, "loss/a": 1.0, "loss/b": 2.0, "grad": 9.0 if step == 4321 else 1.0}
+            ledger.commit(plan.bill(step), update=step, loss=1.0, **more)
+    site = Site({"run": tmp_path / "run"})
+
+    whole = json.loads(site.answer("/r/run/curves.json", {}).body)
+    part = json.loads(site.answer("/r/run/curves.json", {"first": "4300", "last": "4399"}).body)
+
+    assert [chart["name"] for chart in whole["charts"]] == ["loss", "grad", "loss/*", "lr"]
+    grad = whole["charts"][1]["lines"][0]
+    assert len(grad["step"]) <= 2002 and max(grad["value"]) == 9.0 and 4321 in grad["step"]
+    assert len(grad["mean"]) == len(grad["mean_step"]) <= 1001
+    assert part["charts"][1]["lines"][0]["step"] == list(range(4300, 4400))
+    assert whole["clock"]["samples"][-1] == 10_000 and whole["clock"]["tokens"] is None
+    assert site.answer("/r/run/curves", {}).status == 404
+    assert site.answer("/r/run/curves.json", {"first": "x"}).status == 404
+
+
+def test_a_stretch_has_its_shares_and_its_samples(tmp_path):
+    """Page after page, every sample of every step once."""
+    plan = Plan.make({"a": 5000, "b": 3000}, batch_size=50, seed=1)
+    record(tmp_path / "run", range(80), plan=plan)
+    site = Site({"run": tmp_path / "run"})
+
+    found, since = [], "30"
+    while since is not None:
+        page = json.loads(site.answer("/r/run/steps/30-75.json", {"since": since}).body)
+        found += [(s["step"], r["name"], r["index"]) for s in page["listed"] for r in s["samples"]]
+        since = None if page["next"] is None else str(page["next"])
+
+    wanted = [(step, name, index) for step in range(30, 76) for name, index in named(plan, step)]
+    assert found == wanted
+    assert {row["dataset"]: row["samples"] for row in page["shares"]} == {
+        name: sum(row[1] == name for row in wanted) for name in ("a", "b")
+    }
+    assert [spike["step"] for spike in page["spikes"]] == [70] and page["loss"]["highest"]["step"] == 70
+    assert [cell["last"] for cell in page["strip"] if cell["kind"] == "spike"] == [70]
+    assert site.answer("/search", {"q": "30-75"}).location == "/r/run/steps/30-75"
+    for wrong in ("/r/run/steps/80-90", "/r/run/steps/9-3", "/r/run/steps/a-b", "/r/run/steps/-"):
+        assert site.answer(wrong, {}).status == 404
+
+
+def named(plan: Plan, step: int) -> list[tuple[str, int]]:
+    """Return the samples of a step by name."""
+    bill = plan.bill(step)
+    return [(plan.names[d], i) for d, i in zip(bill.dataset_idx.tolist(), bill.idx.tolist(), strict=True)]
+
+
+def test_the_verdict_is_that_of_verify(tmp_path):
+    """Asked for beside the page, and worked out once for what the run is."""
+    record(tmp_path / "run", range(40), part_rows={"batches": 10})
+    site = Site({"run": tmp_path / "run"})
+
+    first = json.loads(site.answer("/r/run/verdict.json", {}).body)
+    part = sorted((tmp_path / "run").rglob("part-*.parquet"))[1]
+    part.write_bytes(part.read_bytes()[:-1] + b"?")
+    fresh = json.loads(Site({"run": tmp_path / "run"}).answer("/r/run/verdict.json", {}).body)
+
+    assert (first["holds"], first["steps"], fresh["holds"]) == (True, 40, False)
+    assert json.loads(site.answer("/r/run/verdict.json", {}).body) == first
+
+
+def test_the_newest_run_is_the_first_and_each_has_its_curve(tmp_path):
+    """A sparkline of at most 48 values, and the settings that differ; one that cannot be read says why."""
+    record(tmp_path / "a", range(300), config={HTML: 0.1, "width": 96})
+    time.sleep(1.1)  # times in the list are whole seconds
+    record(tmp_path / "b", range(5), config={HTML: 0.3, "width": 96})
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "run.json").write_text("{")
+    site = Site(named_runs([tmp_path]))
+
+    rows = {row["run"]: row for row in json.loads(site.answer("/index.json", {}).body)}
+    outline = Outline(site.answer("/", {}).body)
+    shown = [a["data-run"] for tag, a in outline.elements if tag == "tr" and "data-run" in a]
+
+    assert shown == ["b", "a", "c"]
+    assert {name: len(row["curve"]) for name, row in rows.items()} == {"a": 48, "b": 5, "c": 0}
+    assert rows["c"]["state"] == "damaged" and rows["c"]["problem"]
+    columns = [a["data-key"] for tag, a in outline.elements if tag == "th" and "data-key" in a]
+    assert f"config/{HTML}" in columns and "img" not in {tag for tag, _ in outline.elements}
+    assert "settings" in Outline(site.answer("/r/a", {}).body).text
+
+
+def test_a_run_that_goes_on_says_with_what_it_was_started(tmp_path):
+    """The process of the run on this machine is asked; the ledger keeps no command, and a run that ended has none."""
+    plan = Plan.make({"a": 500}, batch_size=4)
+    ledger = Ledger(tmp_path / "run", plan)
+    ledger.commit(plan.bill(0), loss=1.0)
+    ledger.flush()
+    site = Site({"run": tmp_path / "run"})
+
+    before = Outline(site.answer("/r/run", {}).body).text
+    ledger.close()
+    after = Outline(site.answer("/r/run", {}).body).text
+
+    assert "pytest" in before and "command" in before and "command" not in after
+    assert "command" not in json.loads(site.answer("/r/run.json", {}).body)
+
+
+def test_runs_whose_fates_differ_are_compared(tmp_path):
+    """Each kind of difference has its words on the page: fates, nothing to compare."""
+    plan = Plan.make({"code": 60}, batch_size=4, seed=2)
+    for name, steps in {"used": 3, "skipped": 3, "empty": 0, "none": 0}.items():
+        with Ledger(tmp_path / name, plan) as ledger:
+            ledger.begin(0)
+            for bill in map(plan.bill, range(steps)):
+                ledger.skip(bill, "nan") if name == "skipped" else ledger.commit(bill, loss=1.0)
+    site = Site(named_runs([tmp_path]))
+
+    fates, nothing = (
+        site.answer("/compare", {"left": left, "right": right})
+        for left, right in (("used", "skipped"), ("empty", "none"))
+    )
+
+    assert (fates.status, nothing.status) == (200, 200)
+    assert "the same samples, and their fates differ" in fates.body
+    assert "Nothing to compare" in nothing.body

@@ -27,8 +27,9 @@ def client(site: Site, token: str | None = "secret") -> TestClient:
     return TestClient(application(site, token=token), base_url=BASE, follow_redirects=False)
 
 
-PATHS = ["/", "/index.json", "/r/a", "/r/a.json", "/r/a/step/3", "/r/a/sample/0/1", "/compare", "/search?q=1",
-         "/static/page.js", "/static/plotly.js", "/nowhere"]  # fmt: skip
+PATHS = ["/", "/index.json", "/r/a", "/r/a.json", "/r/a/step/3", "/r/a/steps/3-9", "/r/a/sample/0/1",
+         "/r/a/curves.json", "/r/a/verdict.json", "/compare", "/search?q=1", "/static/page.js", "/static/chart.js",
+         "/nowhere"]  # fmt: skip
 
 
 @pytest.mark.parametrize("path", PATHS)

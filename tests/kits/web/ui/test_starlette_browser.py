@@ -37,7 +37,7 @@ for step in range(100_000):
     bill = plan.bill(step)
     ledger.deliver(bill)
     loss = 2.0 + 2.0 / (1 + step / 40) + 0.01 * (step % 7) + (3.0 if step == 90 else 0.0)
-    ledger.commit(bill, update=step, loss=loss)
+    ledger.commit(bill, update=step, loss=loss, lr=1e-3 / (1 + step), grad=loss / 2)
     if step >= 120:
         ledger.flush()
         time.sleep(0.1)
@@ -95,6 +95,7 @@ class Visit:
 
     def __init__(self, browser: Any, **options: Any) -> None:
         self.page = browser.new_page(**options)
+        self.page.set_default_timeout(300_000)  # machines that run tests are busy
         self.trouble: list[str] = []
         self.requests: list[str] = []
         self.page.on("console", lambda m: self.trouble.append(m.text) if m.type in ("error", "warning") else None)
@@ -143,14 +144,62 @@ def test_the_runs_are_listed(visit, address):
     assert page.url == f"{address}/"
     assert page.locator("#live-runs tbody tr").count() == 2
     assert "running" in page.inner_text("#live-runs")
-    page.click("text=live")
+    assert page.locator("#live-runs td.spark path").count() == 2
+
+
+def shown_runs(page: Any) -> list[str]:
+    """Return the runs that the list shows, in its order."""
+    return page.locator("#runs tbody tr:visible td.name a").all_inner_texts()
+
+
+def test_the_list_is_sorted_and_filtered(visit, address):
+    """By a click on a column, again to turn it; by words, all of which a run has. A refresh keeps both."""
+    page = visit.page
+    assert shown_runs(page) == ["live", "ended"]  # the newest first
+
+    page.click("#runs th[data-key=run] button")
+    assert shown_runs(page) == ["ended", "live"]
+    page.click("#runs th[data-key=run] button")
+    assert shown_runs(page) == ["live", "ended"]
+    assert page.get_attribute("#runs th[data-key=run]", "aria-sort") == "descending"
+    page.click("#runs th[data-key=steps] button")
+    assert shown_runs(page) == ["live", "ended"]
+    page.fill("#filter", "END ended")
+    assert shown_runs(page) == ["ended"]
+    page.fill("#filter", "nothing like that")
+    assert shown_runs(page) == [] and page.is_visible("#no-run")
+    page.fill("#filter", "")
+    assert len(shown_runs(page)) == 2
+
+
+def test_any_number_of_runs_is_drawn_above_each_other(visit, address):
+    """Each selected run a line of its colour, for each of their metrics; the address keeps what is selected."""
+    page = visit.page
+
+    page.check("#every")
+    page.wait_for_selector("body[data-overlaid='2']")
+
+    assert page.locator("#overlay-chart svg path").count() == 2
+    assert set(page.locator("#overlay-legend li").all_inner_texts()) == {"live", "ended"}
+    page.select_option("#metric", "grad")  # which one of them has
+    until(page, lambda: page.locator("#overlay-chart svg path").count() == 1)
+    assert "run=live" in page.url and "run=ended" in page.url
+    page.reload()
+    page.wait_for_selector("body[data-overlaid='2']")
+    assert page.locator("#pair").get_attribute("href").startswith("/compare?left=")
+    page.uncheck("#runs tbody tr[data-run=live] input")
+    page.wait_for_selector("body[data-overlaid='1']")
+    assert page.locator("#pair").is_hidden()
+    page.click("#clear")
+    until(page, lambda: page.locator("#overlay").is_hidden())
+    page.click("#runs >> text=live")
     page.wait_for_url(f"{address}/r/live")
 
 
 def test_the_loss_grows_without_a_reload(visit, address):
     """More steps are drawn, and stand in the facts, while the page stays the one that was loaded."""
     page = visit.page
-    page.wait_for_selector("body[data-drawn]", timeout=300_000)
+    page.wait_for_selector("body[data-drawn]")
     page.evaluate("window.same = true")
     before, said = int(page.get_attribute("body", "data-drawn")), page.inner_text("#live-head dl")
 
@@ -158,25 +207,97 @@ def test_the_loss_grows_without_a_reload(visit, address):
     until(page, lambda: page.inner_text("#live-head dl") != said)
 
     assert page.evaluate("window.same") is True
-    last = page.evaluate("document.querySelector('[data-chart=loss] .js-plotly-plot').data[0].x.at(-1)")
-    assert last >= before
+
+
+def test_a_run_begins_with_what_matters(visit, address):
+    """How long, how fast, what is left, with what it was started, and what verify says of it."""
+    page = visit.page
+    until(page, lambda: "verifying" not in page.inner_text("#verdict"))
+
+    tiles = page.inner_text("#live-head dl")
+    assert all(word in tiles for word in ("steps", "epochs", "samples", "last loss", "speed", "time left"))
+    assert "The record holds." in page.inner_text("#verdict")
+    details = page.inner_text("#live-details")
+    assert "host" in details and "command" in details and "digest" in details and sys.executable in details
+
+
+def lines_of(page: Any, chart: str) -> list[str]:
+    """Return the paths of a chart."""
+    return [path.get_attribute("d") for path in page.locator(f"{chart} svg path").all()]
+
+
+def test_every_metric_is_a_chart_and_all_are_drawn_as_asked(visit, address):
+    """Smoothed beside what it is made of, on a log axis, by step, samples or time; tokens only where they are known."""
+    page = visit.page
+    page.wait_for_selector("#metrics .one-chart >> nth=1")
+    assert page.locator("#metrics h3").all_inner_texts() == ["grad", "lr"]
+    form, chart = "#section-loss .controls", "#metrics .one-chart:nth-child(2)"
+    plain = page.locator(f"{chart} .tick.y").all_inner_texts()
+
+    page.fill(f"{form} [name=smooth]", "60")
+    assert len(lines_of(page, chart)) == 2
+    page.fill(f"{form} [name=smooth]", "0")
+    page.check(f"{form} [name=log]")
+    assert page.locator(f"{chart} .tick.y").all_inner_texts() != plain
+    page.uncheck(f"{form} [name=log]")
+    page.select_option(f"{form} [name=by]", "seconds")
+    assert any("s" in text or "min" in text for text in page.locator(f"{chart} .tick.x").all_inner_texts())
+    hidden = page.locator(f"{form} [name=by] option").evaluate_all("all => all.filter(o => o.hidden).map(o => o.value)")
+    assert hidden == ["tokens"]
+    page.select_option(f"{form} [name=by]", "step")
+
+
+def test_a_pointer_reads_a_curve(visit, address):
+    """The step under it and the value there."""
+    page = visit.page
+    box = page.locator("[data-chart=loss] .plot").bounding_box()
+
+    page.mouse.move(box["x"] + box["width"] / 3, box["y"] + box["height"] / 2)
+
+    assert page.inner_text("[data-chart=loss] .tip").startswith("step ")
+    page.mouse.move(5, 5)
+
+
+def test_a_stretch_of_a_curve_opens_its_samples(visit, address):
+    """Drawn over with the pointer; or drawn larger, and the whole run again."""
+    page = visit.page
+    page.locator("[data-chart=loss] .plot").scroll_into_view_if_needed()
+
+    def drag() -> None:
+        box = page.locator("[data-chart=loss] .plot").bounding_box()
+        page.mouse.move(box["x"] + box["width"] * 0.2, box["y"] + box["height"] / 2)
+        page.mouse.down()
+        page.mouse.move(box["x"] + box["width"] * 0.4, box["y"] + box["height"] / 2, steps=5)
+        page.mouse.up()
+
+    drag()
+    page.click("[data-chart=loss] .menu >> text=zoom")
+    page.wait_for_selector("#section-loss [name=reset]:visible")
+    page.click("#section-loss [name=reset]")
+    page.wait_for_selector("#section-loss [name=reset]", state="hidden")
+    drag()
+    page.click("[data-chart=loss] .menu >> text=open its samples")
+    page.wait_for_url(f"{address}/r/live/steps/*")
+
+    first, last = (int(number) for number in page.url.rpartition("/")[2].split("-"))
+    assert 0 < first < last and page.locator("#samples tbody a").count() > 16
+    page.click("#samples tbody tr >> nth=0 >> a >> nth=0")
+    page.wait_for_url(f"{address}/r/live/step/{first}")
+    page.goto(f"{address}/r/live")
 
 
 def test_a_click_on_a_spike_opens_its_step(visit, address):
-    """The ring in the chart, as a person clicks it."""
+    """The ring in the chart, as a person clicks it; the strip below it shows where it is, too."""
     page = visit.page
-    page.wait_for_selector("[data-chart=loss] .scatterlayer .trace.scatter >> nth=1")
-    page.wait_for_timeout(300)
-    ring = page.locator("[data-chart=loss] .scatterlayer .points path.point").first.bounding_box()
+    page.wait_for_selector("body[data-drawn]")
+    assert page.locator(".strip a.spike").count() == 1
 
-    page.mouse.move(ring["x"] + ring["width"] / 2, ring["y"] + ring["height"] / 2)
-    page.wait_for_timeout(200)
-    page.mouse.click(ring["x"] + ring["width"] / 2, ring["y"] + ring["height"] / 2)
+    page.click("[data-chart=loss] a.spike:not(.saved)")
 
     page.wait_for_url(f"{address}/r/live/step/90")
     assert page.inner_text("h1") == "Step 90"
     assert page.locator("#samples tbody tr").count() == 16
-    assert "as planned" in page.inner_text("dl.facts >> nth=0")
+    assert "as planned" in page.inner_text("dl.tiles")
 
 
 def test_a_click_on_a_sample_shows_its_steps(visit, address):
@@ -232,14 +353,26 @@ def test_a_phone_shows_every_page_without_scrolling_sideways(browser, served, ad
     """In light and dark, with the colours of the system, which may change while a page is open."""
     phone = Visit(browser, viewport={"width": 390, "height": 800}, color_scheme="light")
     phone.page.goto(served[1])
-    for path in ("/compare?left=ended&right=live", "/r/live/step/90", "/r/live/sample/1/3", "/r/live"):
+    pages = (
+        "/",
+        "/compare?left=ended&right=live",
+        "/r/live/step/90",
+        "/r/live/steps/80-99",
+        "/r/live/sample/1/3",
+        "/r/live",
+    )
+    for path in pages:
         phone.page.goto(address + path)
         if path == "/r/live":
-            phone.page.wait_for_selector("body[data-drawn]", timeout=300_000)
+            phone.page.wait_for_selector("body[data-drawn]")
         for scheme, paper in (("light", "rgb(255, 255, 255)"), ("dark", "rgb(19, 22, 25)")):
             phone.page.emulate_media(color_scheme=scheme)
             assert phone.page.evaluate("document.documentElement.scrollWidth") <= 390, path
             assert phone.page.evaluate("getComputedStyle(document.body).backgroundColor") == paper
+    table = phone.page.locator("#live-datasets .scroll")
+    assert "more-right" in table.get_attribute("class")  # its edge fades: there is more
+    table.evaluate("room => { room.scrollLeft = 10000; }")
+    until(phone.page, lambda: "more-right" not in (table.get_attribute("class") or ""))
     phone.page.wait_for_timeout(200)
     assert phone.trouble == [] and phone.strangers(address) == []
     phone.page.close()
@@ -257,9 +390,10 @@ def test_the_report_is_drawn_without_a_script(browser, runs, tmp_path, width):
     view.goto((tmp_path / "report.html").as_uri())
 
     assert requests == [(tmp_path / "report.html").as_uri()]
-    for chart in ("#loss", "#mix", "#attempts"):
+    for chart in ("#loss", "#mix", "#attempts", "[aria-label=lr]"):
         box = view.locator(f"{chart} svg").bounding_box()
-        assert box["width"] > 0.6 * width - 60 and box["height"] > 15
+        assert box["width"] > (0.6 * width - 60 if chart.startswith("#") else 150)
+        assert box["height"] > 15
     assert EVIL in view.inner_text("#live-datasets")
     box = view.locator("table").last.bounding_box()
     assert view.locator("main").bounding_box()["width"] <= width and box is not None

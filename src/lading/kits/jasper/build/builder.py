@@ -38,7 +38,7 @@ from lading.kits.jasper.build.inputs import F32, I64, Embed, Pairs, read_embeddi
 from lading.kits.jasper.build.keyword_clusters import KeywordClusters
 from lading.kits.jasper.build.negatives import Pools, mine, most_similar, num_asked, tier_sizes
 from lading.kits.jasper.build.splits import split_pairs
-from lading.kits.jasper.build.vectors import steering_tables
+from lading.kits.jasper.build.vectors import SteeringRules, steering_tables
 from lading.kits.jasper.build.write import refuse_existing, write_directory
 from lading.kits.jasper.layout import KEYWORDS_FILE, SPLITS, TABLES, split_table
 from lading.kits.jasper.steering import Steering
@@ -123,6 +123,9 @@ class JASPERBuilder:
         seed: For clusters, negatives and splits.
         steering_probabilities: For ``config.json``; None: a quarter each.
         curriculum: For ``config.json``; None: no curriculum.
+        split_by: ``question``: pairs of one question stay together; ``pair``: each pair for itself, whatever it shares.
+        normalize_residual: Whether residual steering has length 1.
+        fallback: Keyword steering of pairs without keywords: ``centroid``, ``zero`` or ``random``.
         hdf5: Write ``dataset.h5`` as well.
         overwrite: Replace a directory that is there.
         progress: Show progress bars.
@@ -136,6 +139,9 @@ class JASPERBuilder:
     seed: int = 42
     steering_probabilities: Mapping[str, float] | None = None
     curriculum: Mapping[str, float] | None = None
+    split_by: str = "question"
+    normalize_residual: bool = False
+    fallback: str = "centroid"
     hdf5: bool = False
     overwrite: bool = False
     progress: bool = True
@@ -146,6 +152,9 @@ class JASPERBuilder:
                 f"n_neg={self.n_neg}, adjacent_k={self.adjacent_k}: expected n_neg >= 1, adjacent_k >= 0."
             )
         tier_sizes(self.n_neg, self.tier_proportions)
+        if self.split_by not in ("question", "pair"):
+            raise SourceError(f"split_by is {self.split_by!r}, expected 'question' or 'pair'.")
+        _ = self._rules
         Steering.from_config(self._steering_config())
 
     def build(
@@ -172,7 +181,7 @@ class JASPERBuilder:
                 of texts, or None for the column ``question_emb`` of the pairs' file.
             source_embs: The same for sources.
             keyword_embs: The same for keywords; not needed where pairs have none.
-            embed: Function that embeds a list of texts, for whatever is not given.
+            embed: Function that embeds a list of texts, or a model with ``encode``, for whatever is not given.
             clusters: Cluster of each pair, or a cluster JSON of keywords (a file, or its content), which brings its
                 centroids; None: the column ``cluster`` of the pairs, else k-means over questions.
             source_clusters: Cluster of each source; None: the nearest centroid's.
@@ -191,7 +200,8 @@ class JASPERBuilder:
         vectors = self._vectors(read, question_embs, source_embs, keyword_embs, embed)
         with self._bars() as bars:
             found = self._clusters(read, vectors, given, source_clusters, centroids)
-            splits = split_pairs(read.index[:, 0], found.pairs, self.splits, self.seed)
+            kept_together = read.index[:, 0] if self.split_by == "question" else np.arange(len(read.index))
+            splits = split_pairs(kept_together, found.pairs, self.splits, self.seed)
             tables = self._tables(read, vectors, found, bars)
             check_result(tables, splits, read.keywords, self.n_neg)
             self._write(path, tables, splits, read, bars)
@@ -256,6 +266,7 @@ class JASPERBuilder:
                 vectors.keywords,
                 (pairs.index[:, 0], clusters.pairs),
                 pairs.keywords,
+                self._rules,
             ),
         }
         return {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in made.items()}
@@ -296,11 +307,17 @@ class JASPERBuilder:
             "adjacent_k": self.adjacent_k,
             **({} if self.tier_proportions is None else {"tier_proportions": list(self.tier_proportions)}),
             **self._steering_config(),
+            **self._rules.said(),
+            **({} if self.split_by == "question" else {"split_by": self.split_by}),
         }
         task = bars.add_task("writing", total=1)
         finish = convert_to_hdf5 if self.hdf5 else (lambda aside: None)
         write_directory(path, config, files, pairs.keywords, overwrite=self.overwrite, finish=finish)
         bars.advance(task)
+
+    @property
+    def _rules(self) -> SteeringRules:
+        return SteeringRules(self.normalize_residual, self.fallback)
 
     def _steering_config(self) -> dict[str, Any]:
         quarter = dict.fromkeys(("zero", "centroid", "keyword", "residual"), 0.25)

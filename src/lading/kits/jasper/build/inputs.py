@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -35,7 +35,15 @@ ALIASES = {
     "score": "relevance",
     "cluster_id": "cluster",
 }
-Embed = Callable[[list[str]], Any]
+
+
+class Encodes(Protocol):
+    """A model that embeds texts, as sentence-transformers has them."""
+
+    def encode(self, texts: list[str], /) -> Any: ...
+
+
+Embed = Callable[[list[str]], Any] | Encodes
 COLUMNS = ("question", "source", "relevance", "keywords", "cluster")
 READERS: dict[str, Callable[[Path], pa.Table]] = {
     ".parquet": pyarrow.parquet.read_table,
@@ -105,7 +113,7 @@ def read_embeddings(given: Any, thing: str, pairs: Pairs, embed: Embed | None) -
         given: An array or tensor, a ``.npy``, ``.pt`` or ``.parquet`` file, a function of texts, or None.
         thing: "question", "source" or "keyword".
         pairs: The pairs, for texts and embedding columns.
-        embed: Function of texts to use where nothing is given.
+        embed: Function of texts, or a model with ``encode``, to use where nothing is given.
     """
     if given is None and thing in pairs.columns:
         return pairs.columns[thing]
@@ -126,6 +134,8 @@ def read_embeddings(given: Any, thing: str, pairs: Pairs, embed: Embed | None) -
 
 
 def _vectors_of(given: Any, thing: str, pairs: Pairs) -> NDArray[Any] | None:
+    if not isinstance(given, str):
+        given = getattr(given, "encode", given)  # a model of sentence-transformers, or anything alike
     if given is None or (callable(given) and thing == "keyword" and not any(pairs.keywords)):
         return None
     texts = pairs.texts[thing]

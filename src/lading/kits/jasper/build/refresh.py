@@ -21,7 +21,7 @@ from torch import Tensor
 from lading.errors import SourceError
 from lading.kits.jasper.build.clusters import nearest
 from lading.kits.jasper.build.negatives import Pools, mine, most_similar, tier_sizes
-from lading.kits.jasper.build.vectors import steering_tables
+from lading.kits.jasper.build.vectors import SteeringRules, steering_tables
 from lading.kits.jasper.build.write import rewrite_directory
 from lading.kits.jasper.layout import CONFIG_FILE, config_size, read_config
 from lading.kits.jasper.storage import open_storage
@@ -67,16 +67,32 @@ def mine_negatives(
     return path
 
 
-def build_steering(dataset_dir: str | Path) -> Path:
-    """Work out the steering tables of a directory anew from its embeddings, clusters and keywords, and write them."""
+def build_steering(
+    dataset_dir: str | Path, *, normalize_residual: bool | None = None, fallback: str | None = None
+) -> Path:
+    """Work out the steering tables of a directory anew from its embeddings, clusters and keywords, and write them.
+
+    Args:
+        dataset_dir: A JASPER directory with ``.pt`` files.
+        normalize_residual, fallback: See ``SteeringRules``; None: as the directory was built.
+
+    Returns:
+        The directory.
+    """
     path, config, tables, keywords = _read(local_path(dataset_dir))
+    rules = SteeringRules(
+        bool(config.get("normalize_residual")) if normalize_residual is None else normalize_residual,
+        config.get("fallback", "centroid") if fallback is None else fallback,
+    )
     made = steering_tables(
         tables["question_embs"].numpy(),
         tables["centroid_embs"].numpy(),
         tables["keyword_embs"].numpy(),
         (tables["pair_index"].numpy()[:, 0], tables["pair_cluster_id"].numpy()),
         keywords,
+        rules,
     )
+    config = {name: value for name, value in config.items() if name not in vars(rules)} | rules.said()
     rewrite_directory(path, config, {name: torch.from_numpy(values) for name, values in made.items()})
     return path
 

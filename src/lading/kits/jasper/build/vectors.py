@@ -1,20 +1,65 @@
 """Centroids, and the steering vectors of pairs: towards the centroid, towards the keywords, away from the centroid.
 
 centroid   unit(centroid - question)          zero if shorter than 1e-8
-keyword    unit(mean of the keyword vectors)  the centroid's where there are none
-residual   question - centroid
+keyword    unit(mean of the keyword vectors)  the fallback where there are none: the centroid's, zero or random
+residual   question - centroid                its unit with normalize_residual
 distance   1 - cosine(question, centroid)     0 to 2
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import chain
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lading.errors import SourceError
+
 F32 = NDArray[np.float32]
 PAIRS_AT_ONCE = 8192
+FALLBACKS = ("centroid", "zero", "random")
+_SEED = 42
+
+
+@dataclass(frozen=True)
+class SteeringRules:
+    """What can be chosen about steering vectors; these names go into ``config.json`` where they are not the defaults.
+
+    Attributes:
+        normalize_residual: Whether the residual has length 1.
+        fallback: Keyword steering of a pair without keywords: ``centroid`` (as the centroid's), ``zero``, or ``random``
+            (a direction of its own, the same in every build).
+    """
+
+    normalize_residual: bool = False
+    fallback: str = "centroid"
+
+    def __post_init__(self) -> None:
+        if self.fallback not in FALLBACKS:
+            raise SourceError(f"fallback is {self.fallback!r}, expected one of {', '.join(FALLBACKS)}.")
+
+    def applied(self, made: Mapping[str, Any], words: NDArray[np.float64], first: int) -> dict[str, Any]:
+        """Return the steering values of the pairs from ``first`` on as chosen."""
+        found = dict(made)
+        if self.normalize_residual:
+            found["steering_residual"] = unit(found["steering_residual"])
+        silent = ~words.any(axis=1)
+        if self.fallback != "centroid" and silent.any():
+            directions = np.zeros((int(silent.sum()), words.shape[1]))
+            if self.fallback == "random":
+                pairs = first + np.flatnonzero(silent)
+                size = words.shape[1]
+                directions = np.stack([np.random.default_rng([_SEED, p]).normal(size=size) for p in pairs.tolist()])
+            found["steering_keyword_weighted"] = found["steering_keyword_weighted"].copy()
+            found["steering_keyword_weighted"][silent] = unit(directions)
+        return found
+
+    def said(self) -> dict[str, Any]:
+        """Return what is not as by default, for ``config.json``."""
+        return {name: value for name, value in vars(self).items() if value != getattr(SteeringRules, name)}
 
 
 def steering_tables(
@@ -23,6 +68,7 @@ def steering_tables(
     keywords: F32,
     rows: tuple[NDArray[np.int64], NDArray[np.int64]],
     keyword_ids: list[list[int]],
+    rules: SteeringRules | None = None,
 ) -> dict[str, F32]:
     """Return the four steering tables, worked out block by block.
 
@@ -32,7 +78,9 @@ def steering_tables(
         keywords: All keyword vectors.
         rows: Question and cluster of each pair.
         keyword_ids: Keywords of each pair.
+        rules: What is chosen; None: the defaults.
     """
+    rules = rules or SteeringRules()
     count, dim = len(keyword_ids), questions.shape[1]
     names = ("steering_centroid", "steering_keyword_weighted", "steering_residual")
     made: dict[str, F32] = {name: np.empty((count, dim), dtype=np.float32) for name in names}
@@ -40,8 +88,9 @@ def steering_tables(
     for start in range(0, count, PAIRS_AT_ONCE):
         block = slice(start, start + PAIRS_AT_ONCE)
         words = _means(keywords, keyword_ids[block], dim)
-        for name, values in steering(questions[rows[0][block]], centroids[rows[1][block]], words).items():
-            made[name][block] = values
+        values = steering(questions[rows[0][block]], centroids[rows[1][block]], words)
+        for name, chosen in rules.applied(values, words, start).items():
+            made[name][block] = chosen
     return made
 
 

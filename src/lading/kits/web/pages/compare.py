@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from lading.kits.web.pages.run import points
+from lading.kits.web.pages.curves import points
 from lading.report.run import Run
 
 

@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lading.kits.web.pages.checkpoint import MOST_LISTED, saved_checkpoints
+from lading.kits.web.pages.curves import MOST_LINES, part_steps, points, rounded, undone_lines
 from lading.kits.web.pages.looks import Looks, described
-from lading.ledger.tables import APPLIED, SKIPPED
+from lading.kits.web.pages.rollouts import rollouts_along
+from lading.kits.web.pages.stretch import strip
 from lading.order.event import Reweight
-from lading.report.history import NOTHING, time_of
+from lading.report.length import length
 from lading.report.run import Run
 from lading.report.shares import step_shares
-from lading.report.summary import Summary, run_state, summarise
+from lading.report.summary import run_state, summarise
 from lading.report.suspects import exposures, ranked
 from lading.report.verify.verdict import Progress, silent
-from lading.report.where import fates_of
 
-MOST_POINTS = 2000
-MOST_DRAWN = 10  # datasets that a chart can tell apart
-_MIX_PARTS = 60
+MOST_DRAWN = MOST_LINES
 _SPIKES_LISTED = 12
 _SPIKES_MARKED = 200
 _SAMPLES_LISTED = 6
 _MOST_RANKED = 1024  # samples of a step whose earlier uses are looked up
 _UNRANKED: dict[str, Any] = {"earlier": 0, "length": None, "loss": None, "stands_out": None}
 _LEAST_ABOVE = 0.005  # of all samples of a step: less is no hint
-_STEPS_LISTED = 25
 _BAD_LISTED = 50
 _MOST_CHANGES = 24
 
@@ -49,20 +45,25 @@ def run_page(run: Run, progress: Progress = silent, looks: Looks | None = None) 
     steps, values = losses["step"].to_numpy(), losses["loss"].to_numpy().astype(np.float64)
     found = run.spikes().dicts()
     progress(0.5, "mix")
-    mixed = run.mix(max(1, math.ceil(run.num_steps / _MIX_PARTS))).dicts()
+    mixed = run.mix(part_steps(run)).dicts()
     progress(0.9, "steps")
     worst = run.samples_of([spike["step"] for spike in found[:_SPIKES_LISTED]])
     return {
         **summary.to_dict(),
         "state": run_state(run.evidence),
         "steps": run.num_steps,
+        "length": length(run),
+        "digest": f"{int(run.steps.kept['digest'].sum(dtype=np.uint64)):016x}" if len(run.steps.kept["step"]) else None,
+        "head": run.evidence.log.head,
+        "plans": list(run.evidence.plans),
         "loss": points(steps, values),
-        "undone": _undone(run, summary),
+        "undone": undone_lines(run),
         "spikes": [{**s, **_outstanding(run, s["step"], worst[s["step"]], looks)} for s in found[:_SPIKES_LISTED]],
         "spike_marks": [{"step": s["step"], "loss": s["loss"]} for s in found[:_SPIKES_MARKED]],
         "spike_count": len(found),
         "changes": weight_changes(run),
         "mix": _shares(run, mixed),
+        "rollouts": rollouts_along(run),
         "checkpoints": (saved := saved_checkpoints(run))[-MOST_LISTED:],
         "checkpoint_count": len(saved),
         "bad": summary.bad[:_BAD_LISTED],
@@ -70,50 +71,8 @@ def run_page(run: Run, progress: Progress = silent, looks: Looks | None = None) 
         "blocked": summary.blocked[:_BAD_LISTED],
         "blocked_count": len(summary.blocked),
         "skipped": summary.skipped[:_BAD_LISTED],
-        "last_steps": last_steps(run, _STEPS_LISTED),
+        "strip": strip(run, spikes=[spike["step"] for spike in found]),
     }
-
-
-def thinned(steps: NDArray[Any], values: NDArray[np.float64], most: int = MOST_POINTS) -> NDArray[np.int64]:
-    """Return the places of at most so many points; of each bucket the lowest and the highest: no peak is lost."""
-    if len(steps) <= most:
-        return np.arange(len(steps))
-    size = -(-len(steps) // (most // 2))
-    whole = np.full(-(-len(steps) // size) * size, np.nan)
-    whole[: len(values)] = np.where(np.isfinite(values), values, np.nan)
-    buckets = whole.reshape(-1, size)
-    first = np.arange(len(buckets)) * size
-    low = np.argmin(np.where(np.isnan(buckets), np.inf, buckets), axis=1) + first
-    high = np.argmax(np.where(np.isnan(buckets), -np.inf, buckets), axis=1) + first
-    return np.unique(np.concatenate([low, high]))
-
-
-def points(steps: NDArray[Any], values: NDArray[np.float64]) -> dict[str, list[Any]]:
-    """Return steps and losses as a chart draws them."""
-    chosen = thinned(steps, values)
-    return {
-        "step": steps[chosen].tolist(),
-        "loss": [rounded(v) if math.isfinite(v) else None for v in values[chosen].tolist()],
-    }
-
-
-def rounded(value: float) -> float:
-    """Return a number with the digits that a picture can show."""
-    return float(f"{value:.5g}")
-
-
-def _undone(run: Run, summary: Summary) -> list[dict[str, Any]]:
-    """Return the losses of what was undone, attempt by attempt."""
-    if not any(a["rolled_back"] or a["left_behind"] for a in summary.attempts):
-        return []
-    table = run.undone_losses().arrow
-    attempts = table["attempt"].to_numpy()
-    found = []
-    for attempt in np.unique(attempts).tolist():
-        mine = table.filter(attempts == attempt)
-        steps, values = mine["step"].to_numpy(), mine["loss"].to_numpy().astype(np.float64)
-        found.append({"attempt": attempt, **points(steps, values)})
-    return found
 
 
 def _outstanding(run: Run, step: int, rows: list[dict[str, Any]], looks: Looks | None) -> dict[str, Any]:
@@ -191,28 +150,3 @@ def _shares(run: Run, rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _known(values: list[float | None]) -> list[float] | None:
     return [rounded(v) for v in values if v is not None] if all(v is not None for v in values) else None
-
-
-def last_steps(run: Run, count: int, before: int | None = None) -> list[dict[str, Any]]:
-    """Return the last steps of history, or those before a step, the newest first.
-
-    Args:
-        run: The run.
-        count: How many.
-        before: Only steps below it.
-    """
-    bound = run.num_steps if before is None else before
-    kept = run.steps.kept
-    below = np.flatnonzero(kept["step"] < bound)
-    newest = below[np.lexsort([kept["attempt"][below], kept["step"][below]])[::-1][:count]].tolist()
-    unused = {int(kept["step"][row]) for row in newest if not kept["applied"][row]}
-    known = fates_of(run.evidence, unused) if unused else {}
-    rows = []
-    for row in newest:
-        found: dict[str, Any] = {n: int(kept[n][row]) for n in ("step", "epoch", "samples", "attempt")}
-        key = (found["attempt"], found["step"])
-        update, applied = int(kept["update"][row]), bool(kept["applied"][row])
-        found |= {"update": None if update == NOTHING else update, "time": time_of(int(kept["time"][row]))}
-        found |= {"fate": APPLIED if applied else SKIPPED, "reason": None if applied else known[key]["reason"]}
-        rows.append({**found, "loss": float(kept["loss"][row]) if kept["losses"][row] else None})
-    return rows

@@ -6,6 +6,7 @@ import base64
 from typing import Any
 
 from lading.kits.web.pages.looks import Looks, described
+from lading.kits.web.pages.rollouts import groups_of
 from lading.report.run import Run
 from lading.report.uses import uses_of_document
 from lading.report.where import FORGOTTEN, IS_BLOCKED
@@ -37,6 +38,7 @@ def sample_page(run: Run, dataset: str | int, index: int, looks: Looks | None = 
         "preview": _preview(looks, name, index),
         **_counts(uses),
         "blocked": blocked[0] if blocked else None,
+        "groups": groups_of(run, number, index),
         "planned_until": until,
         "uses": [row for row in uses if row["fate"] not in _USED_NO_MORE][:_MOST_USES],
         "steps": run.num_steps,

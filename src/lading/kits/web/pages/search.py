@@ -1,6 +1,6 @@
 """What a reader types to get somewhere: a step, a sample, a document, a run, a dataset, a sentence of a document.
 
-48213      last      code:93412      document 7 of code      part of the name, id or digest of a run
+48213      last      100-199      code:93412      document 7 of code      part of the name, id or digest of a run
 the best of times        the documents that hold it, and when they were used
 """
 
@@ -14,6 +14,7 @@ from lading.errors import LadingError
 from lading.report.run import Run
 
 _STEP = re.compile(r"(?:step\s+)?(\d{1,15}|last)")
+_STRETCH = re.compile(r"(?:steps\s+)?(\d{1,15})\s*(?:-|–|to)\s*(\d{1,15})")
 _SAMPLE = re.compile(r"(?P<dataset>.+?)\s*:\s*(?P<index>\d{1,18})")
 _DOCUMENT = re.compile(r"doc(?:ument)?\s+(?P<document>\d{1,18})(?:\s+(?:of|in)\s+(?P<dataset>.+))?")
 _MOST_HITS = 100
@@ -35,6 +36,8 @@ def hits_in(run: Run, name: str, query: str) -> list[dict[str, Any]]:
         step = max(run.num_steps - 1, 0) if match[1] == "last" else int(match[1])
         if step < run.num_steps or run.plan is not None:
             found.append(_hit(name, f"step/{step}", "step", str(step)))
+    if (match := _STRETCH.fullmatch(text)) and int(match[1]) <= int(match[2]) and int(match[1]) < run.num_steps:
+        found.append(_hit(name, f"steps/{match[1]}-{match[2]}", "steps", f"{match[1]} to {match[2]}"))
     if match := _DOCUMENT.fullmatch(text):
         wanted = [match["dataset"]] if match["dataset"] else [n for _, n in run.named_datasets]
         for dataset in wanted:

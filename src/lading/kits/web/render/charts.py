@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 SIDE = 1000  # of the picture, whatever its size on the screen
+MOST_COLOURS = 10
 _ROW_HEIGHT = 22
 _MOST_LANES = 40
 
@@ -54,7 +55,7 @@ class Chart:
     """A chart, ready to be drawn.
 
     Attributes:
-        name: Its id on the page.
+        name: Its id on the page; "": none.
         label: What it shows, for those who cannot see it.
         height: In pixels.
         shapes: (class, path) of lines, areas and bands, from the back to the front.
@@ -110,7 +111,7 @@ def _tick_text(value: float, step: float, percent: bool) -> str:
         power = math.floor(math.log10(step))
         return f"{value:.{max(0, -power + (round(step / 10**power, 3) == 2.5))}f}"
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if step >= size / 2 and step * 10 % size == 0:
+        if step >= size and step * 10 % size == 0:
             return f"{value / size:.6g}{unit}" if value else "0"
     return f"{value:.0f}"
 
@@ -152,9 +153,9 @@ def loss_chart(page: dict[str, Any]) -> Chart:
     """Return the loss along the run: what was undone behind it, changes of weights, spikes and checkpoints marked."""
     loss, undone = page["loss"], page["undone"]
     x = Axis(0, max(page["steps"] - 1, 1))
-    y = axis_of([*loss["loss"], *(v for u in undone for v in u["loss"])])
-    shapes = [("loss", line_path(x, y, loss["step"], loss["loss"]))]
-    shapes += [("undone", line_path(x, y, u["step"], u["loss"])) for u in undone]
+    y = axis_of([*loss["value"], *(v for u in undone for v in u["value"])])
+    shapes = [("loss", line_path(x, y, loss["step"], loss["value"]))]
+    shapes += [("undone", line_path(x, y, u["step"], u["value"])) for u in undone]
     marks = [
         Mark(x.percent(c["step"]), None, f"step {c['step']}: weights change, {c['what']}") for c in page["changes"]
     ]
@@ -223,16 +224,24 @@ def mix_chart(page: dict[str, Any]) -> Chart:
     return Chart("mix", "share of each dataset by step", 220, [*areas, *dashes], x.ticks(8, whole=True), ticks, marks)
 
 
-def dataset_loss_chart(lines: list[dict[str, Any]], steps: int) -> Chart:
-    """Return the loss of each dataset along the run.
+def lines_chart(name: str, lines: list[dict[str, Any]], steps: int, height: int = 170) -> Chart:
+    """Return some lines along the run.
 
     Args:
-        lines: ``colour``, ``step`` and ``loss`` of each.
+        name: What they are.
+        lines: ``step`` and ``value`` of each, and its ``colour`` where that is not its place.
         steps: Steps of the run.
+        height: In pixels.
     """
-    x, y = Axis(0, max(steps - 1, 1)), axis_of([v for row in lines for v in row["loss"]])
-    shapes = [(f"line c{row['colour']}", line_path(x, y, row["step"], row["loss"])) for row in lines]
-    return Chart("dataset-loss", "loss of each dataset", 220, shapes, x.ticks(8, whole=True), _mirrored(y.ticks(5)))
+    x, y = Axis(0, max(steps - 1, 1)), axis_of([v for line in lines for v in line["value"]])
+    colours = [line.get("colour", number % MOST_COLOURS) for number, line in enumerate(lines)]
+    shapes = [(f"line c{c}", line_path(x, y, n["step"], n["value"])) for c, n in zip(colours, lines, strict=True)]
+    return Chart("", name, height, shapes, x.ticks(5, whole=True), _mirrored(y.ticks(4)))
+
+
+def sparkline(values: Sequence[float | None]) -> str:
+    """Return the path of a small line without axes."""
+    return line_path(Axis(0, max(len(values) - 1, 1)), axis_of(values), range(len(values)), values)
 
 
 def uses_chart(page: dict[str, Any]) -> Chart:
@@ -249,10 +258,50 @@ def uses_chart(page: dict[str, Any]) -> Chart:
 
 def compare_chart(page: dict[str, Any]) -> Chart:
     """Return the losses of two runs above each other, the first difference marked."""
-    losses = page["losses"]
-    x = Axis(0, max(page["num_steps"] - 1, 1))
-    y = axis_of([v for side in losses for v in side["loss"]])
-    shapes = [(f"line c{n}", line_path(x, y, side["step"], side["loss"])) for n, side in enumerate(losses)]
+    drawn = lines_chart("loss of both runs", page["losses"], page["num_steps"], 260)
     first = page["first_difference"]
+    x = Axis(0, max(page["num_steps"] - 1, 1))
     marks = [] if first is None else [Mark(x.percent(first), None, f"first difference: step {first}")]
-    return Chart("compare", "loss of both runs", 260, shapes, x.ticks(8, whole=True), _mirrored(y.ticks(6)), marks)
+    return replace(drawn, name="compare", x=x.ticks(8, whole=True), marks=marks)
+
+
+def rollout_charts(page: dict[str, Any]) -> dict[str, Chart]:
+    """Return what became of rollouts along the run, how old they were when they were used, and what they earned."""
+    found, x = page["rollouts"], Axis(0, max(page["steps"] - 1, 1))
+    ages, rewards, starts = found["ages"], found["rewards"], found["fates"]["step"]
+    edges = [edge for pair in zip(starts, [*starts[1:], page["steps"]], strict=True) for edge in pair]
+    below, areas = [0.0] * len(edges), []
+    for row in found["fates"]["lines"]:
+        above = [low + share for low, share in zip(below, (s for s in row["share"] for _ in "ab"), strict=True)]
+        areas.append((f"area {row['fate']}", area_path(x, Axis(0, 1), edges, below, above)))
+        below = above
+
+    def drawn(name: str, label: str, y: Axis, shapes: list[tuple[str, str]], **ticks: bool) -> Chart:
+        return Chart(name, f"{label} by step", 150, shapes, x.ticks(8, whole=True), _mirrored(y.ticks(4, **ticks)))
+
+    high, reward = axis_of(ages["highest"], from_zero=True), axis_of(rewards["mean"])
+    lines = [(f"line c{c}", line_path(x, high, ages["step"], ages[name])) for c, name in ((9, "highest"), (0, "mean"))]
+    earned = [("line c4", line_path(x, reward, rewards["step"], rewards["mean"]))]
+    return {
+        "fates": drawn("fates", "share of each fate", Axis(0, 1), areas, percent=True),
+        "ages": drawn("ages", "age", high, lines),
+        "rewards": drawn("rewards", "mean reward", reward, earned),
+    }
+
+
+def groups_chart(page: dict[str, Any]) -> Chart:
+    """Return the reward of each rollout of a prompt by the policy that made it, as marks that lead to its row."""
+    rows = [row for group in page["groups"] for row in group["rollouts"]]
+    rows = [row for row in rows if row["reward"] is not None and row["policy"] is not None]
+    x, y = axis_of([row["policy"] for row in rows]), axis_of([row["reward"] for row in rows])
+    marks = [
+        Mark(
+            x.percent(row["policy"]),
+            100 - y.percent(row["reward"]),
+            f"rollout {row['rollout']}: reward {row['reward']:.4g}, {row['fate']}",
+            kind=row["fate"],
+            place=f"sample/{page['dataset']}/{page['index']}#rollout-{row['rollout']}",
+        )
+        for row in rows
+    ]
+    return Chart("groups-along", "reward by policy", 160, [], x.ticks(8, whole=True), _mirrored(y.ticks(4)), marks)

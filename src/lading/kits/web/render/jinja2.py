@@ -50,7 +50,9 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(number=number, percent=percent, words=words, short=short, moment=moment)
+    environment.filters.update(
+        number=number, percent=percent, words=words, short=short, moment=moment, human=human, span=span
+    )
     environment.globals.update(style=lambda: markupsafe.Markup(asset("style.css")))
     return environment
 
@@ -75,6 +77,39 @@ def number(value: Any, digits: int = 5) -> str:
     if isinstance(value, int):
         return f"{value:,}".replace(",", _NARROW_SPACE)
     return f"{value:.{digits}g}" if math.isfinite(value) else str(value)
+
+
+def human(value: float | None) -> str:
+    """Return a large number in a few characters.
+
+    >>> human(950), human(52_134_000), human(1.2e12), human(None)
+    ('950', '52.1\u202fM', '1.2\u202fT', '–')
+    """
+    if value is None or not math.isfinite(value):
+        return "–"
+    for least, size, unit in ((1e12, 1e12, "T"), (1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k")):
+        if abs(value) >= least:
+            return f"{value / size:.3g}{_NARROW_SPACE}{unit}"
+    return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}".replace(",", _NARROW_SPACE)
+
+
+def span(seconds: float | None) -> str:
+    """Return a time as people say it.
+
+    >>> span(42.4), span(312), span(9000), span(200_000), span(None)
+    ('42 s', '5 min', '2 h 30 min', '2 d 7 h', '–')
+    """
+    if seconds is None or not math.isfinite(seconds):
+        return "–"
+    if seconds < 90:
+        return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.2g} s"
+    minutes = round(seconds / 60)
+    if minutes < 60:
+        return f"{minutes} min"
+    hours, rest = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {rest} min" if rest else f"{hours} h"
+    return f"{hours // 24} d {hours % 24} h" if hours % 24 else f"{hours // 24} d"
 
 
 def percent(value: float | None, digits: int = 2) -> str:

@@ -1,4 +1,4 @@
-"""Plotly: the library inlined in a page, so that no request leaves the file, and a picture of a mixture.
+"""Plotly: a picture of a mixture.
 
 Shares as planned are lines, as delivered dots, passes below. Many datasets would be a carpet of lines, so only the
 largest are drawn by name.
@@ -13,17 +13,6 @@ from pathlib import Path
 from lading.errors import ConfigError, missing_extra
 from lading.runtime.paths import local_path
 from lading.runtime.shown import shown_html
-
-try:
-    from plotly.offline import get_plotlyjs
-except ImportError as error:
-    raise missing_extra("plotly", "ui", "a report page") from error
-
-
-def library() -> str:
-    """Return the JavaScript of the charts, safe inside a script element."""
-    return str(get_plotlyjs()).replace("</script", "<\\/script")
-
 
 try:
     import plotly.graph_objects as go

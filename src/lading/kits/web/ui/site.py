@@ -3,10 +3,13 @@
     /                                 the runs                  /index.json
     /r/RUN                            a run                     /r/RUN.json
     /r/RUN/step/48213                 a step                    /r/RUN/step/48213.json
+    /r/RUN/steps/48200-48299          a stretch of steps        ...
     /r/RUN/sample/DATASET/INDEX       a sample                  ...               DATASET is a name or a number
     /r/RUN/document/DATASET/NUMBER    a document of packed rows
     /r/RUN/checkpoint/SHA256          a checkpoint, by its waybill
     /compare?left=A&right=B           two runs
+                                      every curve of a run      /r/RUN/curves.json
+                                      what verify says of it    /r/RUN/verdict.json
     /search?q=...                     where a query leads
 
 RUN is a name in the list of runs that the site was started with: no address is ever a path on the disk.
@@ -17,7 +20,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import socket
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -28,23 +33,28 @@ from urllib.parse import quote
 from lading.errors import LadingError
 from lading.kits.web.pages.checkpoint import checkpoint_page
 from lading.kits.web.pages.compare import compare_page
+from lading.kits.web.pages.curves import curves_page
 from lading.kits.web.pages.looks import Looks
-from lading.kits.web.pages.run import last_steps, run_page
+from lading.kits.web.pages.run import run_page
 from lading.kits.web.pages.sample import document_page, sample_page
 from lading.kits.web.pages.search import hits_in, runs_named
 from lading.kits.web.pages.step import step_page
+from lading.kits.web.pages.stretch import stretch_page
 from lading.kits.web.render import charts
 from lading.kits.web.render.jinja2 import rendered
 from lading.kits.web.render.page import lading_version, run_html
 from lading.ledger.begun import lives
 from lading.ledger.run_folder import RunFolder
-from lading.report.folder import glance_at
+from lading.report.folder import differing_settings, glance_at
 from lading.report.run import Run
 from lading.runtime.json import plain
+from lading.runtime.processes import command_line
 
 _KEPT_OPEN = 4
-_STEPS_LISTED = 25
+_CURVE_POINTS = 48
+_VERIFIED_AGAIN_SECONDS = 60.0
 _LARGEST = 1 << 62
+_PARTS = {"run": 0, "curves": 1, "verdict": 1, "sample": 3, "document": 3}  # of an address below a run; else 2
 
 
 @dataclass(frozen=True)
@@ -97,7 +107,8 @@ class Site:
         self._runs, self._looks = dict(runs), looks
         self._opened: OrderedDict[str, OpenedRun] = OrderedDict()
         self._glances: dict[str, tuple[str, dict[str, Any]]] = {}
-        self._lock, self._glancing = threading.Lock(), threading.Lock()
+        self._verdicts: dict[str, tuple[str, float, dict[str, Any]]] = {}
+        self._lock, self._glancing, self._verifying = threading.Lock(), threading.Lock(), threading.Lock()
 
     def answer(self, path: str, query: Mapping[str, str]) -> Answer:
         """Return the page at an address, or its JSON.
@@ -148,10 +159,14 @@ class Site:
         if kind in ("sample", "document") and len(rest) > 3:  # the name of a dataset may hold slashes
             rest = [kind, "/".join(rest[1:-1]), rest[-1]]
         makers = {"run": self._run, "step": self._step, "sample": self._sample, "document": self._document}
-        makers["checkpoint"] = self._checkpoint
-        if kind not in makers or len(rest) != {"run": 0, "sample": 3, "document": 3}.get(kind, 2):
+        makers |= {"checkpoint": self._checkpoint, "steps": self._stretch}
+        if as_json:
+            makers |= {"curves": self._curves, "verdict": self._verdict}
+        if kind not in makers or len(rest) != _PARTS.get(kind, 2):
             raise NotFound("/".join(["/r", name, *rest]))
         opened = self._open(name)
+        if kind == "verdict":  # it takes a while: pages need not wait for it
+            return self._verdict(opened, name, rest, query, as_json)
         with opened.lock:
             return makers[kind](opened, name, rest[1:], query, as_json)
 
@@ -162,14 +177,38 @@ class Site:
         values = opened.page("run", lambda: run_page(run, looks=self._looks))
         if as_json:
             return _json({"run": name, "version": opened.version, **values})
-        before = query.get("before", "")
-        if before.isdigit():
-            values = {**values, "last_steps": last_steps(run, _STEPS_LISTED, _whole(before))}
         base = address(name)
-        html = run_html(
-            run, values, name=name, base=base, site=True, live=f"{base}.json", others=len(self._runs) > 1, within=name
-        )
-        return Answer(html)
+        shown = {"site": True, "live": f"{base}.json", "others": len(self._runs) > 1, "within": name}
+        return Answer(run_html(run, {**values, "command": command_of(run)}, name=name, base=base, **shown))
+
+    def _stretch(
+        self, opened: OpenedRun, name: str, rest: list[str], query: Mapping[str, str], as_json: bool
+    ) -> Answer:
+        first, _, last = rest[0].partition("-")
+        since = query.get("since")
+        asked = _whole(first), _whole(last or first), None if since is None else _whole(since)
+        values = stretch_page(opened.run, *asked, looks=self._looks)
+        if as_json:
+            return _json({"run": name, **values})
+        numbers = {dataset: number for number, dataset in opened.run.named_datasets}
+        return self._html("stretch.html", name, page=values, numbers=numbers)
+
+    def _curves(self, opened: OpenedRun, name: str, rest: list[str], query: Mapping[str, str], as_json: bool) -> Answer:
+        first, last = query.get("first"), query.get("last")
+        if first is None and last is None:
+            return _json({"run": name, **opened.page("curves", lambda: curves_page(opened.run))})
+        return _json({"run": name, **curves_page(opened.run, _whole(first or "0"), _whole(last) if last else None)})
+
+    def _verdict(
+        self, opened: OpenedRun, name: str, rest: list[str], query: Mapping[str, str], as_json: bool
+    ) -> Answer:
+        """Verify a run once for what it is now; one that goes on at most once a minute."""
+        with self._verifying:
+            version, when, known = self._verdicts.get(name, ("", 0.0, {}))
+            if version != opened.version and (not known or time.monotonic() - when > _VERIFIED_AGAIN_SECONDS):
+                known = Run(self._runs[name]).verify(allow_empty=True).to_dict()
+                self._verdicts[name] = opened.version, time.monotonic(), known
+        return _json(known)
 
     def _step(self, opened: OpenedRun, name: str, rest: list[str], query: Mapping[str, str], as_json: bool) -> Answer:
         last = max(opened.run.num_steps - 1, 0)
@@ -183,7 +222,8 @@ class Site:
         values = sample_page(opened.run, _dataset(opened.run, rest[0]), _whole(rest[1]), self._looks)
         if as_json:
             return _json({"run": name, **values})
-        return self._html("sample.html", name, page=values, chart=charts.uses_chart(values))
+        drawn = {"chart": charts.uses_chart(values), "groups_chart": charts.groups_chart(values)}
+        return self._html("sample.html", name, page=values, **drawn)
 
     def _document(
         self, opened: OpenedRun, name: str, rest: list[str], query: Mapping[str, str], as_json: bool
@@ -212,10 +252,10 @@ class Site:
         rows = self._rows()
         if as_json:
             return _json(rows)
-        linked = [{**row, "href": address(row["run"])} for row in rows]
-        return Answer(
-            rendered("index.html", site=True, rows=linked, version=lading_version(), live="/index.json", within="")
-        )
+        rows = sorted(rows, key=lambda row: row["wrote"] or "", reverse=True)
+        linked = [{**row, "href": address(row["run"]), "spark": charts.sparkline(row["curve"])} for row in rows]
+        shown = {"rows": linked, "settings": differing_settings(rows), "live": "/index.json", "within": ""}
+        return Answer(rendered("index.html", site=True, version=lading_version(), **shown))
 
     def _rows(self) -> list[dict[str, Any]]:
         with self._glancing:  # who asks meanwhile waits, and nothing is read twice
@@ -225,7 +265,7 @@ class Site:
         version = _version(path)
         known = self._glances.get(name)
         if known is None or known[0] != version or known[1]["state"] == "running":
-            known = self._glances[name] = (version, glance_at(path))
+            known = self._glances[name] = (version, glance_at(path, _CURVE_POINTS))
         return known[1]
 
     def _compare(self, query: Mapping[str, str], as_json: bool) -> Answer:
@@ -293,6 +333,13 @@ class Site:
 def address(name: str) -> str:
     """Return the address of a run."""
     return f"/r/{quote(name)}"
+
+
+def command_of(run: Run) -> str | None:
+    """Return the command line of a run that goes on, where it runs on this machine: the ledger has none."""
+    newest = run.evidence.attempts[max(run.evidence.attempts)] if run.evidence.attempts else None
+    begun = [rank.begun for rank in newest.ranks if rank.begun and lives(rank.folder, rank.begun)] if newest else []
+    return command_line(*begun[0].process) if begun and begun[0].host == socket.gethostname() else None
 
 
 def _href(hit: dict[str, Any]) -> str:

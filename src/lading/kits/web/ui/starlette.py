@@ -37,7 +37,7 @@ _HEADERS = {
     "Cache-Control": "no-store",
 }
 _TYPES = {"html": "text/html", "json": "application/json"}
-_STATIC = {"style.css": "text/css", "page.js": "text/javascript", "plotly.js": "text/javascript"}
+_STATIC = {"style.css": "text/css", **dict.fromkeys(("page.js", "chart.js", "runs.js"), "text/javascript")}
 
 
 def application(site: Site, *, token: str | None, hosts: tuple[str, ...] = LOOPBACK, cookie: str = "lading") -> Any:
@@ -69,9 +69,7 @@ def application(site: Site, *, token: str | None, hosts: tuple[str, ...] = LOOPB
         name = request.path_params["name"]
         if name not in _STATIC:
             return PlainTextResponse("not found", 404, _HEADERS)
-        text = await run_in_threadpool(_static, name)
-        headers = {**_HEADERS, "Cache-Control": "private, max-age=3600" if name == "plotly.js" else "no-store"}
-        return Response(text, 200, headers, f"{_STATIC[name]}; charset=utf-8")
+        return Response(asset(name), 200, _HEADERS, f"{_STATIC[name]}; charset=utf-8")
 
     routes = [Route("/static/{name:path}", static, methods=["GET"]), Route("/{rest:path}", page, methods=["GET"])]
     return _OnlyGet(Starlette(routes=routes))
@@ -117,11 +115,3 @@ class _OnlyGet:
             await refusal(scope, receive, send)
         elif scope["type"] in ("http", "lifespan"):
             await self._inner(scope, receive, send)
-
-
-def _static(name: str) -> str:
-    if name != "plotly.js":
-        return asset(name)
-    from lading.kits.web.render.plotly import library  # here: it is large, and only browsers need it
-
-    return library()

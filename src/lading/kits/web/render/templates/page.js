@@ -1,65 +1,53 @@
 "use strict";
 (() => {
-  const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  // Names come from the run: characters that act are spelled out, and plotly's markup is text.
-  const shown = (text) => String(text).replace(/[\p{C}\p{Zl}\p{Zp}]/gu, (c) => "\\u" + c.codePointAt(0).toString(16).padStart(4, "0"));
-  const label = (text) => shown(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;").replace(/%\{/g, "% {");
-  const dark = matchMedia("(prefers-color-scheme: dark)");
-  const base = location.pathname.replace(/\/$/, "");
   const twin = document.body.dataset.live;
-  let page = null, wait = 1500;
+  const main = document.querySelector("[data-curves]");
+  let page = null, curves = null, panel = null, loss = null, metrics = [], wait = 1500;
 
-  function layout(extra) {
-    const axis = { gridcolor: css("--grid"), zeroline: false, automargin: true, linecolor: css("--line") };
-    return {
-      height: 320, margin: { l: 52, r: 14, t: 8, b: 34 }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", showlegend: false, hovermode: "closest", uirevision: "kept",
-      font: { family: getComputedStyle(document.body).fontFamily, size: 12, color: css("--soft") }, hoverlabel: { bgcolor: css("--paper"), bordercolor: css("--line"), font: { color: css("--ink") } },
-      ...extra, xaxis: { ...axis, ...extra.xaxis }, yaxis: { ...axis, ...extra.yaxis },
-    };
+  const opens = (place) => main.dataset.base + "/" + place;
+  function marks() {
+    const found = page.changes.map((c) => ({ kind: "line", step: c.step, text: "step " + c.step + ": weights change, " + c.what }));
+    for (const s of page.spike_marks) if (s.loss !== null) found.push({ kind: "spike", step: s.step, value: s.loss, place: "step/" + s.step, text: "spike at step " + s.step + ": " + Number(s.loss.toPrecision(5)) });
+    for (const c of page.checkpoints) found.push({ kind: "spike saved", step: Math.max(c.step - 1, 0), place: c.place, text: c.name + ", before step " + c.step });
+    return found;
   }
-  const lines = (changes) => changes.map((c) => ({ type: "line", x0: c.step, x1: c.step, yref: "paper", y0: 0, y1: 1, line: { color: css("--soft"), width: 1, dash: "dot" } }));
-  const figures = {
-    loss(p) {
-      const traces = [{ type: "scatter", mode: "lines", x: p.loss.step, y: p.loss.loss, line: { color: css("--c0"), width: 1.4 }, hovertemplate: "step %{x}<br>loss %{y:.5g}<extra></extra>" }];
-      for (const u of p.undone) traces.push({ type: "scatter", mode: "lines", x: u.step, y: u.loss, line: { color: css("--undone"), width: 1.1 }, hovertemplate: "attempt " + u.attempt + ", undone<br>step %{x}<br>loss %{y:.5g}<extra></extra>" });
-      const marks = p.spike_marks.filter((s) => s.loss !== null);
-      const saved = p.checkpoints, low = Math.min(...p.loss.loss.filter((v) => v !== null));
-      if (saved.length) traces.push({ type: "scatter", mode: "markers", x: saved.map((c) => Math.max(c.step - 1, 0)), y: saved.map(() => low), customdata: saved.map((c) => c.place), text: saved.map((c) => c.name.replace(/[<>&]/g, "")), marker: { color: css("--ink"), size: 9, symbol: "diamond" }, hovertemplate: "%{text}<br>after step %{x}<extra></extra>" });
-      if (marks.length) traces.push({ type: "scatter", mode: "markers", x: marks.map((s) => s.step), y: marks.map((s) => s.loss), marker: { color: css("--mark"), size: 10, symbol: "circle-open", line: { width: 2 } }, hovertemplate: "spike at step %{x}<br>loss %{y:.5g}<extra></extra>" });
-      return [traces, layout({ shapes: lines(p.changes), xaxis: { range: undefined }, yaxis: {} })];
-    },
-    mix(p) {
-      const x = p.mix.first_step.map((first, i) => (first + p.mix.last_step[i]) / 2);
-      if (x.length > 1) { x[0] = p.mix.first_step[0]; x[x.length - 1] = p.mix.last_step[x.length - 1]; } // as wide as the loss
-      const traces = p.mix.datasets.map((d) => ({ type: "scatter", mode: "lines", stackgroup: "one", x, y: d.share.map((v) => 100 * v), line: { width: 0.5, color: css("--c" + d.colour) }, hovertemplate: label(d.dataset) + ": %{y:.2f} %<extra></extra>" }));
-      let sum = x.map(() => 0);
-      for (const d of p.mix.datasets.slice(0, -1)) {
-        if (d.planned === null) break;
-        sum = sum.map((v, i) => v + 100 * d.planned[i]);
-        traces.push({ type: "scatter", mode: "lines", x, y: sum, line: { dash: "dash", width: 1, color: css("--ink") }, hoverinfo: "skip" });
-      }
-      return [traces, layout({ shapes: lines(p.changes), yaxis: { range: [0, 100], ticksuffix: " %" }, height: 280 })];
-    },
-  };
-
   function draw() {
-    if (!window.Plotly || !page) return;
-    for (const room of document.querySelectorAll(".live-chart")) {
-      const kind = room.dataset.chart;
-      let target = room.querySelector(".plotly-chart");
-      if (!target) {
-        target = document.createElement("div");
-        target.className = "plotly-chart";
-        room.replaceChildren(target);
-      }
-      const [traces, rest] = figures[kind](page);
-      Plotly.react(target, traces, rest, { responsive: true, displayModeBar: false, scrollZoom: false, doubleClick: "reset" });
-      if (kind === "loss" && !target.dataset.bound) {
-        target.dataset.bound = "yes";
-        target.on("plotly_click", (event) => { const at = event.points[0]; location.href = base + "/" + (at.customdata || "step/" + Number(at.x)); });
-      }
+    if (!main || !page || !curves) return;
+    if (!panel) panel = Lading.controls(document.querySelector("#section-loss .controls"), (again) => (again ? load().then(draw) : draw()));
+    panel.offer(curves.clock);
+    const { view, zoom } = panel, [first, ...rest] = curves.charts, common = { clock: curves.clock, steps: curves.steps };
+    loss = loss || new Lading.Chart(main, { height: 300, opens, zooms: zoom });
+    loss.draw(view, { ...common, marks: marks(), lines: [...first.lines.map((line) => ({ ...line, kind: "loss" })), ...curves.undone.map((u) => ({ ...u, kind: "undone" }))] });
+    document.getElementById("section-metrics").hidden = !rest.length;
+    const grid = document.getElementById("metrics");
+    if (metrics.map((m) => m.name).join("\n") !== rest.map((m) => m.name).join("\n")) {
+      metrics = rest.map((chart) => {
+        const room = Lading.make("div", "one-chart"), inner = Lading.make("div"), legend = Lading.make("ul", "legend");
+        chart.lines.forEach((line, n) => { const item = Lading.make("li", "", line.name); item.prepend(Lading.make("i", "key c" + (n % Lading.COLOURS))); legend.append(item); });
+        room.append(Lading.make("h3", "", chart.name), inner, ...(chart.lines.length > 1 ? [legend] : []));
+        return { name: chart.name, room, chart: new Lading.Chart(inner, { height: 170, opens, zooms: zoom }) };
+      });
+      grid.replaceChildren(...metrics.map((m) => m.room));
     }
-    document.body.dataset.drawn = String(page.steps);
+    rest.forEach((chart, n) => metrics[n].chart.draw(view, { ...common, lines: chart.lines.map((line, k) => ({ ...line, kind: "line c" + (k % Lading.COLOURS) })) }));
+    document.body.dataset.drawn = String(curves.steps);
+  }
+  async function load() {
+    const view = panel ? panel.view : {}, range = view.first === undefined ? "" : "?first=" + view.first + "&last=" + view.last;
+    const answer = await fetch(main.dataset.curves + range);
+    if (answer.ok) curves = await answer.json();
+  }
+
+  async function verdict() {
+    const room = document.getElementById("verdict");
+    if (!room) return;
+    const answer = await fetch(room.dataset.verdict);
+    if (!answer.ok) { room.replaceChildren(); return; }
+    const found = await answer.json(), faults = found.findings.filter((f) => f.level === "fault");
+    room.className = "verdict " + (found.holds ? "holds" : "broken");
+    const said = found.holds ? Lading.spaced(found.steps) + " step" + (found.steps === 1 ? "" : "s") + " compared, sample for sample." : faults.length + " fault" + (faults.length === 1 ? "" : "s") + ".";
+    room.replaceChildren(Lading.make("b", "", found.holds ? "The record holds. " : "The record does not hold. "), said);
+    for (const f of found.findings.slice(0, 8)) room.append(Lading.make("div", f.level, f.message + (f.step === null ? "" : " (step " + f.step + ")")));
   }
 
   async function refresh(text) {
@@ -68,13 +56,9 @@
       const other = fresh.getElementById(part.id);
       if (other && other.innerHTML !== part.innerHTML && !part.contains(document.activeElement)) part.replaceWith(document.adoptNode(other));
     }
-    for (const room of document.querySelectorAll("section[id^=section-]")) {
-      const other = fresh.getElementById(room.id);
-      if (!other) continue;
-      const legend = room.querySelector(".legend"), newer = other.querySelector(".legend");
-      if (!room.querySelector(".live-chart") && other.querySelector(".live-chart")) room.replaceWith(document.adoptNode(other));
-      else if (legend && newer) legend.replaceWith(document.adoptNode(newer));
-    }
+    const before = document.getElementById("section-loss");
+    if (before && !main && fresh.querySelector("[data-curves]")) location.reload(); // its first loss
+    document.dispatchEvent(new Event("lading-refreshed"));
   }
 
   async function poll() {
@@ -85,26 +69,30 @@
         const version = page && page.version ? "?since=" + encodeURIComponent(page.version) : "";
         const answer = await fetch(twin + version);
         if (answer.ok) {
-          const found = await answer.json();
+          const found = await answer.json(), before = page;
           if (!found.unchanged) {
-            const first = page === null;
             page = found;
-            if (!first || Array.isArray(found)) await refresh(await (await fetch(location.href)).text());
-            if (!Array.isArray(found)) draw();
+            if (before !== null) await refresh(await (await fetch(location.href)).text());
+            if (main) { await load(); draw(); }
+            if (!Array.isArray(found) && (before === null || before.state !== found.state)) verdict();
           }
-          running = Array.isArray(found) || page.state === "running";
+          running = Array.isArray(page) ? page.some((run) => run.state === "running") : page.state === "running";
         }
       }
     } catch (error) { running = false; /* the server is gone; ask again later */ }
     wait = Math.max(running ? 1500 : 8000, 4 * (performance.now() - began));
     setTimeout(poll, wait);
   }
+  if (twin) poll();
+  let late = 0;
+  addEventListener("resize", () => { clearTimeout(late); late = setTimeout(draw, 150); });
 
-  if (twin) {
-    poll();
-    dark.addEventListener("change", draw);
-  }
-  addEventListener("load", draw);
+  // A table that is wider than its room says so: its edge fades, and the keyboard may scroll it.
+  const edges = (room) => { room.classList.toggle("more-right", room.scrollLeft + room.clientWidth < room.scrollWidth - 2); room.classList.toggle("more-left", room.scrollLeft > 2); };
+  const allEdges = () => document.querySelectorAll(".scroll").forEach((room) => { edges(room); room.onscroll = () => edges(room); });
+  allEdges();
+  addEventListener("resize", allEdges);
+  document.addEventListener("lading-refreshed", allEdges);
 
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
@@ -116,5 +104,6 @@
     else if (event.key === "ArrowRight") go("a[rel=next]");
     else if (event.key === "u") go(document.querySelector("a.up") ? "a.up" : "a.home");
     else if (event.key === "g") go("a.home");
+    else if (event.key === "Escape") document.querySelectorAll(".chart .menu, .chart .stretch").forEach((part) => { part.hidden = true; });
   });
 })();
