@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from lading.identity.digest import sample_hashes
 from lading.ledger import Ledger
 from lading.ledger.begun import RUNNING, Begun, read_begun, write_begun
-from lading.ledger.packed import PackedRows, layout
+from lading.ledger.packed import RowBytes, layout
 from lading.ledger.run_folder import RankFolder, RunFolder
 from lading.ledger.tables import APPLIED
 from lading.ledger.tail import TailWriter
@@ -93,7 +93,7 @@ def _evidence(plan: Plan, ranks: int, steps: int) -> tuple[NDArray[np.int64], li
     return digests, positions, epochs
 
 
-def _rows(digests: NDArray[np.int64], positions: list[int], epochs: list[int]) -> PackedRows:
+def _rows(digests: NDArray[np.int64], positions: list[int], epochs: list[int]) -> RowBytes:
     """Return a row a step: updates and losses that fall, a step every half second."""
     packing, losses = layout("batches"), np.linspace(4, 2, len(digests)).tolist()
     found = []
@@ -104,7 +104,7 @@ def _rows(digests: NDArray[np.int64], positions: list[int], epochs: list[int]) -
     return packing.of_rows(found)
 
 
-def _write_tail(folder: RankFolder, launch: str, rows: PackedRows) -> None:
+def _write_tail(folder: RankFolder, launch: str, rows: RowBytes) -> None:
     writer = TailWriter(folder.tail, 0, launch, folder.rank)
     writer.append({"batches": rows})
     writer.sync()
