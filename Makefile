@@ -72,7 +72,7 @@ $(VENV)/.full: $(VENV)/.demo $(VENV)/.lint $(VENV)/.types $(VENV)/.docs $(VENV)/
 	@$(PIP) $(TOOLS) 'pyright[nodejs]' pandas polars
 	@$(PIP) -e '.[torch,lightning,accelerate,jax,audio,hdf5,jasper,report,ui,tokens,sign,store,trace]'
 	@$(PIP) datasets tensorboard grain orbax-checkpoint playwright kaleido
-	@$(PIP) transformers trl 'ray[train,data]' wandb tokenizers zstandard
+	@$(PIP) transformers trl 'ray[train,data]' wandb mlflow-skinny tokenizers zstandard
 	@$(PIP) starlette uvicorn httpx jinja2 jsonargparse 'moto[s3,server]'
 	@$(PIP) --no-deps torchdata==0.11.0 megatron-core
 	@DS_BUILD_OPS=0 $(PIP) --no-build-isolation deepspeed

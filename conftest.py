@@ -35,7 +35,7 @@ _SPENT: list[float] = []  # seconds of processors before the test that runs
 # What an environment may be without, and what an extra of Lading brings.
 _OPTIONAL = {
     *("torch", "jax", "lightning", "deepspeed", "accelerate", "transformers", "trl", "ray", "datasets", "torchdata"),
-    *("h5py", "soundfile", "soxr", "sklearn", "plotly", "jinja2", "starlette", "uvicorn", "wandb"),
+    *("h5py", "soundfile", "soxr", "sklearn", "plotly", "jinja2", "starlette", "uvicorn", "wandb", "mlflow"),
     *(
         "tensorboard",
         "tokenizers",

@@ -145,7 +145,13 @@ def _app(given: Sequence[str]):  # type: ignore[no-untyped-def]
             typer.echo(f"lading {__version__}, {'compiled' if compiled.enabled() else 'plain: no compiled kernels'}")
             raise typer.Exit
 
-    wanted = _verb(given or os.environ.get("_TYPER_COMPLETE_ARGS", "").split()[1:])  # the shell completes a line
+    _add_verbs(
+        app, _verb(given or os.environ.get("_TYPER_COMPLETE_ARGS", "").split()[1:])
+    )  # the shell completes a line
+    return app
+
+
+def _add_verbs(app, wanted) -> None:  # type: ignore[no-untyped-def]
     for verb, (file, text) in VERBS.items():
         if verb == wanted:
             module = importlib.import_module(file)
@@ -156,4 +162,3 @@ def _app(given: Sequence[str]):  # type: ignore[no-untyped-def]
                 app.command(verb, hidden=verb in FORMER)(getattr(module, verb.replace("-", "_")))
         else:
             app.command(verb, help=text, hidden=verb in FORMER)(lambda: None)
-    return app

@@ -137,8 +137,8 @@ class Ledger:
         """Run, attempt and launch of the attempt opened last, and the step after the last delivered; None before."""
         if self._launch is None:
             return None
-        named = {"run": self._run_id, "attempt": self._launch.attempt, "launch": self._launch.sha256}
-        return {**named, "step": self._last + 1}
+        launch, run = self._launch, self._run_id
+        return {"run": run, "attempt": launch.attempt, "launch": launch.sha256, "step": self._last + 1}
 
     def follow(self, launched: Mapping[str, Any] | None) -> None:
         """Note in which attempt the same loader was recorded before, by another ledger of this process; None: in none.
@@ -266,8 +266,7 @@ class Ledger:
                 array, a tensor or a list. With a list of bills, a list of as many of them (None: unknown).
             **metrics: Further numbers by name.
         """
-        for name, value in metrics.items():
-            metrics[name] = checked_number(name, value)
+        metrics = {name: checked_number(name, value) for name, value in metrics.items()}
         self._waybills.update = update = checked_update(update)
         losses: tuple[Any, ...] = ()
         if row_losses is not None:
@@ -412,15 +411,12 @@ class Ledger:
         self, step: int, world: World, loaded: Mapping[str, Any] | None, *, honour_blocks: bool = False
     ) -> None:
         self._end(CLOSED)
+        described = self.plan, self._record, self._names, self._lengths, self.config
         opening = Opening(
             self._run,
             step,
             world,
-            self.plan,
-            self._record,
-            self._names,
-            self._lengths,
-            self.config,
+            *described,
             loaded,
             previous=self._launch,
             follows=self._follows,
@@ -430,7 +426,8 @@ class Ledger:
             **self._allow,
         )
         description, opened = open_attempt_of(opening)
-        self.plan = self._followed(opened.launch)
+        if self.plan is not None:  # whoever opened the attempt decided which blocks it honours
+            self.plan = self.plan.with_events([event_from_dict(event) for event in opened.launch.events])
         self._record, self._run_id = description.record, description.run
         self._writer = Writer(
             opened.folder,
@@ -448,10 +445,6 @@ class Ledger:
         self._world, self._launch = world, opened.launch
         self._last, self._settled, self._open, self._marked = step - 1, -1, {}, set()
 
-    def _followed(self, launch: Launch) -> Plan | None:
-        """Return the plan with the events of a launch: whoever opened the attempt decided which blocks it honours."""
-        return None if self.plan is None else self.plan.with_events([event_from_dict(e) for e in launch.events])
-
     def _end(self, end: str) -> None:
         """Write everything of the open attempt, and say how it ended."""
         if self._writer is not None:
@@ -461,9 +454,9 @@ class Ledger:
             self._complain(insist=True)
 
     def _note_event(self, step: int, kind: str, fields: Mapping[str, Any]) -> None:
-        text = event_text(step, kind, fields)
+        row = step, kind, event_text(step, kind, fields), now_milliseconds()
         if self._writer is not None and (self._world or World.current()).rank == 0:
-            self._writer.put(Rows.add, "events", [(step, kind, text, now_milliseconds())])
+            self._writer.put(Rows.add, "events", [row])
 
     def _note_pending(self, step: int) -> None:
         """Record which batches wait for their update while a state is taken: a resume will never use them."""
@@ -475,9 +468,8 @@ class Ledger:
 
     def _is_off(self) -> bool:
         if self._closed:
-            raise LedgerError(
-                f"the ledger of {self.run_dir} is closed. Open a new Ledger to continue: a new attempt begins."
-            )
+            again = "Open a new Ledger to continue: a new attempt begins."
+            raise LedgerError(f"the ledger of {self.run_dir} is closed. {again}")
         return self._broken
 
     def _guarded(self, action: Any, *args: Any, **options: Any) -> None:

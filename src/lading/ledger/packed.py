@@ -30,7 +30,7 @@ _CONTINUES = 0b1100_0000, 0b1000_0000  # bytes inside a character of UTF-8
 Row = tuple[bytes, bytes]
 
 
-class TextColumn(NamedTuple):
+class TextBytes(NamedTuple):
     """A column of texts: their bytes side by side, and where each begins, the end of the last included."""
 
     content: NDArray[np.uint8]
@@ -40,7 +40,7 @@ class TextColumn(NamedTuple):
 class Maps(NamedTuple):
     """A column of maps: their entries side by side, and where those of each row begin, the end included."""
 
-    keys: TextColumn
+    keys: TextBytes
     values: NDArray[np.float64]
     offsets: NDArray[np.int64]
 
@@ -171,7 +171,7 @@ class Layout:
         self._check(columns)
         return columns
 
-    def _texts(self, table: NDArray[Any], content: bytes) -> dict[str, TextColumn | Maps]:
+    def _texts(self, table: NDArray[Any], content: bytes) -> dict[str, TextBytes | Maps]:
         names = [name for name, kind in zip(self._bits, self._kinds, strict=True) if kind in (TEXT, MAP)]
         if not names:
             if content:
@@ -182,7 +182,7 @@ class Layout:
         if ends[-1] != len(content):
             raise ValueError(f"{len(content)} bytes of texts, expected {ends[-1]}")
         starts = (ends - lengths.reshape(-1)).reshape(lengths.shape)
-        found: dict[str, TextColumn | Maps] = {}
+        found: dict[str, TextBytes | Maps] = {}
         for place, name in enumerate(names):
             read = _strings if self._varying[place][1] else _maps
             found[name] = read(content, starts[:, place], lengths[:, place])
@@ -216,7 +216,7 @@ def _entries(numbers: Iterable[tuple[str, float]]) -> bytes:
     return b"".join(part for key, value in keys for part in (_COUNT.pack(len(key)), key, _NUMBER.pack(value)))
 
 
-def _strings(content: bytes, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> TextColumn:
+def _strings(content: bytes, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> TextBytes:
     every = np.frombuffer(content, np.uint8)
     mask, inside = _CONTINUES
     if ((every[starts[lengths > 0]] & mask) == inside).any():
@@ -224,7 +224,7 @@ def _strings(content: bytes, starts: NDArray[np.int64], lengths: NDArray[np.int6
     offsets = np.concatenate([[0], lengths.cumsum()])
     found = every[np.repeat(starts - offsets[:-1], lengths) + np.arange(offsets[-1])]
     found.tobytes().decode()  # refuses what is no UTF-8
-    return TextColumn(found, offsets)
+    return TextBytes(found, offsets)
 
 
 def _maps(content: bytes, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> Maps:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from lading.ledger.packed import Maps, RowBytes, TextColumn, joined, layout
+from lading.ledger.packed import Maps, RowBytes, TextBytes, joined, layout
 from lading.ledger.tables import (
     DELIVERED,
     FLOAT32,
@@ -45,13 +45,13 @@ def rows_table(name: str, pieces: Sequence[RowBytes]) -> pa.Table:
     return pa.Table.from_arrays([_array(*columns[found.name], found.type) for found in schema], schema=schema)
 
 
-def _array(values: NDArray[Any] | TextColumn | Maps, known: NDArray[np.bool_], kind: pa.DataType) -> pa.Array:
+def _array(values: NDArray[Any] | TextBytes | Maps, known: NDArray[np.bool_], kind: pa.DataType) -> pa.Array:
     bits = None if known.all() else pa.py_buffer(np.packbits(known, bitorder="little"))
     if isinstance(values, np.ndarray):
         stored = np.ascontiguousarray(values, values.dtype.newbyteorder("="))
         return pa.Array.from_buffers(kind, len(known), [bits, pa.py_buffer(stored)])
     offsets = pa.py_buffer(values.offsets.astype(np.int32))
-    if isinstance(values, TextColumn):
+    if isinstance(values, TextBytes):
         return pa.Array.from_buffers(kind, len(known), [bits, offsets, pa.py_buffer(values.content)])
     items = pa.StructArray.from_arrays(
         [_array(values.keys, np.ones(len(values.values), bool), kind.key_type), column(values.values, kind.item_type)],

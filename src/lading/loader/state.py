@@ -230,7 +230,9 @@ def _summary(fields: Fields, key: str) -> dict[str, Any]:
 
 
 def _dataset(items: Fields, i: int) -> None:
-    items.items(i, least=3, most=4).read({0: partial(Fields.text, longest=_LONGEST), 1: COUNT})
+    row = items.items(i, least=3, most=4)
+    row.text(0, longest=_LONGEST)
+    row.integer(1, low=0)
 
 
 def _events(fields: Fields, key: str) -> tuple[Event, ...]:

@@ -61,8 +61,8 @@ def open_index(path: str | Path) -> PackingIndex:
         "start": _mapped(path / "start.npy", pieces, NUMBERS),
         "size": _mapped(path / "size.npy", pieces, (np.dtype(np.int32),)),
     }
-    made_of = found["rules"], found["num_documents"], found["lengths_hash"]
-    index = PackingIndex(*made_of, **columns, path=str(path.absolute()))
+    rules, documents, hashed = (found[name] for name in ("rules", "num_documents", "lengths_hash"))
+    index = PackingIndex(rules, documents, hashed, **columns, path=str(path.absolute()))
     if index.fingerprint != found["fingerprint"]:
         raise PackingError(
             f"{path / 'packing.json'} says fingerprint {shown(found['fingerprint'])}, but its rules give "
