@@ -149,7 +149,7 @@ def test_readme_is_short_and_shows_the_two_commands():
     assert len(text.splitlines()) <= 120
     assert "make demo" in text and "make test" in text
     assert len(code[0].text.splitlines()) <= 15
-    assert (ROOT / "docs" / "images" / "report.png").stat().st_size < 200_000
+    assert (ROOT / "docs" / "images" / "run-page.png").stat().st_size < 200_000
 
 
 @pytest.mark.parametrize("page", sorted((ROOT / "docs" / "guides").glob("*.md")), ids=lambda page: page.stem)

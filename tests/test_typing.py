@@ -12,7 +12,12 @@ import pytest
 
 SRC = Path(__file__).parents[1] / "src"
 RIGHT = """
-from lading import Ledger, Loader, open_run
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch.utils.data import Dataset
+
+from lading import BatchTracker, Ledger, Loader, NumpyLoader, open_run
 
 
 def use(data: list[int], run: str) -> None:
@@ -20,6 +25,12 @@ def use(data: list[int], run: str) -> None:
     for batch, bill in loader.with_bills():
         print(batch, bill.step, len(loader.with_bills()))
     print(open_run(run))
+
+
+def sources(data: Dataset[int], array: npt.NDArray[np.int64], run: str) -> None:
+    Loader(data, 2)
+    Loader({"a": array, "b": [1, 2]}, 2, tracker=[BatchTracker(), Ledger(run)])
+    NumpyLoader(torch.zeros(3), 2, tracker=None)
 """
 WRONG = """
 from typing import Unpack
@@ -40,8 +51,10 @@ def make(**options: Unpack[LoaderOptions]) -> Loader:
 
 make(weights=[1], chunk_batches=2)
 make(chunkbatches=2)
+Loader(3, 2)
+Loader([1, 2], 2, tracker="runs/1")
 """
-WRONG_LINES = [7, 8, 9, 10, 19]
+WRONG_LINES = [7, 8, 9, 10, 19, 20, 21]
 
 
 def mypy() -> list[str]:

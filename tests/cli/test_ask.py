@@ -149,7 +149,7 @@ def test_diff_exits_by_what_it_finds(capsys, run_dir: Path, tmp_path: Path):
         (["sql", "RUN", "SELECT nothing FROM history"], "lading: DuckDB cannot answer this"),
         (["sql", "RUN", "SELECT 1", "--steps", "3"], "lading: --steps '3': expected FIRST:STOP"),
         (["step", "RUN", "3", "--decode", "nothing"], "lading: --decode 'nothing': expected MODULE:NAME"),
-        (["step", "RUN", "three"], "STEP three: expected a number from 0"),
+        (["step", "RUN", "three"], "Invalid value for 'STEP': three. Expected a number from 0"),
         (["fly", "RUN"], "fly"),
     ],
 )

@@ -75,7 +75,7 @@ def test_steps_count_from_the_end(capsys, tmp_path):
     ("words", "said"),
     [
         (["mix", "RUN", "--by", "month"], "--by month: expected run, epoch, chunk, attempt or a number of steps."),
-        (["step", "RUN", "ten"], "STEP ten: expected a number from 0, or -1 for the last step"),
+        (["step", "RUN", "ten"], "Invalid value for 'STEP': ten. Expected a number from 0, or -1 for the last step"),
     ],
 )
 def test_errors_use_the_words_that_were_typed(capsys, tmp_path, words, said):

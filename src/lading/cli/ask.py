@@ -66,7 +66,7 @@ def _step_number(text: str) -> int:
     """Return the number of a step as it was typed; the last one is -1 (``lading.cli`` makes last-1 of it)."""
     number = "-1" if text == "last" else text.removeprefix("last")
     if not number.removeprefix("-").isdecimal():
-        raise ConfigError(f"STEP {text}: expected a number from 0, or -1 for the last step, -2 for the one before.")
+        raise typer.BadParameter(f"{text}. Expected a number from 0, or -1 for the last step, -2 for the one before.")
     return int(number)
 
 

@@ -69,8 +69,7 @@ class Ledger:
             nothing predicts the names, so they are kept.
         record: ``digest`` (12 bytes a batch; the plan knows the rest), ``names`` or ``content`` (names and a hash of
             each sample's bytes). None: what the run records; for a new one ``digest`` with a plan, ``names`` without.
-        rank: This process's rank; None: as the bills say.
-        world_size: Number of ranks; None: as the bills say.
+        rank, world_size: This process's rank, and the number of ranks; None: as the bills say.
         flush_every: Sync to disk after so many steps (an int) or seconds (``"5s"``). The loader also flushes before
             each checkpoint.
         on_error: What a full or read-only disk does: ``raise`` or ``warn`` and train on.
@@ -110,8 +109,7 @@ class Ledger:
         self._sync = sync_every(flush_every)
         self._world = World.current(rank, world_size) if rank is not None or world_size is not None else None
         self._allow = {"allow_changed_plan": allow_changed_plan, "allow_unknown_parent": allow_unknown_parent}
-        self._fork, self._names, self._part_rows = fork, tuple(names), part_rows
-        self.config = dict(config or {})
+        self._fork, self._names, self._part_rows, self.config = fork, tuple(names), part_rows, dict(config or {})
         self._lengths = tuple(int(length) for length in lengths)
         self._run = RunFolder(self.run_dir.absolute())  # training may change its folder
         self._waybills = Waybills(self._run, base)
