@@ -60,7 +60,7 @@ def run_html(run: Run, values: dict[str, Any], *, name: str | None = None, base:
         base: Address of the run on the site; "": no site, no links.
         more: Further values of the template.
     """
-    drawn = {
+    drawn: dict[str, Any] = {
         "loss": charts.loss_chart(values),
         "mix": charts.mix_chart(values),
         "attempts": charts.attempts_chart(values),
