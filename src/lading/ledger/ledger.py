@@ -411,13 +411,16 @@ class Ledger:
         self, step: int, world: World, loaded: Mapping[str, Any] | None, *, honour_blocks: bool = False
     ) -> None:
         self._end(CLOSED)
-        described = self.plan, self._record, self._names, self._lengths, self.config
         opening = Opening(
-            self._run,
-            step,
-            world,
-            *described,
-            loaded,
+            run=self._run,
+            step=step,
+            world=world,
+            plan=self.plan,
+            record=self._record,
+            names=self._names,
+            lengths=self._lengths,
+            config=self.config,
+            loaded=loaded,
             previous=self._launch,
             follows=self._follows,
             honour_blocks=honour_blocks,
