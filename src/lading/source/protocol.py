@@ -48,7 +48,7 @@ class Indexed(Protocol):
     def __getitem__(self, index: int, /) -> Any: ...
 
 
-Sources = Indexed | Mapping[str, Indexed]
+Sources = Indexed | Mapping[str, Any]  # a dict of different kinds is one of objects to type checkers
 """One dataset, or several by name."""
 
 
