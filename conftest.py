@@ -68,6 +68,8 @@ _HALF_OPEN = re.compile(r"cannot import name '\w+' from '(lading|tests)")  # ask
 
 # torch's threads wait for each other busily, and crawl where others use the cores. What tests start inherits it.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# pytest's workers say how wide the terminal is; tables are never cut where nobody says it.
+os.environ.pop("COLUMNS", None)
 # One folder of compiled extensions for each environment: see Makefile.
 if sys.prefix != sys.base_prefix:
     os.environ.setdefault("TORCH_EXTENSIONS_DIR", f"{sys.prefix}/torch_extensions")

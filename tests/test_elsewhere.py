@@ -59,7 +59,7 @@ def trains_asks_verifies(folder: Path, python: list[str], **environment: str) ->
     assert trained.returncode == 0, trained.stderr[-3000:]
     damage(folder / "runs" / "1", folder / "damaged")
     asked = run(ASK)
-    assert "holds: 47 steps of history" in asked.stdout and asked.returncode == 1, asked.stdout + asked.stderr[-3000:]
+    assert "holds: 188 steps of history" in asked.stdout and asked.returncode == 1, asked.stdout + asked.stderr[-3000:]
     return trained.stderr + asked.stderr
 
 

@@ -331,7 +331,7 @@ def test_a_block_event_adds_to_what_a_plan_was_born_with():
         (lambda: Plan.from_json('{"lading_plan": 1, "order_version": 99}'), "order version 99"),
         (lambda: Plan.make(9, 4, blocked={"code": [1]}), "no dataset 'code' in the plan: it has 'data'"),
         (lambda: Plan.make(9, 4, blocked={"data": [1, 9]}), "dataset 'data' has no sample 9: expected 0 to 8"),
-        (lambda: Plan.make(9, 4, blocked={"data": ["x"]}), r"blocked\['data'\] holds \['x'\]: expected indices"),
+        (lambda: Plan.make(9, 4, blocked={"data": ["x"]}), r"blocked\['data'\] holds \['x'\]: expected the indices"),
         (lambda: Plan.make(2, 4, blocked={"data": [0, 1]}), "all 2 samples of dataset 'data' are blocked"),
         (lambda: with_keys(blocked={"data": []}), "blocked.data"),
         (lambda: with_keys(blocked=[3]), "blocked"),

@@ -363,7 +363,7 @@ def test_a_run_that_goes_on_says_with_what_it_was_started(tmp_path):
     ledger.close()
     after = Outline(site.answer("/r/run", {}).body).text
 
-    assert "pytest" in before and "command" in before and "command" not in after
+    assert "python" in before and "command" in before and "command" not in after
     assert "command" not in json.loads(site.answer("/r/run.json", {}).body)
 
 
