@@ -100,7 +100,7 @@ def _is_numeric(rows: list[Mapping[str, Any]], key: str) -> bool:
 def _widths(cells: list[dict[str, Text]], columns: Mapping[str, str], words: list[str]) -> dict[str, int] | None:
     """Return the width of each column; None where not even shortened words would fit."""
     wanted = {k: max([len(shown(heading)), *(len(row[k]) for row in cells)]) for k, heading in columns.items()}
-    left = (room() or shutil.get_terminal_size().columns) - 3 * len(columns) - 1
+    left = (room() or shutil.get_terminal_size().columns) - 3 * (len(columns) - 1)  # blanks between them
     while sum(wanted.values()) > left:
         widest = max(words, key=lambda k: wanted[k], default=None)
         if widest is None or wanted[widest] <= _LEAST_WIDTH:

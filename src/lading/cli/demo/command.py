@@ -74,7 +74,7 @@ def _story(console: Console, folder: Path, steps: int, as_json: bool) -> dict[st
     _train(watch, folder, steps, chunk_steps, until=fault + chunk_steps // 3, by=signal.SIGINT)
     resumed, lost = _last_attempt(folder), _attempts(folder)[0]["rolled_back"]
     console.print(
-        f"It began at step {resumed['start']}: at least {lost} steps that were finished before were done again, with\n"
+        f"It began at step {resumed['start']}: at least {lost} steps that were finished before were done again, with "
         f"the same batches. Then the loss jumped, and it was stopped (Ctrl+C) in step {resumed['last']}."
     )
 
