@@ -24,7 +24,6 @@ _MARKS = ("latest", "lading.json", "lading.rolled-back.json")
 _NOT_COVERED = (WAYBILL, CLAIMS, *_MARKS)
 _DISTCP = ".distcp"
 _MOST_METADATA = 1 << 28
-_AHEAD_BYTES = 1 << 25  # that the disk reads while those before them are hashed
 
 
 def files_of(checkpoint: Path) -> dict[str, Path]:
@@ -66,8 +65,6 @@ def _hash(path: Path, heard: Callable[[int], None] | None) -> CoveredFile:
     total, size, room = hashlib.sha256(), 0, memoryview(bytearray(1 << 20))
     with open(path, "rb", buffering=0) as file:
         while read := file.readinto(room):
-            if size % _AHEAD_BYTES == 0 and hasattr(os, "posix_fadvise"):
-                os.posix_fadvise(file.fileno(), size, 2 * _AHEAD_BYTES, os.POSIX_FADV_WILLNEED)
             total.update(room[:read])
             size += read
             if heard is not None:
