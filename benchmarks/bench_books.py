@@ -30,7 +30,7 @@ from benchmarks.simulated_ledger import unsynced
 from torch.utils.data import DataLoader, Dataset
 
 from lading import Ledger, Loader, open_run, track
-from lading.identity.digest import as_signed
+from lading.identity.hashing import as_signed
 from lading.ledger.rows import Rows
 from lading.order import Plan
 from lading.report.planned import expected_digests

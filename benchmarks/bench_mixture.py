@@ -23,10 +23,8 @@ from benchmarks.measure import interleaved
 from lading.order import Plan
 from lading.order.clock import Batching, Clock
 from lading.order.event import Reweight
-from lading.order.mixture.order import Mixed, timeline
-from lading.order.mixture.passes import Passes
-from lading.order.mixture.spec import MixtureSpec
-from lading.order.mixture.weights import integer_weights
+from lading.order.mixture.order import Mixed, Passes, timeline
+from lading.order.mixture.spec import MixtureSpec, integer_weights
 from lading.order.shuffle import Shuffled
 from lading.report.planned import expected_digests
 

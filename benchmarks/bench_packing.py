@@ -20,7 +20,7 @@ import numpy as np
 
 from lading.order.packing.fill import NAMES, empty_columns, fill_rows
 from lading.order.packing.index import PackingIndex
-from lading.source.buffers import Buffers
+from lading.source.columns import Buffers
 
 NUM_DOCUMENTS = 200_000
 MEAN_TOKENS = 600

@@ -16,7 +16,7 @@ from unittest import mock
 import numpy as np
 from numpy.typing import NDArray
 
-from lading.identity.digest import sample_hashes
+from lading.identity.hashing import sample_hashes
 from lading.ledger import Ledger
 from lading.ledger.begun import RUNNING, Begun, read_begun, write_begun
 from lading.ledger.packed import RowBytes, layout

@@ -1,4 +1,4 @@
-/* The tree of a weighted mixture: twin of order/mixture/tree and order/mixture/rounds.
+/* The tree of a weighted mixture: twin of order/mixture/tree.
 
    Positions are cut as x = q·n + r, so that no product leaves 64 bits: |a·r + phase| stays below 2**63 for weights that
    sum to 2**31. A phase is kept cut by the weight into a whole part and a rest of 0 or more, so that every division on

@@ -1,4 +1,4 @@
-/* Hashes, digests and the permutation: twins of identity/hashing, identity/digest and order/permutation. */
+/* Hashes, digests and the permutation: twins of identity/hashing and order/permutation. */
 
 #include "kernels.h"
 

@@ -17,7 +17,7 @@ when it is first used.
 import os
 import warnings
 
-from lading.runtime.lazy import lazy_names
+from lading.runtime.imports import lazy_names
 
 if not hasattr(os, "fork"):
     warnings.warn(

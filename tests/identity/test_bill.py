@@ -8,8 +8,18 @@ from hypothesis import given, strategies as st
 
 from lading.errors import WorldError
 from lading.identity import Bill, Deviation, SampleId, World, digest, fingerprint, total_digest
-from lading.identity.digest import as_signed, as_unsigned, sample_hashes
-from lading.identity.hashing import as_u64, fold, fold_int, key64, keys64, mix64, mix64_int
+from lading.identity.hashing import (
+    as_signed,
+    as_u64,
+    as_unsigned,
+    fold,
+    fold_int,
+    key64,
+    keys64,
+    mix64,
+    mix64_int,
+    sample_hashes,
+)
 from lading.runtime import compiled
 
 

@@ -13,8 +13,7 @@ from lading.identity.hashing import key64
 from lading.loader.fetch import Fetcher, FetchRequest
 from lading.loader.numpy import NumpyArrays
 from lading.loader.torch.collate import TorchArrays
-from lading.source.buffers import MIN_BYTES
-from lading.source.columns import Columns
+from lading.source.columns import MIN_BYTES, Columns
 
 SOURCES = {
     "columns": Columns(x=np.arange(10.0)),

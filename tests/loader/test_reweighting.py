@@ -16,13 +16,13 @@ from tests.launching import read_jsonl, torchrun
 from lading.errors import LoaderError, MixtureError, ResumeError
 from lading.identity import World
 from lading.ledger import BatchTracker, Ledger
+from lading.loader.iteration import capped_prefetch_factor, most_ahead
 from lading.loader.policy.mixture import FollowLosses, SteerToShares
-from lading.loader.prefetch import capped_prefetch_factor, most_ahead
 from lading.loader.request import WorkerRequest
 from lading.loader.state import Resume
 from lading.loader.torch.loader import Loader
 from lading.order.mixture.request import Mixture
-from lading.order.mixture.weights import integer_weights
+from lading.order.mixture.spec import integer_weights
 from lading.report import open_run
 from lading.source.columns import Columns
 

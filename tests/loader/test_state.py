@@ -16,8 +16,8 @@ from lading.errors import LadingError, ResumeError
 from lading.loader.adaptive.chunks import Chunks
 from lading.loader.policy.chunks import LearningValue
 from lading.loader.policy.mixture import SteerToShares
-from lading.order.adaptive.curriculum.request import Curriculum
-from lading.order.adaptive.kinds import KINDS
+from lading.order.adaptive.curriculum import Curriculum
+from lading.order.adaptive.decided import KINDS
 
 LENGTHS = {"code": 300, "prose": 80}
 

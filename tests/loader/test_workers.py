@@ -25,10 +25,10 @@ from hypothesis import given, settings, strategies as st
 from torch.utils.data import get_worker_info
 
 from lading.errors import LadingError, LoaderError, SourceError, WorkerError
+from lading.loader.failure import also
 from lading.loader.numpy import NumpyLoader
 from lading.loader.torch.loader import Loader
 from lading.loader.workers import ThreadWorkers, Workers
-from lading.loader.workers.failure import also
 from lading.loader.workers.slots import MAX_HELD
 
 BOTH = pytest.mark.parametrize("kind", [Workers, ThreadWorkers])

@@ -18,9 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lading.identity.hashing import fold, key64, keys64
+from lading.identity.hashing import GOLDEN, MULTIPLY_1, MULTIPLY_2, fold, key64, keys64
 from lading.order.permutation import permute, side
-from lading.runtime.splitmix import GOLDEN, MULTIPLY_1, MULTIPLY_2
 
 I64 = NDArray[np.int64]
 F64 = NDArray[np.float64]

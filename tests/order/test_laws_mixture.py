@@ -14,7 +14,7 @@ import pytest
 from lading.errors import PlanError
 from lading.order.event import Rebatch
 from lading.order.mixture.request import Mixture
-from lading.order.mixture.weights import TOTAL, integer_weights
+from lading.order.mixture.spec import TOTAL, integer_weights
 from lading.order.plan import Plan
 
 MANY = pytest.mark.parametrize("numbers", [range(60), pytest.param(range(60, 1060), marks=pytest.mark.slow)])

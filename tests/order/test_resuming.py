@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 from lading.errors import PlanError
 from lading.order.event import Block, Rebatch, ResumeBase, Reweight, event_from_dict, event_to_dict
 from lading.order.mixture.request import Mixture
-from lading.order.mixture.weights import integer_weights
+from lading.order.mixture.spec import integer_weights
 from lading.order.plan import Plan
 
 LENGTHS = {"a": 40, "b": 7, "c": 1000}

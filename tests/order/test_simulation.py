@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 from lading.order.dataset import PlannedDataset
 from lading.order.event import Reweight
 from lading.order.mixture.request import Mixture
-from lading.order.mixture.weights import integer_weights
+from lading.order.mixture.spec import integer_weights
 from lading.order.plan import Plan
 from lading.order.simulation import changes, forecast
 

@@ -19,7 +19,7 @@ from torch.utils.data import default_collate
 from lading.batch.collate import collate_llm
 from lading.errors import LoaderError, SourceError
 from lading.identity import Bill
-from lading.identity.sample import LEFT_OUT
+from lading.identity.bill import LEFT_OUT
 from lading.kits.chunked.audio.torch import collate_audio
 from lading.kits.chunked.datamodule.sequence import collate_sequences
 from lading.loader.numpy import NumpyArrays

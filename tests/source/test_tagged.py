@@ -15,7 +15,7 @@ from lading.identity.content import content_hash
 from lading.ledger.tracker.tracker import BatchTracker
 from lading.loader.torch.distributed_sampler import StatefulDistributedSampler
 from lading.order import Part
-from lading.source.parts import provides_names
+from lading.source.reader import provides_names
 from lading.source.tagged import TaggedDataset
 
 

@@ -21,8 +21,7 @@ import pyarrow as pa
 
 from lading.identity import fingerprint
 from lading.identity.content import content_hash
-from lading.identity.digest import sample_hashes
-from lading.identity.hashing import fold_int, key64, text64
+from lading.identity.hashing import fold_int, key64, mix64_int, sample_hashes, text64
 from lading.ledger.begun import Begun
 from lading.ledger.launch import Seal
 from lading.ledger.row_hash import StoredRows, rows_hash
@@ -32,14 +31,13 @@ from lading.ledger.tables import TABLES
 from lading.order import Mixture, Plan
 from lading.order.dataset import Part, PlannedDataset
 from lading.order.event import Block, Rebatch, event_to_dict
+from lading.order.mixture.spec import integer_weights
 from lading.order.mixture.tree import tree_class
-from lading.order.mixture.weights import integer_weights
 from lading.order.packing.index import build_index
 from lading.order.packing.rules import PackingRules
 from lading.order.permutation import permute, unpermute
 from lading.order.shuffle import permute_windows
 from lading.runtime.files import journal_line
-from lading.runtime.splitmix import mix64_int
 
 HERE = Path(__file__).parent
 ODD_NAMES = ["größe", "名前", "😀 astral", "\ue000 private", 'quote " and \\', "tab\tline\n", "\x7f\x01", "a/b"]

@@ -14,12 +14,10 @@ import pytest
 from tests.vectors import reader
 
 from lading.order import Plan
-from lading.order.adaptive.chosen.adaptation import ChosenChunks
-from lading.order.adaptive.chosen.event import Choose
-from lading.order.adaptive.curriculum.adaptation import GradedSamples
-from lading.order.adaptive.curriculum.levels import Levels
-from lading.order.adaptive.curriculum.request import Curriculum
-from lading.order.mixture.weights import integer_weights
+from lading.order.adaptive.chosen import Choose, ChosenChunks
+from lading.order.adaptive.curriculum import Curriculum, Levels
+from lading.order.adaptive.graded import GradedSamples
+from lading.order.mixture.spec import integer_weights
 
 LENGTHS = {"a": 37, "b": 60}
 E = sum(LENGTHS.values())

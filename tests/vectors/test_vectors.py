@@ -19,7 +19,7 @@ from lading.ledger.seal import seal as sealed
 from lading.order import Mixture, Plan
 from lading.order.dataset import PlannedDataset
 from lading.order.event import Block, Rebatch, event_to_dict
-from lading.order.mixture.weights import integer_weights
+from lading.order.mixture.spec import integer_weights
 from lading.report.run import open_run
 
 HERE = Path(__file__).parent

@@ -8,6 +8,6 @@ The classes need NumPy only. They are JAX pytrees as soon as JAX is loaded, befo
 """
 
 from lading.batch.pack import pack as pack  # a module has the name, too
-from lading.runtime.lazy import lazy_names
+from lading.runtime.imports import lazy_names
 
 __getattr__, __dir__, __all__ = lazy_names(__spec__)

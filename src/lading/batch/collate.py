@@ -10,7 +10,7 @@ from typing import Any
 
 from lading.batch.llm import TOKEN_FIELDS, LLMBatch, LLMIndexedBatch
 from lading.errors import SourceError
-from lading.identity.sample import IS_PADDING
+from lading.identity.bill import IS_PADDING
 from lading.runtime.arrays import namespace
 
 INDEX_FIELDS = ("document_idx", "sequence_idx")

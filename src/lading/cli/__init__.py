@@ -93,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _say(text: str) -> None:
-    from lading.runtime.shown import shown
+    from lading.runtime.fields import shown
 
     print(f"lading: {shown(' '.join(text.split()))}", file=sys.stderr)
 

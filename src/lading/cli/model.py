@@ -25,8 +25,8 @@ from lading.report.checkpoint.checkpoint import OpenedCheckpoint, open_checkpoin
 from lading.report.checkpoint.family import Family, Relative
 from lading.report.checkpoint.stamp import stamp as stamp_checkpoint
 from lading.runtime.arrow import without_pandas
+from lading.runtime.fields import listed
 from lading.runtime.files import write_aside
-from lading.runtime.shown import listed
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
 

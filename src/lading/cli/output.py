@@ -24,10 +24,10 @@ from lading.report import Run as OpenedRun, open_run as open_folder
 from lading.report.summary import Summary
 from lading.report.text import cell, counted, room, summary, table
 from lading.runtime.arrow import without_pandas
+from lading.runtime.fields import shown
 from lading.runtime.imports import imported
 from lading.runtime.json import plain
 from lading.runtime.paths import local_path
-from lading.runtime.shown import shown
 
 _LINE_SECONDS = 30.0
 if TYPE_CHECKING:

@@ -28,14 +28,24 @@ from rich.text import Text
 from lading.cli.output import Json, answer
 from lading.errors import ConfigError
 from lading.order import Plan, PlannedDataset
-from lading.order.duration import Duration
+from lading.order.batch_schedule import Duration
 from lading.order.mixture.request import Mixture
 from lading.order.simulation import Forecast, forecast
 from lading.report import text as render
-from lading.runtime.fields import SIZE, Fields, FieldTable, Origin, Reader, row_of, tuple_of
-from lading.runtime.numbers import is_number, is_whole
+from lading.runtime.fields import (
+    SIZE,
+    Fields,
+    FieldTable,
+    Origin,
+    Reader,
+    brief,
+    is_number,
+    is_whole,
+    listed,
+    row_of,
+    tuple_of,
+)
 from lading.runtime.paths import local_path
-from lading.runtime.shown import found as brief, listed
 from lading.runtime.yaml_text import parse_yaml
 
 _PLAN = ("seed", "shuffle", "window_samples", "drop_last", "chunk_batches", "lookahead_steps")

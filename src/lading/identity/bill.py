@@ -5,7 +5,9 @@
     bill of rank 1             slots 4..7, their dataset_idx and idx
 
 A bill is made before anything is loaded (``plan.bill(step)``), travels to the
-worker in place of bare indices, and comes back with the batch.
+worker in place of bare indices, and comes back with the batch. ``SampleId``
+names a sample, ``Place`` where it is used, ``Deviation`` a slot that did not
+get what was planned.
 """
 
 from __future__ import annotations
@@ -13,16 +15,59 @@ from __future__ import annotations
 import dataclasses
 import functools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lading.identity.digest import digest_of_slots
-from lading.identity.hashing import fold_int
-from lading.identity.sample import Deviation, SampleId
+from lading.identity.hashing import digest_of_slots, fold_int
 from lading.identity.world import World
-from lading.runtime.shown import html_table, shown_html
+from lading.runtime.fields import html_table, shown_html
+
+# Columns of a batch that say what its rows are: the sample's index, its dataset's number, an id of the user's, and
+# whether the row only fills up.
+IDX, DATASET_IDX, IS_PADDING, ID = "idx", "dataset_idx", "is_padding", "id"
+NAME_COLUMNS = (IDX, DATASET_IDX, IS_PADDING)
+SAMPLE_COLUMNS = (IDX, DATASET_IDX, ID)  # what a dataset can put on a single sample
+LEFT_OUT = "by the collate function"  # why a sample was skipped that could be read
+
+
+class SampleId(NamedTuple):
+    """One training example: the dataset's number and the index inside it."""
+
+    dataset: int
+    index: int  # type: ignore[assignment]  # shadows tuple.index, which no name needs
+
+
+class Place(NamedTuple):
+    """Where a sample is used: an epoch, a step, a slot of its global batch (and the rank that holds the slot)."""
+
+    epoch: int
+    step: int
+    slot: int
+    rank: int | None = None
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """A slot that did not get the sample the plan says.
+
+    Attributes:
+        slot: Slot of the global batch.
+        kind: ``skipped`` (unused) or ``substituted`` (another index of the same dataset took its place).
+        dataset: Dataset number of the planned sample.
+        index: Index of the planned sample.
+        substitute: Index that was delivered instead, for ``substituted``.
+        reason: Why, in one line.
+    """
+
+    slot: int
+    kind: str
+    dataset: int
+    index: int
+    substitute: int | None = None
+    reason: str = ""
+
 
 _ALONE = World()
 _SHOWN = 20

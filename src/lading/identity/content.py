@@ -23,11 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lading.errors import SourceError
-from lading.identity.hashing import fold, fold_int, key64, text64
-from lading.identity.sample import NAME_COLUMNS
+from lading.identity.bill import NAME_COLUMNS
+from lading.identity.hashing import fold, fold_int, key64, mix64, text64
 from lading.runtime import compiled
 from lading.runtime.arrays import host
-from lading.runtime.splitmix import mix64
 
 CONTENT_VERSION = 2
 

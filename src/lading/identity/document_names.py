@@ -23,10 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lading.errors import SourceError
-from lading.identity.digest import fingerprint
+from lading.identity.hashing import fingerprint
+from lading.runtime.arrays import mapped_array
 from lading.runtime.fields import Origin
 from lading.runtime.files import json_bytes
-from lading.runtime.mapped import mapped_array
 
 NAMES_VERSION = 1
 LONGEST_ID = 1 << 16

@@ -1,5 +1,5 @@
 """What was consumed: the tracker in memory, the ledger on disk, the lineage of attempts."""
 
-from lading.runtime.lazy import lazy_names
+from lading.runtime.imports import lazy_names
 
 __getattr__, __dir__, __all__ = lazy_names(__spec__)

@@ -32,8 +32,7 @@ from lading.ledger.seal import append_seal
 from lading.ledger.tables import FORMATS, TABLES
 from lading.ledger.tail import read_tail
 from lading.runtime.blocks.progress import Progress, silent
-from lading.runtime.files import clean_up, journal_line, sync_folder, write_aside
-from lading.runtime.locks import alone
+from lading.runtime.files import alone, clean_up, journal_line, sync_folder, write_aside
 from lading.runtime.paths import local_path
 
 MERGED_ROWS = {name: max(1 << 20, 4 * found.part_rows) for name, found in FORMATS.items()}

@@ -22,9 +22,8 @@ from lading.ledger.run_folder import LEDGER_VERSION, RunFolder
 from lading.order import plan_json
 from lading.order.plan import Plan
 from lading.order.plan_json import check_order_version
-from lading.runtime.fields import Fields, FieldTable, Origin, optional
+from lading.runtime.fields import Fields, FieldTable, Origin, optional, shown
 from lading.runtime.files import create_aside, json_bytes
-from lading.runtime.shown import shown
 
 RECORDS = ("digest", "names", "content")
 Setting = str | int | float | bool | None

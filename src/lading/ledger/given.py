@@ -12,7 +12,7 @@ from lading.errors import ConfigError, LedgerError
 from lading.identity import Bill
 from lading.ledger.description import RECORDS
 from lading.ledger.rows import MOST_OPEN
-from lading.runtime.numbers import whole
+from lading.runtime.fields import whole
 
 
 def check_choices(record: str | None, on_error: str) -> None:

@@ -24,13 +24,11 @@ from typing import Any, TypeVar, cast
 
 from lading.errors import LedgerError
 from lading.identity import Bill, World
-from lading.identity.content import content_hashes
 from lading.ledger.begun import CLOSED, FAILED, INTERRUPTED
 from lading.ledger.events import JUMP, NOTE, PENDING, VALIDATED, event_text
 from lading.ledger.given import check_choices, check_open, checked_bills, checked_losses, checked_number, checked_update
 from lading.ledger.launch import Launch, as_ranges
 from lading.ledger.limits import now_milliseconds, readable
-from lading.ledger.notebook import ledger_html
 from lading.ledger.opening import Opening, checked_mark, open_attempt_of, warn_of_blocks
 from lading.ledger.rows import MOST_OPEN, Fate, Rows
 from lading.ledger.run_folder import RunFolder
@@ -244,7 +242,11 @@ class Ledger:
         if len(self._open) > MOST_OPEN:
             del self._open[next(iter(self._open))]
         self._last = step
-        content = content_hashes(batch, len(bill)) if self.wants_batch and batch is not None else None
+        content = None
+        if self.wants_batch and batch is not None:
+            from lading.identity.content import content_hashes  # few ledgers record it
+
+            content = content_hashes(batch, len(bill))
         self._writer.put(Rows.deliver, bill, now_milliseconds(), content, samples=len(bill))
 
     @_entry
@@ -364,7 +366,10 @@ class Ledger:
     def __repr__(self) -> str:
         return f"Ledger({str(self.run_dir)!r}, attempt={self.attempt}, record={self.record!r})"
 
-    _repr_html_ = ledger_html
+    def _repr_html_(self) -> str:
+        from lading.ledger.notebook import ledger_html  # only notebooks need it
+
+        return ledger_html(self)
 
     def _settle(self, bills: Bill | Iterable[Bill], fate: str, *fields: Any) -> None:
         """Record what became of some batches; further fields are those of ``Fate`` after its time."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lading.runtime.shown import html_table
+from lading.runtime.fields import html_table
 
 
 def ledger_html(ledger: Any) -> str:

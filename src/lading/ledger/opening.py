@@ -18,10 +18,9 @@ from lading.identity import SampleId, World
 from lading.ledger.attempts import Opened, Request, launch_token, open_attempt
 from lading.ledger.description import Description, check_plan, describe, keep_plan, new_description, read_description
 from lading.ledger.events import pending_at
-from lading.ledger.forgetting import masks_to_honour, refuse_tainted
 from lading.ledger.launch import Base, Launch, Range
 from lading.ledger.limits import now_seconds
-from lading.ledger.lineage import Ancestry, AncestryRules
+from lading.ledger.lineage import Ancestry, AncestryRules, masks_to_honour, refuse_tainted
 from lading.ledger.log import BlockRequest, ForgetRequest, Log, begin_log, read_log
 from lading.ledger.manifest import recorded_until
 from lading.ledger.run_folder import RunFolder

@@ -18,9 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lading.identity import Bill
-from lading.identity.content import folded
-from lading.identity.digest import as_signed
-from lading.ledger.deviations import deviations_text
+from lading.identity.hashing import as_signed
 from lading.ledger.limits import readable
 from lading.ledger.packed import Row, RowBytes, joined, layout, step_of
 from lading.ledger.tables import DELIVERED, TABLES
@@ -183,7 +181,7 @@ class Rows:
         bill = row.bill
         try:
             content = None if row.content is None else as_signed(int(_placed(bill, row.content).sum(dtype=np.uint64)))
-            exceptions = deviations_text(bill.deviations) if bill.deviations else None
+            exceptions = _deviations(bill) if bill.deviations else None
             place = (bill.step, update, bill.epoch, bill.chunk, bill.position, bill.num_samples)
             found = (as_signed(bill.digest), content, fate, loss, time, metrics, reason, exceptions)
             self._rows["batches"].append(_BATCHES.pack(place + found))
@@ -227,8 +225,16 @@ def _loss_rows(rows: Sequence[tuple[int, Bill, Any]]) -> RowBytes:
 
 def _placed(bill: Bill, content: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Return the content of the rows that count, bound to their place: content digests add like digests."""
+    from lading.identity.content import folded  # few ledgers record it
+
     real = bill.is_real
     return folded((bill.position + bill.slots[real]).astype(np.uint64), [(None, content[real])])
+
+
+def _deviations(bill: Bill) -> str:
+    from lading.ledger.deviations import deviations_text  # few batches have any
+
+    return deviations_text(bill.deviations)
 
 
 def _samples_rows(rows: Sequence[_Open]) -> RowBytes:

@@ -33,7 +33,7 @@ from lading.ledger.log import Log, append, read_log
 from lading.ledger.manifest import read_manifest
 from lading.ledger.run_folder import RankFolder, RunFolder
 from lading.ledger.tail import read_tail
-from lading.runtime.locks import alone
+from lading.runtime.files import alone
 from lading.runtime.paths import local_path
 from lading.runtime.processes import process_identity
 

@@ -1,5 +1,5 @@
 """Where source, order and batch meet: the loaders."""
 
-from lading.runtime.lazy import lazy_names
+from lading.runtime.imports import lazy_names
 
 __getattr__, __dir__, __all__ = lazy_names(__spec__)

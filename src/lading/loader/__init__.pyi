@@ -1,5 +1,5 @@
 from lading.loader.adaptive.chunks import Chunks as Chunks
-from lading.loader.bad_samples import BadSamplePolicy as BadSamplePolicy
+from lading.loader.failure import BadSamplePolicy as BadSamplePolicy
 from lading.loader.jax.loader import JaxLoader as JaxLoader
 from lading.loader.numpy import NumpyLoader as NumpyLoader
 from lading.loader.options import LoaderOptions as LoaderOptions, PlainOptions as PlainOptions

@@ -11,7 +11,7 @@ from lading.identity import fingerprint
 from lading.identity.agreement import agree
 from lading.loader.note import Observed
 from lading.order import Block
-from lading.runtime.numbers import whole
+from lading.runtime.fields import whole
 
 
 def agree_on_decision(engine: Observed, what: str, decided: Mapping[str, Any]) -> None:

@@ -5,21 +5,20 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lading.identity import Bill, Deviation, World
-from lading.loader.adaptive.scores import rescore
-from lading.loader.arguments import check_resume
-from lading.loader.bad_samples import BadSamplePolicy
 from lading.loader.engine import Engine
+from lading.loader.failure import BadSamplePolicy
 from lading.loader.iteration import Batches
-from lading.loader.options import defaults, refuse_unknown
-from lading.loader.reweighting import reweight
+from lading.loader.options import check_resume, defaults, refuse_unknown
 from lading.loader.state import Resume
-from lading.order import Event, Plan, Rescore, Reweight
-from lading.order.mixture.weights import Weights
-from lading.runtime.shown import html_table, shown_html
+from lading.runtime.fields import html_table, shown_html
 from lading.source.protocol import Sources
+
+if TYPE_CHECKING:
+    from lading.order import Event, Plan, Rescore, Reweight
+    from lading.order.mixture.spec import Weights
 
 _SHOWN, _SHOWN_ROWS = 4, 30
 
@@ -212,6 +211,8 @@ class EngineLoader:
             weights: New weights, by name or in order, in the unit of the mixture.
             reason: Who asked for it, for the ledger.
         """
+        from lading.loader.reweighting import reweight  # few runs change their weights
+
         return reweight(self.engine, weights, reason)
 
     def validated(
@@ -249,6 +250,8 @@ class EngineLoader:
             scores: As in ``Curriculum``.
             reason: Who asked for it, for the ledger.
         """
+        from lading.loader.adaptive.scores import rescore  # few runs have a curriculum
+
         return rescore(self.engine, scores, reason)
 
     def block(self, dataset: str | int, indices: Sequence[int], reason: str = "") -> None:

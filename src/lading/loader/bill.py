@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Protocol
 
 from lading.identity import World
-from lading.loader.face import Face
 from lading.loader.fetch import FetchRequest
+from lading.loader.place import Face
 from lading.order import Plan
 
 _NOTHING: Mapping[int, frozenset[int]] = {}

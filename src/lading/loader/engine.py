@@ -27,23 +27,18 @@ from typing import TYPE_CHECKING, Any
 from lading.errors import LoaderError
 from lading.identity import Bill, World
 from lading.loader import planning
-from lading.loader.adaptive.runner import measured, observers_of
-from lading.loader.adaptive.scores import resumable
-from lading.loader.agreeing import blocking
 from lading.loader.bill import billed, prepare
-from lading.loader.checking import check_plannable, check_sources
-from lading.loader.face import Face, check_world
 from lading.loader.fetch import Delivered, Fetcher, FetchRequest
-from lading.loader.iteration import Carrier, Iteration
+from lading.loader.iteration import Carrier, Iteration, Stream, check_threads, prefetched, worker_pool
 from lading.loader.name import RowNamer, column_keys
-from lading.loader.note import Notes
-from lading.loader.place import Placer
-from lading.loader.prefetch import Stream, check_threads, prefetched, worker_pool
-from lading.loader.request import LoaderRequest
+from lading.loader.note import Notes, Observer
+from lading.loader.place import Face, Placer, check_world
+from lading.loader.planning import check_plannable, check_sources
+from lading.loader.request import LoaderRequest, is_curriculum
 from lading.loader.state import Resume, make_state, read_state, restored_plan, step_before
 from lading.loader.trackers import Trackers
 from lading.order import Event, Plan
-from lading.order.agreement import agree_on_plan
+from lading.order.plan_json import agree_on_plan
 from lading.source.reader import Reader
 
 if TYPE_CHECKING:
@@ -73,7 +68,7 @@ class Engine:
         check_sources(request, self.readers)
         check_plannable(request, self.readers)
         check_threads(request.workers, self.fetcher)
-        self.notes = Notes(request.on_bad_sample.limit, observers_of(request))
+        self.notes = Notes(request.on_bad_sample.limit, _observers(request))
         self.cursor, self.bad_samples = self.notes.cursor, self.notes.bad_samples
         self._launched: Mapping[str, Any] | None = None  # the attempt that recorded it last
         self.tracker = tracker
@@ -261,7 +256,10 @@ class Engine:
         """Resume where a state was taken, on any number of ranks and workers."""
         saved = read_state(state)
         fresh = self._fresh_plan(saved.sizes["global_batch_size"])
-        fresh = resumable(self.request, self.readers, fresh) if saved.events else fresh
+        if saved.events and is_curriculum(self.request.mixture):
+            from lading.loader.adaptive.scores import resumable  # few runs have a curriculum
+
+            fresh = resumable(self.request, self.readers, fresh)
         resizes = any(observer.resizes for observer in self.notes.observers)
         plan = restored_plan(saved, fresh, allowed, resizes=resizes)
         lookahead = saved.lookahead_steps
@@ -303,6 +301,8 @@ class Engine:
 
     def validated(self, metric: Any = None, loss: Any = None, on: Mapping[str, Any] | None = None) -> tuple[Event, ...]:
         """Record a validation and tell the observers of it; return what they changed."""
+        from lading.loader.adaptive.runner import measured  # few runs report validations
+
         found, before = measured(metric, loss, on), len(self._requested)
         for observer in self.notes.observers:
             observer.validated(self, found, self.notes.trackers)
@@ -310,6 +310,8 @@ class Engine:
 
     def block(self, dataset: str | int, indices: Sequence[int], reason: str = "") -> None:
         """Replace samples by substitutes, from the first step that cannot have been prefetched."""
+        from lading.loader.agreeing import blocking  # few runs block samples while they go on
+
         in_flight = self.plan.lookahead_steps if self.cursor.is_iterating or self._carrier.carries else 0
         self.add_event(blocking(self, dataset, indices, self.step + in_flight, reason))
 
@@ -342,3 +344,12 @@ class Engine:
         older = self._newest() if self._newest is not None else None
         if older is not None and self.request.workers.persistent and not self.notes.is_peeking:
             older.end()
+
+
+def _observers(request: LoaderRequest) -> list[Observer]:
+    """Return who may change what comes; nobody for most loaders."""
+    if request.policy is None and request.chunks is None:
+        return []
+    from lading.loader.adaptive.runner import observers_of
+
+    return observers_of(request)

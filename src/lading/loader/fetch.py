@@ -20,20 +20,16 @@ import numpy as np
 
 from lading.errors import LadingError, SourceError
 from lading.identity import Bill, Deviation
+from lading.identity.bill import DATASET_IDX, IDX
 from lading.identity.hashing import key64
-from lading.identity.sample import DATASET_IDX, IDX
-from lading.loader.bad_samples import Failure
-from lading.loader.gather import Arrays, check_alike, gather_columns, gather_samples, sample_keys
-from lading.loader.rows import RowGather
-from lading.loader.workers.failure import also
-from lading.order.parts import Parts
+from lading.loader.failure import Failure, also
+from lading.loader.gather import Arrays, RowGather, check_alike, gather_columns, gather_samples, sample_keys
+from lading.order.dataset import Parts
 from lading.order.substitute import part_substitutes
 from lading.runtime import compiled
 from lading.source.counting import RowCounter, kept_rows
-from lading.source.parts import provides_names
 from lading.source.protocol import HoldsDocuments
-from lading.source.random_free import draws_nothing
-from lading.source.reader import Reader, reader_of
+from lading.source.reader import Reader, draws_nothing, provides_names, reader_of
 
 _SUBSTITUTE_TRIES = 100
 _READ_TRIES = 3

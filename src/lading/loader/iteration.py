@@ -1,15 +1,173 @@
-"""The iterator that a training loop holds."""
+"""The iterator that a training loop holds, and how far it runs ahead of training.
+
+    bill ─▶ fetch ─▶ name ─▶ place                         when asked for: small batches; code that may draw numbers
+    thread: bill ─▶ fetch ─▶ name ─▶ place, ahead          batches of LARGE_BYTES or more
+    workers: fetch ─▶ name ─▶ thread: place, ahead         pinning, copies to a device
+
+All give the same batches in the same order. Code that may draw from the
+global random generators never runs in a thread: it would race with training.
+
+The rule: the first batch of an iteration is fetched when it is asked for. If it has ``LARGE_BYTES`` or more, a thread
+fetches ``PREFETCH`` batches ahead from then on. ``prefetch=`` is another number for batches of every size.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Protocol, TypeVar
+import dataclasses
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from lading.errors import LoaderError
+from lading.errors import LoaderError, MixtureError
 from lading.identity import Bill
-from lading.loader.bad_samples import bad_sample_error
-from lading.loader.fetch import Delivered
-from lading.loader.prefetch import Stream
+from lading.loader.failure import bad_sample_error
+from lading.loader.fetch import Delivered, Fetcher
+from lading.loader.request import PREFETCH, PREFETCH_FACTOR, LoaderRequest, WorkerRequest
+from lading.order.plan import Plan
+from lading.runtime.processes import ahead
+
+if TYPE_CHECKING:
+    from lading.loader.workers import ThreadWorkers, Workers
+
+LARGE_BYTES = 1 << 20  # a smaller batch is quicker to gather than to pass between threads
+
+
+class Closes(Protocol):
+    """What can be ended."""
+
+    def close(self) -> None: ...
+
+
+class Stream:
+    """Batches on their way, and what has to end with them: threads, worker processes.
+
+    Args:
+        items: The batches.
+        closes: What is closed, first to last.
+    """
+
+    def __init__(self, items: Iterable[Delivered] = (), *closes: Closes) -> None:
+        self.items, self._closes = iter(items), closes
+
+    def close(self) -> None:
+        """End whatever works ahead; no batch comes any more."""
+        self.items = iter(())
+        for working in self._closes:
+            working.close()
+
+
+def prefetched(
+    placed: Iterator[Delivered],
+    fetched: Iterator[Delivered],
+    asked: LoaderRequest,
+    plan: Plan,
+    depth: int,
+    *,
+    may_run_ahead: bool,
+) -> Stream:
+    """Return a stream that runs as far ahead as the plan allows.
+
+    Args:
+        placed: Makes the batches.
+        fetched: What it makes them of; workers, where they fetch.
+        asked: What the user asked for.
+        plan: Its lookahead bounds what is on its way.
+        depth: Batches that may wait, placed, behind workers.
+        may_run_ahead: Whether a thread may make them.
+    """
+    if isinstance(fetched, Generator):
+        left = plan.lookahead_steps - asked.workers.batches - 1
+        made = ahead(placed, max(min(depth, left), 0))
+        return Stream(made, made, fetched)
+    made = run_ahead(placed, asked.prefetch, most_ahead(plan) if may_run_ahead else 0)
+    return Stream(made, made)
+
+
+def run_ahead(items: Iterator[Delivered], prefetch: int | None, most: int) -> Generator[Delivered, None, None]:
+    """Make batches when they are asked for, or ahead in a thread.
+
+    Args:
+        items: Makes them.
+        prefetch: Batches to make ahead; None: by the size of the first.
+        most: More of them are never made ahead.
+    """
+    found = next(items, None)
+    if found is None:
+        return
+    if prefetch is None:
+        prefetch = PREFETCH if size_of(found[1].batch) >= LARGE_BYTES else 0
+    yield found
+    del found  # a batch is held no longer than its user holds it
+    yield from ahead(items, min(prefetch, most))
+
+
+def size_of(batch: Any) -> int:
+    """Return the bytes of the arrays of a batch; what is no array counts nothing.
+
+    >>> import numpy as np
+    >>> size_of({"x": np.zeros((2, 3)), "y": [np.zeros(5, np.int8)], "text": ["a", "b"]})
+    53
+    """
+    if isinstance(batch, Mapping):
+        return sum(map(size_of, batch.values()))
+    if isinstance(batch, list | tuple):
+        return sum(map(size_of, batch))
+    if dataclasses.is_dataclass(batch):
+        return sum(size_of(getattr(batch, field.name)) for field in dataclasses.fields(batch))
+    return int(getattr(batch, "nbytes", 0))
+
+
+def worker_pool(
+    asked: WorkerRequest, plan: Plan, fetcher: Fetcher, dataset: Any, *, persistent: bool
+) -> Workers | ThreadWorkers:
+    """Return workers that fetch as far ahead as the plan allows.
+
+    Args:
+        asked: What the user asked of them.
+        plan: The plan.
+        fetcher: Fetches, in each of them.
+        dataset: What they see as their dataset.
+        persistent: Whether they are kept for the next iteration.
+    """
+    from lading.loader.workers import ThreadWorkers, Workers  # a loader without workers opens none of their files
+
+    common: dict[str, Any] = {
+        "num_workers": asked.num_workers,
+        "prefetch_factor": capped_prefetch_factor(plan, asked),
+        "timeout": asked.timeout,
+        "worker_init_fn": asked.worker_init_fn,
+    }
+    if asked.kind == "threads":
+        return ThreadWorkers(fetcher, **common)
+    own = {"seed": fetcher.seed, "context": asked.context, "persistent": persistent, "dataset": dataset}
+    return Workers(fetcher.in_worker, **common, **own)
+
+
+def check_threads(asked: WorkerRequest, fetcher: Fetcher) -> None:
+    """Refuse worker threads for code that may draw random numbers."""
+    if asked.kind == "threads" and asked.num_workers and not fetcher.random_free:
+        raise LoaderError(
+            "workers='threads' needs sources and a collate_fn that draw no random numbers from the global "
+            "generators, which belong to training: say so with random_free = True on each, or use processes."
+        )
+
+
+def capped_prefetch_factor(plan: Plan, workers: WorkerRequest) -> int:
+    """Return the batches that each worker may hold, so that all stay within the plan's lookahead."""
+    wanted = workers.prefetch_factor or PREFETCH_FACTOR
+    factor = min(wanted, plan.lookahead_steps // workers.num_workers)
+    if factor < 1:
+        raise MixtureError(
+            f"{workers.num_workers} workers prefetch at least {workers.num_workers} batches, lookahead_steps="
+            f"{plan.lookahead_steps} allows fewer: an event would come too late. Raise lookahead_steps, or use fewer "
+            "workers."
+        )
+    return factor
+
+
+def most_ahead(plan: Plan) -> int:
+    """Return the batches that a thread may hold, so that all stay within the plan's lookahead."""
+    return max(plan.lookahead_steps - 1, 0)  # the thread holds one batch more than its queue
+
 
 T = TypeVar("T", covariant=True)
 

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from lading.errors import LoaderError, SourceError
 from lading.identity import Bill
-from lading.identity.sample import DATASET_IDX, IDX, IS_PADDING, NAME_COLUMNS
+from lading.identity.bill import DATASET_IDX, IDX, IS_PADDING, NAME_COLUMNS
 from lading.loader.fetch import Delivered
 from lading.loader.gather import Arrays
 from lading.runtime.arrays import host
-from lading.source.parts import provides_names
+from lading.source.reader import provides_names
 
 
 def column_keys(names: Mapping[str, str] | bool | None, sources: Iterable[Any], *, may_pad: bool) -> dict[str, str]:

@@ -20,7 +20,7 @@ from lading.loader.options import LoaderOptions, PlainOptions, takes
 from lading.loader.request import request_of
 from lading.order import Plan
 from lading.runtime.arrays import host, is_texts, side_by_side
-from lading.source.buffers import MIN_BYTES, Memory
+from lading.source.columns import MIN_BYTES, Memory
 from lading.source.protocol import Sources
 
 

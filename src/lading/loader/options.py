@@ -1,24 +1,35 @@
-"""The options of the loaders, each written once: type, default and description.
+"""The options of the loaders, each written once: type, default and description; those that are wrong are refused here.
 
     NumpyLoader(sources, batch_size, **options: Unpack[PlainOptions])
 
 Type checkers expand ``Unpack``; ``takes`` does so for everyone who asks while the program runs: ``help``, notebooks,
 and Lightning, which makes loaders anew by their signatures and drops in silence what it does not see there.
+
+    given ─▶ check_options, check_named ─▶ LoaderRequest ─▶ check_sources, check_plannable ─▶ Engine
+             here: wrong by themselves                      in ``planning``: together with the sources
 """
+
+from __future__ import annotations
 
 import difflib
 import inspect
+import multiprocessing
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
-from lading.errors import OptionError
-from lading.loader.bad_samples import BadSamplePolicy
+from lading.errors import ArgumentError, OptionError, SourceError
+from lading.identity import World
+from lading.loader.name import column_keys
 from lading.loader.state import Resume
-from lading.loader.trackers import Tracker
-from lading.order.adaptive.curriculum.request import Curriculum
-from lading.order.mixture.request import Mixture
-from lading.order.mixture.spec import MixtureSpec
-from lading.order.mixture.weights import Weights
+from lading.runtime.fields import is_number, is_whole
+
+if TYPE_CHECKING:
+    from lading.loader.failure import BadSamplePolicy
+    from lading.loader.trackers import Tracker
+    from lading.order.adaptive.curriculum import Curriculum
+    from lading.order.mixture.request import Mixture
+    from lading.order.mixture.spec import MixtureSpec, Weights
 
 
 class LoaderOptions(TypedDict, total=False):
@@ -119,7 +130,8 @@ def takes(*kinds: Any) -> Callable[[type[L]], type[L]]:
         init: Any = loader.__init__
         signature = inspect.signature(init)
         *own, _ = signature.parameters.values()
-        types, only = kinds[-1].__annotations__, inspect.Parameter.KEYWORD_ONLY
+        types = {name: kind.__forward_arg__ for name, kind in kinds[-1].__annotations__.items()}
+        only = inspect.Parameter.KEYWORD_ONLY
         more = [inspect.Parameter(n, only, default=d, annotation=types[n]) for n, d in defaults(kinds[-1]).items()]
         init.__signature__ = signature.replace(parameters=[*own, *more])
         loader.__doc__ = _described(loader.__doc__ or "", kinds)
@@ -143,3 +155,65 @@ def _described(text: str, kinds: Iterable[Any]) -> str:
     lines = [kind.__doc__.partition("Attributes:\n")[2].rstrip() + "\n" for kind in kinds]
     before, _, after = text.partition("        options: ")
     return before + "".join(lines) + after.partition("\n")[2]
+
+
+_FLAGS = ("drop_last", "persistent_workers", "pin_memory")
+_FUNCTIONS = ("collate_fn", "worker_init_fn", "convert")
+_COUNTS = {"num_workers": 0, "prefetch": 0, "prefetch_factor": 1}  # by name: the least
+
+
+def check_options(given: Mapping[str, Any]) -> None:
+    """Refuse options that are not of their kind; those that make up a plan are refused by that."""
+    for name, least in _COUNTS.items():
+        value = given.get(name)
+        if value is not None and not is_whole(value, least):
+            raise ArgumentError(f"{name} is {value!r}: expected an integer of at least {least}.")
+    for name in _FLAGS:
+        if not isinstance(given.get(name, False), bool):
+            raise ArgumentError(f"{name} is {given[name]!r}: expected True or False.")
+    for name in _FUNCTIONS:
+        if given.get(name) is not None and not callable(given[name]):
+            raise ArgumentError(f"{name} is {given[name]!r}: expected a function.")
+    if not isinstance(given.get("pad"), bool | None):
+        raise ArgumentError(f"pad is {given['pad']!r}: expected True, False or None (only with several ranks).")
+    if not isinstance(given.get("world"), World | None):
+        raise ArgumentError(f"world is {given['world']!r}: expected World(rank, world_size), or None to look it up.")
+    check_resume(given.get("on_resume"))
+    _check_workers(given)
+    column_keys(given.get("names"), (), may_pad=True)
+
+
+def check_resume(on_resume: Any) -> None:
+    """Refuse what says nothing about a resume."""
+    if not isinstance(on_resume, Resume | None):
+        raise ArgumentError(
+            f"on_resume is {on_resume!r}: expected lading.Resume(...), such as Resume(rebatch=True) or "
+            "Resume(changed_plan=True)."
+        )
+
+
+def _check_workers(given: Mapping[str, Any]) -> None:
+    timeout, context = given.get("timeout", 0), given.get("multiprocessing_context")
+    if not is_number(timeout) or timeout < 0:
+        raise ArgumentError(f"timeout is {timeout!r}: expected seconds, 0 or more.")
+    methods = multiprocessing.get_all_start_methods()
+    if isinstance(context, str) and context not in methods:
+        raise ArgumentError(
+            f"multiprocessing_context is {context!r}: expected one of {', '.join(methods)}, or a context."
+        )
+    for name in ("persistent_workers", "prefetch_factor"):
+        if given.get(name) and not given.get("num_workers"):
+            raise ArgumentError(f"{name}={given[name]!r} is about workers, and there are none. Pass num_workers=, too.")
+
+
+def check_named(sources: Mapping[str, Any]) -> None:
+    """Refuse a text or a path where a dataset should be, and nothing at all."""
+    if not sources:
+        raise SourceError("sources is empty: expected a dataset, or several by name, {'a': ..., 'b': ...}.")
+    for name, source in sources.items():
+        if isinstance(source, str | bytes | os.PathLike):
+            raise SourceError(
+                f"dataset {name!r} is {str(source)[:80]!r}, a {type(source).__name__}: expected the dataset itself. "
+                "Open it first: lading.Windows for a file of tokens, lading.Columns(x=np.load(...)) for arrays, "
+                "datasets.load_dataset for Hugging Face's."
+            )

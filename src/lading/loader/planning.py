@@ -1,41 +1,42 @@
-"""From a request to its plan.
+"""From a request and its sources to the plan.
 
-LoaderRequest (sources, batch size, seed, weights ...) ─▶ make_plan ─▶ Plan
+    LoaderRequest (sources, batch size, seed, weights ...) ─▶ check_sources, check_plannable ─▶ make_plan ─▶ Plan
 
-What identifies a source, so that a resume on other data is refused.
+What a plan refuses is refused when the loader is made, by making one, for one process, without looking at content; it
+is thrown away. The real one is made at first use, when it is known how many ranks there are.
 
-By default only what costs nothing: type, length, columns and dtypes, and what
-the source offers itself. Content is read on request (``"sample"``: 64 spread
-samples, ``"full"``: all), because datasets may augment at random.
+What identifies a source (``describe``), so that a resume on other data is refused, is by default only what costs
+nothing: type, length, columns and dtypes, and what the source offers itself. Content is read on request (``"sample"``:
+64 spread samples, ``"full"``: all), because datasets may augment at random.
 """
 
 from __future__ import annotations
 
+import itertools
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lading.errors import LoaderError, MixtureError, SourceError
 from lading.identity import World, fingerprint
-from lading.identity.content import joined_hash, sample_hashes
-from lading.loader.adaptive.scores import planned_adaptation
-from lading.loader.request import LoaderRequest, check_plan
-from lading.loader.sample_values import sample_weights_of
-from lading.order.adaptive.curriculum.request import Curriculum
+from lading.loader.request import LoaderRequest, check_plan, is_curriculum
 from lading.order.dataset import PlannedDataset
 from lading.order.mixture.request import Mixture
 from lading.order.mixture.spec import MixtureSpec
 from lading.order.plan import Plan
 from lading.order.plan_json import LOOKAHEAD_STEPS
+from lading.runtime.fields import listed
 from lading.runtime.processes import start_method
-from lading.source.parts import parts_called
 from lading.source.protocol import Located
-from lading.source.reader import Reader
+from lading.source.reader import Reader, parts_called
 
-_READ = 4096
+if TYPE_CHECKING:
+    from lading.order.adaptive.protocol import Adaptation
+
 MODES = (None, "sample", "full")
 _SAMPLED = 64
 _CHUNK = 4096
@@ -78,6 +79,8 @@ def _columns(source: Any) -> Any:
 
 
 def _content(reader: Reader, mode: str, workers: int) -> str:
+    from lading.identity.content import joined_hash  # only where content is looked at
+
     length = len(reader.source)
     if mode == "sample":
         chosen = np.unique(np.linspace(0, max(length - 1, 0), min(_SAMPLED, length)).astype(np.int64))
@@ -95,6 +98,8 @@ def _indices(block: int, length: int) -> NDArray[np.int64]:
 
 
 def _hashes(reader: Reader, indices: NDArray[np.int64]) -> NDArray[np.uint64]:
+    from lading.identity.content import sample_hashes
+
     return sample_hashes(reader.samples(indices, 0, np.zeros(len(indices), dtype=np.uint64)))
 
 
@@ -126,7 +131,7 @@ def make_plan(
         batch or None,
         batch_schedule=request.batch_schedule,
         mixture=planned_mixture(datasets, request, first_batch),
-        adaptation=planned_adaptation(request, readers, first_batch or batch),
+        adaptation=_adaptation(request, readers, first_batch or batch),
         seed=request.seed,
         shuffle=request.plan_shuffle,
         window_samples=request.window_samples,
@@ -134,10 +139,26 @@ def make_plan(
         drop_last=request.drop_last,
         blocked=request.blocked or (),
         masked=request.masked or (),
-        sample_weights=sample_weights_of(request, readers),
+        sample_weights=_sample_weights(request, readers),
         chunk_batches=None if chunks is None else chunks.first,
         chunk_schedule=chunks.schedule if chunks is not None and len(chunks.schedule) > 1 else (),
     )
+
+
+def _adaptation(request: LoaderRequest, readers: Sequence[Reader], batch: int) -> Adaptation | None:
+    if not is_curriculum(request.mixture) and (request.chunks is None or request.chunks.choose is None):
+        return None
+    from lading.loader.adaptive.scores import planned_adaptation  # most orders do not adapt
+
+    return planned_adaptation(request, readers, batch)
+
+
+def _sample_weights(request: LoaderRequest, readers: Sequence[Reader]) -> dict[str, NDArray[Any]]:
+    if request.sample_weights is None:
+        return {}
+    from lading.loader.sample_values import sample_weights_of  # most samples have none
+
+    return sample_weights_of(request, readers)
 
 
 def delivers(request: LoaderRequest, readers: Sequence[Reader], world: World) -> bool:
@@ -199,10 +220,10 @@ def planned_mixture(
         first_batch: Global batch size a resumed run began with: its schedule counts in those steps.
     """
     asked = request.mixture
-    if isinstance(asked, Curriculum):
-        return None
     if isinstance(asked, MixtureSpec):
         return asked
+    if not isinstance(asked, Mixture):  # a curriculum: the order adapts instead
+        return None
     if not asked.is_mixture and asked.policy is not None:
         asked = replace(asked, temperature=1.0)
     if asked.is_mixture:
@@ -225,3 +246,57 @@ def mean_tokens_of(name: str, source: Any, given: Mapping[str, float] | None) ->
 def location_of(source: Any) -> str | None:
     """Return where a source says that it lies, for records."""
     return source.stored_at() if isinstance(source, Located) else None
+
+
+def check_plannable(request: LoaderRequest, readers: Sequence[Reader]) -> None:
+    """Refuse a request that no plan can be made of."""
+    check_mode(request.fingerprint)
+    if request.plan is not None or not delivers(request, readers, World()):
+        return
+    trial = replace(request, fingerprint=None)
+    if is_curriculum(request.mixture):  # whose scores may be long: looked at when the plan is made
+        trial = replace(trial, mixture=Mixture())
+    make_plan(trial, readers, World(), 0)
+
+
+def check_sources(request: LoaderRequest, readers: Sequence[Reader]) -> None:
+    """Refuse sources without a sample, and arrays that cannot be in one batch; warn of what may be columns."""
+    sources = request.sources
+    for name, reader in zip(sources, readers, strict=True):
+        if not len(reader.source):
+            raise SourceError(
+                f"dataset {name!r} is empty: a {type(reader.source).__name__} without a sample. Check its path and "
+                "filters, or leave it out."
+            )
+    if request.collate_fn is not None or len(readers) < 2 or any(reader.arrays is None for reader in readers):
+        return
+    kinds = {name: _kind(reader.arrays) for name, reader in zip(sources, readers, strict=True)}
+    for (one, mine), (other, theirs) in itertools.pairwise(kinds.items()):
+        if mine != theirs:
+            raise SourceError(
+                f"datasets {one!r} and {other!r} do not fit into one batch: {mine} and {theirs}. If they are columns "
+                f"of one dataset, pass {_as_columns(sources)}; else give them the same keys, dtypes and shapes, or "
+                "pass a collate_fn."
+            )
+    says_datasets = not isinstance(request.mixture, Mixture) or request.mixture.is_mixture
+    are_bare = all(hasattr(source, "shape") for source in sources.values())
+    if are_bare and not says_datasets and len({len(reader.source) for reader in readers}) == 1:
+        warnings.warn(
+            f"{listed(map(repr, sources), 3)} are arrays of one length, and each is taken for a dataset whose rows are "
+            f"samples. If they are columns of one dataset, pass {_as_columns(sources)}.",
+            stacklevel=4,
+        )
+
+
+def _kind(arrays: Any) -> str:
+    """Return the keys, types and row shapes of arrays, in words."""
+    if isinstance(arrays, Mapping):
+        return ", ".join(f"{name}: {_kind(arrays[name])}" for name in sorted(arrays, key=str))
+    if isinstance(arrays, list | tuple):
+        return ", ".join(map(_kind, arrays))
+    return f"{str(arrays.dtype).removeprefix('torch.')} rows of shape {tuple(arrays.shape[1:])}"
+
+
+def _as_columns(sources: Mapping[str, Any]) -> str:
+    names = list(sources)[:3]
+    return f"lading.Columns({', '.join(f'{name}={name}' for name in names)}{', ...' if len(sources) > 3 else ''})"

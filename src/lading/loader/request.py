@@ -5,18 +5,20 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from lading.errors import LoaderError, MixtureError, PlanError, SourceError
-from lading.loader.adaptive.chunks import Chunks
-from lading.loader.arguments import check_named, check_options
-from lading.loader.bad_samples import BadSamplePolicy
-from lading.order.adaptive.curriculum.request import Curriculum
+from lading.loader.failure import BadSamplePolicy
+from lading.loader.options import check_named, check_options
 from lading.order.mixture.request import Mixture
-from lading.order.mixture.spec import MixtureSpec
-from lading.order.mixture.weights import Weights
-from lading.order.plan import Plan
-from lading.runtime.numbers import is_whole
+from lading.order.mixture.spec import MixtureSpec, Weights
+from lading.runtime.fields import is_whole
+from lading.runtime.imports import is_a
+
+if TYPE_CHECKING:
+    from lading.loader.adaptive.chunks import Chunks
+    from lading.order.adaptive.curriculum import Curriculum
+    from lading.order.plan import Plan
 
 PREFETCH = 2  # batches of the prefetch thread
 WORKER_KINDS = ("processes", "threads")
@@ -117,6 +119,10 @@ class LoaderRequest:
     @functools.cached_property
     def chunks(self) -> Chunks | None:
         """How the run is cut into chunks, or None."""
+        if self.chunk_batches is None:
+            return None
+        from lading.loader.adaptive.chunks import Chunks  # most runs have no chunks
+
         return Chunks.of(self.chunk_batches)
 
     @property
@@ -186,7 +192,12 @@ def asked_mixture(weights: Weights | None, mixture: Any) -> Mixture | MixtureSpe
         return Mixture(weights)
     if weights is not None:
         raise MixtureError("weights= and mixture= were both given: expected one. Pass mixture=Mixture(weights, ...).")
-    return mixture if isinstance(mixture, Mixture | MixtureSpec | Curriculum) else Mixture(mixture)
+    return mixture if isinstance(mixture, Mixture | MixtureSpec) or is_curriculum(mixture) else Mixture(mixture)
+
+
+def is_curriculum(mixture: object) -> TypeGuard[Curriculum]:
+    """Say whether what was given as a mixture is a curriculum."""
+    return is_a(mixture, "lading.order.adaptive.curriculum:Curriculum")
 
 
 def first_size(batch_schedule: Sequence[tuple[Any, int]] | None) -> int | None:

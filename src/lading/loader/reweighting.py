@@ -26,8 +26,7 @@ from lading.loader.trackers import Trackers
 from lading.order.event import Reweight
 from lading.order.mixture.order import Mixed
 from lading.order.mixture.request import as_integers
-from lading.order.mixture.spec import MixtureSpec, finite_error
-from lading.order.mixture.weights import Weights, shares
+from lading.order.mixture.spec import MixtureSpec, Weights, finite_error, shares
 from lading.order.plan import Plan
 
 

@@ -50,8 +50,6 @@ def values_of(reader: Reader, given: Any, what: str) -> NDArray[Any]:
 
 def sample_weights_of(request: LoaderRequest, readers: Sequence[Reader]) -> dict[str, NDArray[Any]]:
     """Return the weights of samples that a loader was asked for, by source; sources may be left out."""
-    if request.sample_weights is None:
-        return {}
     known = dict(zip(request.sources, readers, strict=True))
     given = by_source(request.sample_weights, list(known), "sample_weights")
     return {name: _weights(known[name], w, name) if name in known else w for name, w in given.items()}  # refused later

@@ -7,7 +7,7 @@ Always the same flat keys; what varies in length is one JSON string (torch's
 distributed checkpoint takes an empty list for a missing key). It speaks of
 batches yielded, never of prefetched ones, and knows nothing of ranks. Events
 that have acted are kept as what resuming needs of them, so a state does not
-grow with the past.
+grow with the past. Every field is checked when it is read, those of policies too.
 """
 
 from __future__ import annotations
@@ -20,11 +20,36 @@ from typing import Any
 
 from lading.errors import LadingError, LoaderError, ResumeError
 from lading.identity import Bill
-from lading.loader.adaptive.saved import read_policies
 from lading.order import Plan, Rebatch
 from lading.order.event import PAIRS, Event, event_to_dict, read_event
 from lading.order.plan_json import check_order_version, differences, summary
-from lading.runtime.fields import COUNT, SIZE, Fields, FieldTable, Origin, given, tuple_of
+from lading.runtime.fields import COUNT, SIZE, Fields, FieldTable, Origin, given, named, optional, record_of, tuple_of
+
+
+def read_policies(fields: Fields) -> dict[str, Any]:
+    """Return what the policies remember; empty without one."""
+    table = {**_STEPS, **_POLICY, **_CHUNKS} if "kind" in fields else _CHUNKS
+    return _present(**fields.each(table))
+
+
+def _present(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _ended(fields: Fields, name: str) -> list[int]:
+    return list(fields.integers(name, low=0, least=5, most=5))
+
+
+_STEPS: FieldTable = {"last_step": partial(Fields.integer, low=-1)}
+_POLICY: FieldTable = {"kind": Fields.text, "state": named(Fields.value)}
+_OF_CHUNKS: FieldTable = {
+    **_STEPS,
+    "ended": optional(_ended),
+    "resize": given(record_of(dict, _POLICY)),
+    "choose": given(record_of(dict, _POLICY)),
+}
+_CHUNKS: FieldTable = {"chunks": given(record_of(_present, _OF_CHUNKS))}
+
 
 STATE_VERSION = 1
 NO_MARK: Mapping[str, Any] = {"run": "", "attempt": -1, "launch": ""}

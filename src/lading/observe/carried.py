@@ -19,7 +19,7 @@ from lading.errors import LoaderError, ResumeError, SourceError
 from lading.identity import World
 from lading.observe.names import NAME, RowNames
 from lading.runtime.arrays import host
-from lading.runtime.shown import listed
+from lading.runtime.fields import listed
 
 
 class CarriedBatches:

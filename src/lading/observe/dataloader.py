@@ -9,7 +9,7 @@ from typing import Any
 from torch.utils.data import IterableDataset, default_collate, default_convert
 
 from lading.observe.carried import CarriedBatches
-from lading.source.random_free import draws_nothing
+from lading.source.reader import draws_nothing
 
 
 def is_iterable(dataloader: Any) -> bool:

@@ -23,12 +23,11 @@ from torch.utils.data import Subset
 
 from lading.errors import SourceError
 from lading.identity import World
-from lading.identity.sample import DATASET_IDX, IDX, IS_PADDING
+from lading.identity.bill import DATASET_IDX, IDX, IS_PADDING
 from lading.observe.slips import StreamPlace
-from lading.order.dataset import PlannedDataset, numbered
-from lading.order.parts import Parts
+from lading.order.dataset import Parts, PlannedDataset, numbered
 from lading.runtime import compiled
-from lading.source.parts import parts_called, provides_names
+from lading.source.reader import parts_called, provides_names
 from lading.source.stream.torch import TaggedIterableDataset
 
 NAME = "data"  # what a Lading loader calls a single dataset

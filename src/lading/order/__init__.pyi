@@ -1,9 +1,9 @@
-from lading.order.adaptive.chosen.event import Choose as Choose
-from lading.order.adaptive.curriculum.event import Rescore as Rescore
-from lading.order.adaptive.curriculum.request import Curriculum as Curriculum
+from lading.order.adaptive.chosen import Choose as Choose
+from lading.order.adaptive.curriculum import Curriculum as Curriculum
+from lading.order.adaptive.graded import Rescore as Rescore
 from lading.order.chunked_sampler import ChunkedSampler as ChunkedSampler
 from lading.order.clock import Clock as Clock, Location as Location
-from lading.order.dataset import Part as Part, PlannedDataset as PlannedDataset
+from lading.order.dataset import Part as Part, Parts as Parts, PlannedDataset as PlannedDataset
 from lading.order.event import (
     Block as Block,
     Event as Event,
@@ -21,9 +21,7 @@ from lading.order.mixture.schedule import (
     Stages as Stages,
     Temperature as Temperature,
 )
-from lading.order.mixture.spec import MixtureSpec as MixtureSpec
-from lading.order.mixture.weights import integer_weights as integer_weights
-from lading.order.parts import Parts as Parts
+from lading.order.mixture.spec import MixtureSpec as MixtureSpec, integer_weights as integer_weights
 from lading.order.permutation import ORDER_VERSION as ORDER_VERSION, Permutation as Permutation
 from lading.order.plan import Plan as Plan
 from lading.order.shuffle import Order as Order, Shuffled as Shuffled

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from lading.errors import PlanError, ResumeError
 from lading.order.permutation import MAX_SEED, ORDER_VERSION, Permutation
-from lading.runtime.numbers import whole
+from lading.runtime.fields import whole
 from lading.runtime.torch_class import torch_class
 
 I64 = NDArray[np.int64]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from lading.order.adaptive.curriculum.order import Graded
+from lading.order.adaptive.graded import Graded
 from lading.order.mixture.order import Mixed
 from lading.order.plan import Plan
 from lading.order.shuffle import Shuffled

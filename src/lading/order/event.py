@@ -18,8 +18,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from lading.errors import PlanError
-from lading.order.adaptive.decided import AdaptedBase, AdaptiveEvent
-from lading.order.adaptive.event import BASES, EVENTS, read_base
+from lading.order.adaptive.decided import BASES, EVENTS, AdaptedBase, AdaptiveEvent, opened, read_base
 from lading.runtime.fields import (
     COUNT,
     REASON,
@@ -229,7 +228,10 @@ def read_event(fields: Fields) -> Event:
     kind = fields.text("kind", choices=(*_TABLES, *EVENTS, ResumeBase.kind))
     if kind == ResumeBase.kind:
         return ResumeBase(**fields.each(_BASE, "kind", *BASES), adapted=read_base(fields))
-    make, table = _TABLES[kind] if kind in _TABLES else EVENTS[kind]
+    if kind in EVENTS:
+        decided: AdaptiveEvent = opened(EVENTS[kind]).read(fields)
+        return decided
+    make, table = _TABLES[kind]
     found: Event = make(**fields.each(table, "kind"))
     return found
 

@@ -1,22 +1,27 @@
-"""What a plan is made of: its fields from what the user gives, its clock and its order from its fields."""
+"""What a plan is made of: its fields from what the user gives, its clock and its order from its fields; and what
+its fields must be, and which go together.
+"""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lading.errors import MixtureError, PlanError
-from lading.order.adaptive.protocol import AdaptedPlan
-from lading.order.batch_schedule import planned_sizes
 from lading.order.clock import MAX_POSITION, Batching, Clock
 from lading.order.dataset import Part, PlannedDataset, datasets_of
 from lading.order.event import Rebatch, Reweight
-from lading.order.mixture import weights
-from lading.order.mixture.order import Mixed, timeline
-from lading.order.mixture.passes import Passes
+from lading.order.mixture import spec as mixtures
+from lading.order.mixture.order import Mixed, Passes, timeline
 from lading.order.mixture.request import Mixture
 from lading.order.mixture.spec import MixtureSpec
-from lading.order.shuffle import Order, Shuffled
+from lading.order.permutation import MAX_SEED
+from lading.order.shuffle import SHUFFLES, Order, Shuffled
+from lading.runtime.fields import whole
+
+if TYPE_CHECKING:
+    from lading.order.adaptive.protocol import PlanView
 
 
 def fields_of(
@@ -40,6 +45,8 @@ def fields_of(
     sizes: tuple[tuple[int, int], ...] = () if batch_size is None else ((0, batch_size),)
     planned: dict[str, Any] = {}
     if batch_schedule is not None:
+        from lading.order.batch_schedule import planned_sizes  # few runs have one
+
         epoch = sum(d.length for d in datasets) if mixture is None else _epoch(mixture, datasets)
         gapless = mixture is not None and mixture.stopping == "restart"
         sizes = planned_sizes(batch_schedule, epoch, drop_last=drop_last, gapless=gapless)
@@ -53,7 +60,7 @@ def _epoch(mixture: Mixture | MixtureSpec, datasets: Sequence[PlannedDataset]) -
     return mixture.epoch_samples if isinstance(mixture, MixtureSpec) else mixture.epoch(datasets)
 
 
-def clock_of(plan: AdaptedPlan) -> Clock:
+def clock_of(plan: PlanView) -> Clock:
     """Return the steps, epochs, chunks and positions of a plan."""
     mixture, adaptation = plan.mixture, plan.adaptation
     drawn = mixture is not None or (adaptation is not None and adaptation.gapless)
@@ -67,12 +74,12 @@ def clock_of(plan: AdaptedPlan) -> Clock:
         ),
         [e for e in plan.events if isinstance(e, Rebatch)],
         gapless=drawn and not (mixture is not None and mixture.is_finite),
-        limit=weights.MAX_POSITION if drawn else MAX_POSITION,
+        limit=mixtures.MAX_POSITION if drawn else MAX_POSITION,
         base=plan.base,
     )
 
 
-def order_of(plan: AdaptedPlan) -> Order:
+def order_of(plan: PlanView) -> Order:
     """Return the order of a plan: positions to samples and back, batches and blocks left out."""
     if plan.adaptation is not None:
         return plan.adaptation.order(plan)
@@ -84,3 +91,61 @@ def order_of(plan: AdaptedPlan) -> Order:
     after = -1 if stage is None or plan.base is None else plan.base.position
     changes = timeline(plan.mixture, [e for e in plan.events if isinstance(e, Reweight)], after)
     return Mixed(passes, plan.mixture, plan.clock, changes, stage)
+
+
+def check(plan: PlanView) -> None:
+    """Refuse fields that make no plan, or do not go together."""
+    lengths = [d.length for d in plan.datasets]
+    names_of_sources = [d.name for d in plan.datasets]
+    if not lengths or any(n < 0 for n in lengths) or sum(lengths) == 0:
+        found = ", ".join(f"{d.name!r} {d.length}" for d in plan.datasets) or "no dataset"
+        raise PlanError(f"a plan needs at least one sample: found {found}. Check the sources.")
+    names = [part.name for d in plan.datasets for part in d.parts] or names_of_sources
+    if len(set(names)) != len(names) or len(set(names_of_sources)) != len(lengths):
+        raise PlanError(f"datasets need different names: found {', '.join(map(repr, names))}.")
+    if sum(lengths) > MAX_POSITION:
+        raise PlanError(f"{sum(lengths)} samples are more than a plan can hold: expected at most 2**62.")
+    for field, least in _INTEGERS.items():
+        value = getattr(plan, field)
+        if value is None and field == "chunk_batches":
+            continue
+        number = whole(value)
+        if number is None or number < least or (field == "seed" and number > MAX_SEED):
+            expected = "an integer from 0 to 2**64 - 1" if field == "seed" else f"an integer of at least {least}"
+            raise PlanError(f"{field} is {value!r}: expected {expected}.")
+        object.__setattr__(plan, field, number)  # NumPy's integers become Python's, so that plans stay JSON
+    if plan.shuffle not in SHUFFLES:
+        raise PlanError(f"shuffle is {plan.shuffle!r}: expected one of {', '.join(map(repr, SHUFFLES))}.")
+    if plan.sample_weights and plan.adaptation is not None:
+        other = plan.adaptation.key.replace("_", " ")
+        raise PlanError(f"sample_weights and {other} were both given: each says which samples come. Leave one out.")
+    _check_sizes(plan)
+    _check_chunks(plan)
+
+
+_INTEGERS = {"global_batch_size": 1, "chunk_batches": 1, "window_samples": 1, "lookahead_steps": 0, "seed": 0}
+
+
+def _check_chunks(plan: PlanView) -> None:
+    chunks = plan.chunk_schedule
+    if chunks:
+        starts = [chunk for chunk, _ in chunks]
+        ascending = starts[0] == 0 and all(a < b for a, b in itertools.pairwise(starts))
+        if not ascending or chunks[0][1] != plan.chunk_batches or min(n for _, n in chunks) < 1:
+            raise PlanError(
+                f"chunk_schedule is {chunks[:5]} with chunk_batches {plan.chunk_batches}: expected (chunk, batches) "
+                "pairs in order, the first (0, chunk_batches)."
+            )
+
+
+def _check_sizes(plan: PlanView) -> None:
+    sizes = plan.batch_schedule
+    if not sizes:
+        return
+    steps = [step for step, _ in sizes]
+    ascending = steps[0] == 0 and all(a < b for a, b in itertools.pairwise(steps))
+    if not ascending or sizes[0][1] != plan.global_batch_size or min(size for _, size in sizes) < 1:
+        raise PlanError(
+            f"batch_schedule is {sizes[:5]} with global_batch_size {plan.global_batch_size}: expected (step, size) "
+            "pairs in order, the first (0, global_batch_size). Make the plan with Plan.make(batch_schedule=...)."
+        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lading.runtime.shown import html_table, shown_html
+from lading.runtime.fields import html_table, shown_html
 
 _SHOWN, _SHOWN_IN_LINE = 30, 4
 

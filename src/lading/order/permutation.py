@@ -13,7 +13,7 @@ of the key: the orders of 50 000 and of 50 100 samples have nothing in common.
 Nothing is kept, whatever n (to 2**63); any position costs the same, in both
 directions.
 
-Frozen by golden tests: ``ORDER_VERSION`` changes only by decision.
+Frozen by golden tests, its constants too: ``ORDER_VERSION`` changes only by decision.
 """
 
 from __future__ import annotations
@@ -25,10 +25,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from lading.errors import PlanError
-from lading.identity.hashing import as_u64, fold, key64
-from lading.order.feistel import FEW, MORE_ROUNDS, ROUND_KEYS, ROUNDS, TABLE
+from lading.identity.hashing import GOLDEN, MASK, MULTIPLY_1, MULTIPLY_2, as_u64, fold, key64, mix64
 from lading.runtime import compiled
-from lading.runtime.splitmix import MULTIPLY_1, MULTIPLY_2, mix64
+
+TABLE = 64  # up to so many elements: Fisher-Yates
+FEW = 1 << 16  # up to so many: 12 rounds, above 8
+ROUNDS, MORE_ROUNDS = 8, 12
+ROUND_KEYS = np.array([(GOLDEN * (i + 1)) & MASK for i in range(TABLE)], dtype=np.uint64)
+
 
 ORDER_VERSION = 2
 MAX_SAMPLES = 1 << 63

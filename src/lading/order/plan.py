@@ -7,7 +7,7 @@ A plan knows datasets, seed, shuffle, mixture, batch size, chunks and the
 events that changed it while it ran. It knows nothing of ranks: a rank takes
 its share of a bill. Order, weights and passes count rows of sources; bills and
 ``where`` name samples of datasets, which are the parts of sources
-(``lading.order.parts``).
+(``lading.order.dataset``).
 """
 
 from __future__ import annotations
@@ -26,24 +26,18 @@ from lading.identity import Bill, Deviation, Place, World, fingerprint
 from lading.identity.bill import batch_id
 from lading.identity.hashing import key64, text64
 from lading.order import making, plan_json
-from lading.order.adaptive.protocol import Adaptation
 from lading.order.clock import Clock, Location
-from lading.order.consistency import check
-from lading.order.dataset import Part, PlannedDataset, numbered
+from lading.order.dataset import Part, Parts, PlannedDataset, numbered
 from lading.order.event import Block, Event, Mask, Rebatch, ResumeBase, Reweight
-from lading.order.masking import Masked, Masklist, all_masks, born_masked
 from lading.order.mixture.order import Mixed
 from lading.order.mixture.request import Mixture
 from lading.order.mixture.spec import MixtureSpec
-from lading.order.notebook import plan_html, plan_text
-from lading.order.parts import Parts
-from lading.order.resuming import events_from
 from lading.order.sample_weights import Tables, Weighted, planned_weights
 from lading.order.shuffle import Order
-from lading.order.substitute import Blocklist, all_blocks, born_blocked
-from lading.order.where import places, steps_of_row
+from lading.order.substitute import Blocklist, Masked, Masklist, all_blocks, all_masks, born_blocked, born_masked
 
 if TYPE_CHECKING:
+    from lading.order.adaptive.protocol import Adaptation
     from lading.order.simulation import Simulation
 
 I64 = NDArray[np.int64]
@@ -94,14 +88,21 @@ class Plan:
     def __post_init__(self) -> None:
         object.__setattr__(self, "datasets", numbered(self.datasets))
         object.__setattr__(self, "sample_weights", planned_weights(self.sample_weights, self))
-        check(self)
+        making.check(self)
         if self.adaptation is not None:
             self.adaptation.check(self)
         object.__setattr__(self, "blocked", born_blocked(self.blocked, self.parts, self.seed) if self.blocked else ())
         object.__setattr__(self, "masked", born_masked(self.masked, self.parts) if self.masked else ())
 
-    __repr__ = plan_text
-    _repr_html_ = plan_html  # for notebooks
+    def __repr__(self) -> str:
+        from lading.order.notebook import plan_text  # no loader needs it: so in all methods below that import
+
+        return plan_text(self)
+
+    def _repr_html_(self) -> str:
+        from lading.order.notebook import plan_html
+
+        return plan_html(self)
 
     @classmethod
     def make(
@@ -205,10 +206,14 @@ class Plan:
             stop: Step to stop before. None: the end of the epoch of ``start``.
             world_size: Number of ranks, to get the rank as well.
         """
+        from lading.order.where import places
+
         return places(self, self.number_of(dataset), index, start, stop, world_size)
 
     def steps_of_row(self, source: int, row: int, start: int, stop: int) -> tuple[I64, I64]:
         """Return the steps and slots in ``[start, stop)`` at which the order has a row of a source, blocks aside."""
+        from lading.order.where import steps_of_row
+
         return steps_of_row(self, source, row, start, stop)
 
     def locate(self, step: int) -> Location:
@@ -254,7 +259,7 @@ class Plan:
 
     def simulate(self, steps: int | None = None, *, epochs: int | None = None) -> Simulation:
         """Return coverage, repeats, passes per source and tails, before anything runs. Default: one epoch."""
-        from lading.order.simulation import simulate  # no loader needs it
+        from lading.order.simulation import simulate
 
         return simulate(self, self.clock.epoch_start(1 if epochs is None else epochs) if steps is None else steps)
 
@@ -311,6 +316,8 @@ class Plan:
         ``plan.with_events(plan.events_from(step))`` has the same bills from ``ResumeBase.first_step`` on, and says of
         earlier steps that the ledger has them. What it takes does not grow with the number of past events.
         """
+        from lading.order.resuming import events_from
+
         return events_from(self, step)
 
     def with_event(self, event: Event) -> Plan:

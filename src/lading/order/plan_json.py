@@ -1,7 +1,8 @@
 """A plan as JSON, and what differs between two of them.
 
 The *summary* is the short form that travels in every loader state: under 1 kB
-however many datasets there are, and enough to name what changed.
+however many datasets there are, and enough to name what changed. The ranks of a run compare it, so that all have
+one plan, or none of them starts.
 """
 
 from __future__ import annotations
@@ -11,17 +12,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from lading.errors import LadingError, PlanError
 from lading.identity import fingerprint
-from lading.order.adaptive.kinds import KINDS, read_adaptation
-from lading.order.adaptive.protocol import AdaptedPlan
+from lading.identity.agreement import agree, field_differences
+from lading.order.adaptive.decided import KINDS, opened
 from lading.order.dataset import Part, PlannedDataset
 from lading.order.event import PAIRS, Event, event_to_dict, read_event
 from lading.order.mixture.spec import MixtureSpec
 from lading.order.permutation import ORDER_VERSION
-from lading.order.sample_weights import FIELDS as WEIGHTS, SampleWeights, Weighted
+from lading.order.sample_weights import FIELDS as WEIGHTS, SampleWeights
 from lading.runtime.fields import (
     COUNT,
     SIZE,
@@ -34,6 +35,10 @@ from lading.runtime.fields import (
     record_of,
     tuple_of,
 )
+
+if TYPE_CHECKING:
+    from lading.identity import World
+    from lading.order.adaptive.protocol import Adaptation, PlanView
 
 PLAN_VERSION = 1
 LOOKAHEAD_STEPS = 32
@@ -62,22 +67,7 @@ _WORDS = {
 }
 
 
-class PlanFields(AdaptedPlan, Protocol):
-    """What is written down of a plan: what an adaptation asks of it, and this."""
-
-    @property
-    def datasets(self) -> tuple[PlannedDataset, ...]: ...
-    @property
-    def lookahead_steps(self) -> int: ...
-    @property
-    def blocked(self) -> tuple[tuple[str, tuple[int, ...]], ...]: ...
-    @property
-    def sample_weights(self) -> Weighted: ...
-    @property
-    def masked(self) -> tuple[tuple[str, tuple[int, ...]], ...]: ...
-
-
-def description(plan: PlanFields) -> dict[str, Any]:
+def description(plan: PlanView) -> dict[str, Any]:
     """Return everything that defines the order, events left out."""
     schedule = {"batch_schedule": [list(point) for point in plan.batch_schedule]} if plan.batch_schedule else {}
     return {
@@ -100,13 +90,13 @@ def description(plan: PlanFields) -> dict[str, Any]:
     }
 
 
-def _adaptation(plan: PlanFields, *, whole: bool = False) -> dict[str, Any]:
+def _adaptation(plan: PlanView, *, whole: bool = False) -> dict[str, Any]:
     """Return what adapts the order; plans without it keep their fingerprint."""
     adapts = plan.adaptation
     return {} if adapts is None else {adapts.key: adapts.to_dict(whole=whole)}
 
 
-def to_dict(plan: PlanFields, events: Sequence[Event]) -> dict[str, Any]:
+def to_dict(plan: PlanView, events: Sequence[Event]) -> dict[str, Any]:
     """Return everything that is kept of a plan, with some events, JSON-able."""
     # No part of what defines the order: it only says where events may act.
     lookahead = {} if plan.lookahead_steps == LOOKAHEAD_STEPS else {"lookahead_steps": plan.lookahead_steps}
@@ -114,12 +104,12 @@ def to_dict(plan: PlanFields, events: Sequence[Event]) -> dict[str, Any]:
     return {**whole, "events": [event_to_dict(e, whole=True) for e in events]}
 
 
-def to_json(plan: PlanFields) -> str:
+def to_json(plan: PlanView) -> str:
     """Return the plan, events included, as JSON."""
     return json.dumps(to_dict(plan, plan.events))
 
 
-def _datasets(plan: PlanFields) -> list[dict[str, Any]]:
+def _datasets(plan: PlanView) -> list[dict[str, Any]]:
     """Return what is known of each source; parts only where there are some."""
     whole = [{k: v for k, v in asdict(d).items() if v is not None} for d in plan.datasets]
     for fields in whole:
@@ -142,9 +132,18 @@ def fields_from_json(text: str | bytes, beside: Path | None = None) -> dict[str,
     names = {"mask": "masked", "block_samples": "window_samples"}
     return {
         **{names.get(name, name): value for name, value in values.items()},
-        "adaptation": read_adaptation(fields),
+        "adaptation": _read_adaptation(fields),
         "sample_weights": tuple((name, replace(table, folder=beside)) for name, table in weights.items()),
     }
+
+
+def _read_adaptation(fields: Fields) -> Adaptation | None:
+    """Return how the order of a plan adapts; None where it does not."""
+    found = [key for key in KINDS if key in fields and fields.value(key) not in (None, False)]
+    if len(found) > 1:
+        fields.refuse(found[1], f"one of {', '.join(found)}")
+    adaptation: Adaptation | None = opened(KINDS[found[0]]).read(fields) if found else None
+    return adaptation
 
 
 def check_order_version(thing: object, found: Any, error: type[LadingError], way_out: str = "") -> None:
@@ -206,7 +205,7 @@ _PLAN: FieldTable = {
 }
 
 
-def summary(plan: PlanFields) -> dict[str, Any]:
+def summary(plan: PlanView) -> dict[str, Any]:
     """Return the short form of a plan that travels in loader states."""
     whole = description(plan)
     datasets = [[d.name, d.length, d.fingerprint, *_parts_print(d)] for d in plan.datasets]
@@ -229,7 +228,8 @@ def _parts_print(dataset: PlannedDataset) -> list[str]:
 
 def differences(saved: Mapping[str, Any], found: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return (field, sentence) for every difference between two summaries."""
-    words = {**_WORDS, **{key: kind.words for key, kind in KINDS.items()}}
+    kinds = [key for key in KINDS if saved.get(key) != found.get(key)]
+    words = {**_WORDS, **{key: opened(KINDS[key]).words for key in kinds}}
     changed = [
         (field, f"{word} {saved.get(field)} -> {found.get(field)}")
         for field, word in words.items()
@@ -259,3 +259,38 @@ def _dataset_differences(saved: Any, found: Any) -> list[str]:
 
 def _spaced(number: int) -> str:
     return f"{number:,}".replace(",", " ")
+
+
+_OWN = ("next step", "events")  # beside the summary of the plan
+
+
+def agree_on_plan(world: World, plan: PlanView, step: int) -> int:
+    """Compare a loader's plan with rank 0's; all ranks raise the same WorldError if they differ, or all continue.
+
+    For a loader to call when it starts its first iteration, and the first after a state was loaded: on every rank, not
+    while it only peeks. See ``lading.identity.agreement.agree``.
+
+    Args:
+        world: This rank among how many.
+        plan: The loader's plan, events included.
+        step: The first step of the iteration.
+
+    Returns:
+        The loader's number, the same on every rank, from 1; 0 where there is no process group to ask.
+    """
+    if world.world_size == 1:
+        return 0
+    events = fingerprint([event_to_dict(event) for event in plan.events]) if plan.events else None
+    value = {**summary(plan), "next step": step, "events": events}
+    return agree(
+        world,
+        "the plan",
+        value,
+        differences=_differences,
+        way_out="Give every rank the same arguments and the same data, and load the same checkpoint on all.",
+    )
+
+
+def _differences(theirs: Mapping[str, Any], mine: Mapping[str, Any]) -> list[str]:
+    own = field_differences({n: theirs[n] for n in _OWN}, {n: mine[n] for n in _OWN})
+    return [text for _, text in differences(theirs, mine)] + own

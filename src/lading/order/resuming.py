@@ -7,33 +7,18 @@ events   reweight · block · rebatch · reweight · reweight │ step │ rewei
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from lading.order.adaptive.protocol import Adaptation
-from lading.order.clock import Clock, Location
+from lading.order.clock import Location
 from lading.order.event import Block, Event, Mask, Rebatch, ResumeBase, Reweight
-from lading.order.masking import all_masks, masked_by
 from lading.order.mixture.order import Mixed
-from lading.order.parts import Parts
-from lading.order.shuffle import Order
+from lading.order.substitute import all_masks, masked_by
+
+if TYPE_CHECKING:
+    from lading.order.adaptive.protocol import PlanView
 
 
-class Resumable(Protocol):
-    """What is asked of a plan."""
-
-    @property
-    def events(self) -> tuple[Event, ...]: ...
-    @property
-    def clock(self) -> Clock: ...
-    @property
-    def order(self) -> Order: ...
-    @property
-    def parts(self) -> Parts: ...
-    @property
-    def adaptation(self) -> Adaptation | None: ...
-
-
-def events_from(plan: Resumable, step: int) -> tuple[Event, ...]:
+def events_from(plan: PlanView, step: int) -> tuple[Event, ...]:
     """Return the events that resuming at a step needs: those that have acted become one ``ResumeBase``."""
     events, clock, order = plan.events, plan.clock, plan.order
     at = clock.locate(step)

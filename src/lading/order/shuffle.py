@@ -22,7 +22,7 @@ from lading.identity.hashing import fold, key64, keys64, text64
 from lading.order.permutation import permute, unpermute
 from lading.order.sample_weights import Tables, weighted_places, weighted_rows
 from lading.runtime import compiled
-from lading.runtime.threads import each_in_threads
+from lading.runtime.processes import each_in_threads
 
 I64 = NDArray[np.int64]
 I32 = NDArray[np.int32]

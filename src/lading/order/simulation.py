@@ -26,12 +26,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lading.identity import SampleId
-from lading.order.adaptive.curriculum.order import Graded
+from lading.order.adaptive.graded import Graded
 from lading.order.clock import Clock, Location
-from lading.order.dataset import PlannedDataset
+from lading.order.dataset import Parts, PlannedDataset
 from lading.order.mixture.order import Mixed
 from lading.order.mixture.spec import MixtureSpec
-from lading.order.parts import Parts
 from lading.order.sample_weights import Tables
 from lading.order.shuffle import Order
 

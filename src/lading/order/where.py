@@ -7,35 +7,22 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lading.identity import Place, rank_of
 from lading.order.clock import Clock
-from lading.order.parts import Parts
-from lading.order.shuffle import Order
-from lading.order.substitute import Blocklist
+
+if TYPE_CHECKING:
+    from lading.order.adaptive.protocol import PlanView
 
 I64 = NDArray[np.int64]
 
 
-class Searched(Protocol):
-    """What is asked of a plan."""
-
-    @property
-    def clock(self) -> Clock: ...
-    @property
-    def order(self) -> Order: ...
-    @property
-    def parts(self) -> Parts: ...
-    @property
-    def blocklist(self) -> Blocklist | None: ...
-
-
 def places(
-    plan: Searched, number: int, index: int, start: int, stop: int | None, world_size: int | None
+    plan: PlanView, number: int, index: int, start: int, stop: int | None, world_size: int | None
 ) -> list[Place]:
     """Return every place that holds a sample or a copy of it; the arguments are those of ``Plan.where``."""
     plan.parts.check_index(number, index)
@@ -47,7 +34,7 @@ def places(
     ]
 
 
-def _steps_holding(plan: Searched, number: int, index: int, start: int, stop: int) -> tuple[I64, I64]:
+def _steps_holding(plan: PlanView, number: int, index: int, start: int, stop: int) -> tuple[I64, I64]:
     """Return steps and slots that hold a sample, substitutions taken into account."""
     if plan.blocklist is None:
         return _copies(plan, number, [index], start, stop)
@@ -62,7 +49,7 @@ def _steps_holding(plan: Searched, number: int, index: int, start: int, stop: in
     return np.concatenate([part[0] for part in found]), np.concatenate([part[1] for part in found])
 
 
-def _copies(plan: Searched, number: int, indices: Sequence[int], start: int, stop: int) -> tuple[I64, I64]:
+def _copies(plan: PlanView, number: int, indices: Sequence[int], start: int, stop: int) -> tuple[I64, I64]:
     """Return steps and slots whose rows are copies of some samples, in order."""
     found = [(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))]
     for index in indices:
@@ -75,7 +62,7 @@ def _copies(plan: Searched, number: int, indices: Sequence[int], start: int, sto
     return steps[rank], slots[rank]
 
 
-def steps_of_row(plan: Searched, source: int, row: int, start: int, stop: int) -> tuple[I64, I64]:
+def steps_of_row(plan: PlanView, source: int, row: int, start: int, stop: int) -> tuple[I64, I64]:
     """Return the steps and slots in ``[start, stop)`` at which the order has a row of a source, blocks aside."""
     if stop <= start:
         return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)

@@ -1,5 +1,5 @@
 """What the ledger tells: queries, comparison, verification, and pages to read."""
 
-from lading.runtime.lazy import lazy_names
+from lading.runtime.imports import lazy_names
 
 __getattr__, __dir__, __all__ = lazy_names(__spec__)

@@ -22,7 +22,7 @@ from lading.order.packing.file import open_index
 from lading.order.packing.index import PackingIndex
 from lading.order.plan import Plan
 from lading.report.table import Table
-from lading.runtime.shown import listed, shown
+from lading.runtime.fields import listed, shown
 
 DOCUMENTS = pa.list_(pa.struct([("document", pa.int64()), ("id", pa.string())]))
 

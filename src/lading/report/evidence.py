@@ -32,8 +32,7 @@ from lading.ledger.tail import Tail
 from lading.ledger.waybill.waybill import Moment
 from lading.order.event import Event, event_from_dict
 from lading.order.plan import Plan
-from lading.runtime.fields import Origin
-from lading.runtime.shown import listed
+from lading.runtime.fields import Origin, listed
 
 _FEW = 64
 _THREADED_ROWS = 1 << 16  # below, threads and buffers cost more than they save: there may be 10 000 small parts

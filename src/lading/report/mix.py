@@ -24,7 +24,7 @@ from lading.report.planned import mark_seen
 from lading.report.seen import SeenSamples
 from lading.report.table import Table
 from lading.report.views import Views
-from lading.runtime.numbers import is_whole
+from lading.runtime.fields import is_whole
 
 I64 = NDArray[np.int64]
 Counts = list[int | None]

@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 
 from lading.errors import ConfigError
 from lading.identity import rank_of
-from lading.identity.digest import digests_of_steps
+from lading.identity.hashing import digests_of_steps
 from lading.order.counts import MOST_SAMPLES, runs_of
 from lading.order.plan import Plan
 from lading.report.evidence import Evidence
 from lading.report.row_losses import losses_of_samples
 from lading.report.seen import SeenSamples
 from lading.report.where import expected_bill
-from lading.runtime.threads import each_in_threads
+from lading.runtime.processes import each_in_threads
 
 I64 = NDArray[np.int64]
 

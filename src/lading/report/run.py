@@ -50,9 +50,8 @@ from lading.report.verify.verdict import Progress, Verdict, silent
 from lading.report.views import NoSamples, Views
 from lading.report.where import dataset_number, newest_plan, next_step, run_events, where
 from lading.runtime.arrow import numbers
-from lading.runtime.fields import INT64_MAX
+from lading.runtime.fields import INT64_MAX, shown_html
 from lading.runtime.paths import local_path
-from lading.runtime.shown import shown_html
 
 _STEPS_AT_ONCE = 4096
 _SPIKES_SHOWN = 5

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.order.adaptive.chosen.order import Chosen
+from lading.order.adaptive.chosen import Chosen
 from lading.order.counts import planned_counts
 from lading.order.plan import Plan
 from lading.report.asked import AskedRun

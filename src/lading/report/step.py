@@ -17,7 +17,7 @@ from lading.report.table import Table
 from lading.report.views import Views
 from lading.report.where import PLANNED, expected_bill, fates_of, newest_plan, next_step
 from lading.runtime.arrow import numbers
-from lading.runtime.shown import html_table
+from lading.runtime.fields import html_table
 
 CONTENT = pa.schema(
     [

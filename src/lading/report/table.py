@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from lading.errors import missing_extra
-from lading.runtime.shown import html_table
+from lading.runtime.fields import html_table
 
 _SHOWN = 30
 

@@ -22,7 +22,7 @@ from lading.report.explain import Explanation
 from lading.report.step import StepRecord
 from lading.report.summary import Summary
 from lading.report.verify.verdict import Verdict
-from lading.runtime.shown import shown
+from lading.runtime.fields import shown
 
 COLOURS = {
     "applied": "green",

@@ -30,8 +30,7 @@ from lading.errors import ConfigError, CorruptLedgerError, LadingError
 from lading.ledger.schema import SCHEMAS
 from lading.ledger.tables import PENDING_REASON
 from lading.report.evidence import Evidence, read_part, with_origin
-from lading.runtime.fields import INT64_MAX
-from lading.runtime.shown import shown
+from lading.runtime.fields import INT64_MAX, shown
 
 if TYPE_CHECKING:
     import duckdb

@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from lading.errors import ConfigError
 from lading.identity import Bill, SampleId, total_digest
-from lading.identity.digest import as_unsigned
-from lading.identity.sample import LEFT_OUT
+from lading.identity.bill import LEFT_OUT
+from lading.identity.hashing import as_unsigned
 from lading.ledger.events import NOTE
 from lading.ledger.tables import APPLIED, DELIVERED, LEFT_BEHIND, PENDING_REASON, ROLLED_BACK, SKIPPED
 from lading.order.plan import Plan

@@ -1,4 +1,4 @@
-"""Read untrusted JSON with every field checked: type, range, length. One reader for every format.
+"""Values from outside: read with every field checked (type, range, length), and shown so that they do no harm.
 
     origin = Origin("runs/7/run.json", CorruptLedgerError, "Restore it from a copy.")
     record = origin.record(data)                  bytes ──▶ Fields
@@ -14,22 +14,132 @@ A table has a reader for each field, and readers are put together: ``optional``
 Whatever the bytes are, the outcome is a checked value or the origin's own
 error, which names file, place, what was expected and what was found. Nothing
 here costs more than time and memory proportional to the (bounded) input.
+
+Names, reasons and samples may hold escape sequences, control characters, bidi overrides or invisible characters. A
+terminal obeys them, a browser reorders the line. ``shown`` gives their escapes instead: ``code\\x1b[2J``.
 """
 
 from __future__ import annotations
 
+import html
 import json
 import math
+import operator
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import reprlib
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeGuard
 
 from lading.errors import LadingError
-from lading.runtime.numbers import is_number, whole
-from lading.runtime.shown import found as brief, shown
+
+
+def whole(value: Any) -> int | None:
+    """Return an integer of any kind (NumPy's, a tensor's) as Python's own; None for what is none, True and False too.
+
+    >>> whole(3), whole(True), whole(3.0), whole("3")
+    (3, None, None, None)
+    """
+    if type(value) is int:
+        return value
+    try:
+        return None if isinstance(value, bool) else operator.index(value)
+    except Exception:  # a tensor of several numbers raises what it likes
+        return None
+
+
+def is_whole(value: object, least: int | None = None) -> TypeGuard[int]:
+    """Say whether a value is an integer, True and False not counted, and not below ``least``.
+
+    >>> is_whole(3, 1), is_whole(0, 1), is_whole(True), is_whole(3.0)
+    (True, False, False, False)
+    """
+    number = whole(value)
+    return number is not None and (least is None or number >= least)
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Say whether a value is a finite number of Python's, True and False not counted.
+
+    >>> is_number(0.5), is_number(float("nan")), is_number(True)
+    (True, False, False)
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return isinstance(value, int) or math.isfinite(value)
+
+
+_FOUND_CHARACTERS = 80
+_PLAIN_BITS = 256
+
+
+def shown(text: str) -> str:
+    """Return a text in which every character can be seen and none acts: on one line, without escape sequences.
+
+    >>> shown("caf\\u00e9 \\u4e2d"), shown("a\\nb\\u202ec")
+    ('café 中', 'a\\\\nb\\\\u202ec')
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or unicodedata.category(c) == "Zs" else _escaped(c) for c in text)
+
+
+def brief(value: Any) -> str:
+    """Return a value from outside in short, for the end of an error message: ``found 'x'``."""
+    return shown(_Brief().repr(value))
+
+
+def shown_html(text: str) -> str:
+    """Return a text as HTML that shows it, inside elements and quoted attributes."""
+    return html.escape(shown(text))
+
+
+def html_table(headings: Sequence[str], rows: Iterable[Sequence[Any]], *, more: int = 0, what: str = "rows") -> str:
+    """Return rows as an HTML table, for notebooks; every value is shown as text.
+
+    >>> html_table(["a"], [["<b>"]], more=2)
+    '<table><tr><th>a</th></tr><tr><td>&lt;b&gt;</td></tr></table><p>and 2 more rows</p>'
+    """
+    head = "".join(f"<th>{shown_html(heading)}</th>" for heading in headings)
+    body = "".join(f"<tr>{''.join(f'<td>{shown_html(_cell(value))}</td>' for value in row)}</tr>" for row in rows)
+    rest = f"<p>and {more} more {what}</p>" if more > 0 else ""
+    return f"<table><tr>{head}</tr>{body}</table>{rest}"
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "–"
+    return f"{value:.5g}" if isinstance(value, float) else str(value)
+
+
+def listed(names: Iterable[Any], most: int = 20) -> str:
+    """Return names as a list in a sentence, the first of many.
+
+    >>> listed(["code", "prose"]), listed(range(30), most=2)
+    ('code, prose', '0, 1 and 28 more')
+    """
+    texts = [shown(str(name)[:_FOUND_CHARACTERS]) for name in names]
+    return ", ".join(texts) if len(texts) <= most else f"{', '.join(texts[:most])} and {len(texts) - most} more"
+
+
+class _Brief(reprlib.Repr):
+    """``repr`` of any value in about a line, in little time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxstring = self.maxother = _FOUND_CHARACTERS
+
+    def repr_int(self, value: int, level: int) -> str:
+        """Describe integers that Python refuses to write out."""
+        return repr(value) if value.bit_length() <= _PLAIN_BITS else f"an integer of {value.bit_length()} bits"
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape", "surrogatepass").decode("ascii")
+
 
 MOST_BYTES = 1 << 26
 MOST_VALUES = 5_000_000

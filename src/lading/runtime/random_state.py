@@ -28,8 +28,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lading.runtime import numpy_exchange
-from lading.runtime.splitmix import GOLDEN
 
+_SPREAD = 0x9E3779B97F4A7C15  # 2**64 over the golden ratio: keys that are close give seeds that are not
 _WITHIN = ("sampler", "batch_sampler", "base_dataloader", "dataloader")
 _DATA = ("dataset", "datasets", "source")
 
@@ -111,7 +111,7 @@ def seed(key: int) -> None:
 def _seed(key: int, torch_generator: Any) -> None:
     # NumPy and torch make their words alike of 32 bits: from the same ones they would give the same numbers.
     random.seed(key)
-    np.random.seed(key * GOLDEN >> 32 & 0xFFFFFFFF)  # noqa: NPY002  # datasets use the global generator
+    np.random.seed(key * _SPREAD >> 32 & 0xFFFFFFFF)  # noqa: NPY002  # datasets use the global generator
     if torch_generator is not None:
         torch_generator.manual_seed(key)  # of which it uses the lower 32 bits
 

@@ -17,9 +17,8 @@ from typing import Any
 import yaml
 
 from lading.errors import ConfigError
-from lading.runtime.fields import Origin
+from lading.runtime.fields import Origin, shown
 from lading.runtime.paths import local_path
-from lading.runtime.shown import shown
 
 MOST_BYTES = 1 << 20
 MOST_EVENTS = 50_000

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from lading.errors import SourceError
 from lading.runtime import compiled
 from lading.runtime.imports import is_a
-from lading.source.buffers import MIN_BYTES, Buffers
+from lading.source.columns import MIN_BYTES, Buffers
 
 I64 = NDArray[np.int64]
 _COMPARED = 8  # rows

@@ -26,9 +26,9 @@ from numpy.typing import NDArray
 
 from lading.errors import LoaderError, SourceError
 from lading.identity import Bill, Deviation
-from lading.identity.sample import LEFT_OUT
+from lading.identity.bill import LEFT_OUT
+from lading.runtime.fields import is_whole
 from lading.runtime.imports import is_a
-from lading.runtime.numbers import is_whole
 
 SAME, ANY = "same", "any"
 _NONE = type(None)

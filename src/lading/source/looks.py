@@ -19,8 +19,8 @@ import numpy as np
 
 from lading.errors import ConfigError, LadingError
 from lading.runtime.arrays import host
+from lading.runtime.fields import brief
 from lading.runtime.imports import is_a
-from lading.runtime.shown import found as found_text
 from lading.source.protocol import InFiles
 
 LONGEST_LINE = 160
@@ -113,9 +113,7 @@ def _checked_description(value: Any, who: str) -> Look:
     if isinstance(value, Mapping) and isinstance(value.get("text", value.get("file")), str):
         text = value.get("text") or os.path.basename(value["file"])
         return {"text": _line(text), "label": _known(value.get("label")), "file": _known(value.get("file"))}
-    raise ConfigError(
-        f"{who}.describe returned {found_text(value)}: expected a text, or a dict with text, label and file."
-    )
+    raise ConfigError(f"{who}.describe returned {brief(value)}: expected a text, or a dict with text, label and file.")
 
 
 def _known(value: Any) -> str | None:
@@ -132,7 +130,7 @@ def _checked_preview(value: Any, who: str) -> Look | None:
         if isinstance(shown, str | bytes | bytearray):
             return _preview_of_value(shown)
     raise ConfigError(
-        f"{who}.preview returned {found_text(value)}: expected a text, the bytes of a picture or a sound, or a dict "
+        f"{who}.preview returned {brief(value)}: expected a text, the bytes of a picture or a sound, or a dict "
         "with kind (text, image, sound) and text or data."
     )
 

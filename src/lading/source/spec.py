@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lading.errors import BatchError
-from lading.identity.sample import NAME_COLUMNS
+from lading.identity.bill import NAME_COLUMNS
 from lading.runtime.arrays import host
 
 

@@ -19,12 +19,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from lading.errors import SourceError
+from lading.identity.bill import DATASET_IDX, ID, IDX, SAMPLE_COLUMNS
 from lading.identity.content import content_hash
-from lading.identity.sample import DATASET_IDX, ID, IDX, SAMPLE_COLUMNS
 from lading.order.dataset import Part
-from lading.source.parts import provides_names
 from lading.source.protocol import Named, notify_epoch
-from lading.source.random_free import draws_nothing
+from lading.source.reader import draws_nothing, provides_names
 
 
 def name_keys(names: Mapping[str, str] | None) -> dict[str, str]:

@@ -13,8 +13,7 @@ from torch.utils.data import ConcatDataset, IterableDataset, Subset, TensorDatas
 
 from lading.errors import SourceError
 from lading.order.dataset import Part
-from lading.source.buffers import MIN_BYTES, Buffers
-from lading.source.columns import Columns
+from lading.source.columns import MIN_BYTES, Buffers, Columns
 from lading.source.protocol import Reader
 
 

@@ -19,12 +19,11 @@ from typing import Any
 import numpy as np
 
 from lading.errors import SourceError
-from lading.identity.sample import DATASET_IDX, IDX
+from lading.identity.bill import DATASET_IDX, IDX
 from lading.order.dataset import Part
 from lading.runtime.torch_class import restored, torch_class
-from lading.source.parts import provides_names
 from lading.source.protocol import notify_epoch
-from lading.source.random_free import draws_nothing
+from lading.source.reader import draws_nothing, provides_names
 from lading.source.tagged import in_range, name_keys, named
 
 

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from lading.errors import SourceError
 from lading.identity.hashing import key64
-from lading.runtime.mapped import read_ahead
-from lading.runtime.numbers import is_whole
+from lading.runtime.arrays import read_ahead
+from lading.runtime.fields import is_whole
 from lading.runtime.paths import local_path
 from lading.source.sampled import sampled_digest
 from lading.source.tokens.store import TokenStore

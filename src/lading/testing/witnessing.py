@@ -30,7 +30,7 @@ from lading.errors import ConfigError
 from lading.report import open_run
 from lading.runtime.arrays import framework, host
 from lading.runtime.paths import local_path
-from lading.source.random_free import draws_nothing
+from lading.source.reader import draws_nothing
 
 Ids = tuple[int, ...]
 

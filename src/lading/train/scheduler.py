@@ -21,7 +21,7 @@ from lading.ledger.tracker.tracker import BatchTracker
 from lading.loader.base import EngineLoader
 from lading.loader.policy.protocol import Mix, WeightPolicy, reason_of
 from lading.loader.reweighting import mix_at
-from lading.order.mixture.weights import named_weights
+from lading.order.mixture.spec import named_weights
 
 
 class MixtureScheduler:

@@ -26,10 +26,10 @@ from lading.identity import Bill
 from lading.ledger.ledger import Ledger
 from lading.ledger.waybill.stamping import remove_stale
 from lading.loader.torch.loader import Loader
+from lading.runtime.fields import brief
 from lading.runtime.files import clean_up, written_aside
 from lading.runtime.paths import local_path
 from lading.runtime.random_state import capture, packed, restore, unpacked
-from lading.runtime.shown import found as brief
 from lading.train.fates import Fates
 from lading.train.repeating import RepeatingLoader
 

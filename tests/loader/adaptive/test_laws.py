@@ -14,9 +14,9 @@ from lading import Columns, Mixture, NumpyLoader, Resume, World
 from lading.loader.adaptive.chunks import Chunks
 from lading.loader.policy.chunks import GrowWhileImproving, LearningValue, PaceValidation
 from lading.loader.policy.mixture import SteerToShares
-from lading.order.adaptive.chosen.adaptation import ChosenChunks
-from lading.order.adaptive.curriculum.adaptation import GradedSamples
-from lading.order.adaptive.curriculum.request import Curriculum
+from lading.order.adaptive.chosen import ChosenChunks
+from lading.order.adaptive.curriculum import Curriculum
+from lading.order.adaptive.graded import GradedSamples
 
 LENGTHS = {"code": 70, "prose": 41}
 STEPS, GLOBAL = 90, 6

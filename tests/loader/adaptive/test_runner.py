@@ -14,7 +14,7 @@ from lading.errors import ConfigError, LadingError, LoaderError, MixtureError, P
 from lading.kits.web.render.page import page
 from lading.loader.policy.chunks import GrowWhileImproving, LearningValue, PaceValidation
 from lading.loader.policy.protocol import Trained
-from lading.order.adaptive.curriculum.adaptation import GradedSamples
+from lading.order.adaptive.graded import GradedSamples
 
 HOSTILE = "<script>\x1b[2J"
 

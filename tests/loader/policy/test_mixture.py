@@ -19,7 +19,7 @@ from lading.loader.policy.steering import ROUNDING, fastest, steered
 from lading.loader.reweighting import mix_at, reweighted
 from lading.loader.torch.loader import Loader
 from lading.order.mixture.request import Mixture
-from lading.order.mixture.weights import integer_weights
+from lading.order.mixture.spec import integer_weights
 from lading.order.plan import Plan
 from lading.source.columns import Columns
 from lading.source.tagged import TaggedDataset

@@ -14,7 +14,7 @@ from torch.utils.data._utils.collate import default_collate_fn_map
 
 from lading import Loader
 from lading.loader.torch.collate import Collate
-from lading.source.buffers import MIN_BYTES
+from lading.source.columns import MIN_BYTES
 
 LARGE = MIN_BYTES // 4  # float32 numbers of a sample: two make a batch that is large enough
 

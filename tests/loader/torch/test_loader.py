@@ -19,7 +19,7 @@ from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset, TensorD
 from lading.errors import BadSampleError, LoaderError, PlanError, ResumeError, SourceError, WorldError
 from lading.identity import World
 from lading.ledger import Ledger
-from lading.loader.bad_samples import BadSamplePolicy
+from lading.loader.failure import BadSamplePolicy
 from lading.loader.state import Resume
 from lading.loader.torch.loader import Loader
 from lading.order.mixture.request import Mixture

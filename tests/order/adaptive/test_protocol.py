@@ -12,8 +12,8 @@ import pytest
 from lading import NumpyLoader, Plan, Resume
 from lading.loader.engine import Engine
 from lading.loader.numpy import NumpyFace
-from lading.order.adaptive.kinds import KINDS
-from lading.order.adaptive.protocol import Adaptation, AdaptedPlan
+from lading.order.adaptive.decided import KINDS
+from lading.order.adaptive.protocol import Adaptation, PlanView
 from lading.order.shuffle import Order, Shuffled
 from lading.runtime.fields import Fields
 
@@ -26,7 +26,7 @@ class EasyHalf(Adaptation):
     key: ClassVar[str] = "easy_half"
     words: ClassVar[str] = "end of the easy half"
 
-    def order(self, plan: AdaptedPlan) -> Order:
+    def order(self, plan: PlanView) -> Order:
         """Return an order whose early epochs fold the second half onto the first."""
         whole = Shuffled(plan.lengths, plan.seed, plan.shuffle, plan.window_samples, {})
         return Folded(whole, sum(plan.lengths) // 2, self.until * sum(plan.lengths))
@@ -75,7 +75,7 @@ class Folded:
 
 @pytest.fixture(autouse=True)
 def _known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(KINDS, EasyHalf.key, EasyHalf)
+    monkeypatch.setitem(KINDS, EasyHalf.key, f"{EasyHalf.__module__}:EasyHalf")
 
 
 def planned() -> Plan:

@@ -12,12 +12,9 @@ from lading.errors import MixtureError, PlanError
 from lading.identity.hashing import key64
 from lading.order.clock import Batching, Clock
 from lading.order.event import Reweight
-from lading.order.mixture.order import Mixed, timeline
-from lading.order.mixture.passes import Passes
-from lading.order.mixture.spec import MixtureSpec
-from lading.order.mixture.stopping import stream_end
+from lading.order.mixture.order import Mixed, Passes, stream_end, timeline
+from lading.order.mixture.spec import MixtureSpec, integer_weights
 from lading.order.mixture.tree import PlainTree
-from lading.order.mixture.weights import integer_weights
 from lading.order.permutation import permute
 from lading.order.plan import Plan
 from lading.order.shuffle import permute_windows

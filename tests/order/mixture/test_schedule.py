@@ -6,12 +6,11 @@ import pytest
 from hypothesis import given, strategies as st
 
 from lading.errors import MixtureError
+from lading.order.batch_schedule import Duration
 from lading.order.dataset import PlannedDataset
-from lading.order.duration import Duration
 from lading.order.mixture.request import Mixture, as_integers
 from lading.order.mixture.schedule import Cosine, Function, Linear, Stages, Temperature, as_schedule
-from lading.order.mixture.spec import MAX_STAGES
-from lading.order.mixture.weights import TOTAL, integer_weights, shares
+from lading.order.mixture.spec import MAX_STAGES, TOTAL, integer_weights, shares
 from lading.order.plan import Plan
 
 DATA = (PlannedDataset("code", 100_000, mean_tokens=100), PlannedDataset("prose", 50_000, mean_tokens=1000))

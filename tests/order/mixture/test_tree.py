@@ -7,9 +7,18 @@ import pytest
 from hypothesis import given, strategies as st
 
 from lading.errors import MixtureError
-from lading.order.mixture.rounds import MAX_ROUND, place_of, round_of, rounds_of, slots_by_place
-from lading.order.mixture.tree import CompiledTree, PlainTree, build_tree, carried
-from lading.order.mixture.weights import TOTAL, integer_weights
+from lading.order.mixture.spec import TOTAL, integer_weights
+from lading.order.mixture.tree import (
+    MAX_ROUND,
+    CompiledTree,
+    PlainTree,
+    build_tree,
+    carried,
+    place_of,
+    round_of,
+    rounds_of,
+    slots_by_place,
+)
 from lading.runtime import compiled
 
 with_kernels = pytest.mark.skipif(not compiled.enabled(), reason="nothing is compiled here")

@@ -1,5 +1,5 @@
 """Training in chunks that cycle through all the data: data modules, audio, the mixin, configurations (document 003)."""
 
-from lading.runtime.lazy import lazy_names
+from lading.runtime.imports import lazy_names
 
 __getattr__, __dir__, __all__ = lazy_names(__spec__)

@@ -24,8 +24,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lading.errors import ConfigError, LadingError
+from lading.runtime.fields import brief, listed
 from lading.runtime.imports import member
-from lading.runtime.shown import found as brief, listed
 
 # Names of s4's registry that we have a class for.
 S4_NAMES = {"qautoaudio": "lading.kits.chunked.QuantizedAutoregressiveAudio"}

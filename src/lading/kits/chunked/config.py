@@ -27,8 +27,7 @@ from lading.errors import ConfigError, LadingError
 from lading.kits.chunked.component import Component, misspelt
 from lading.kits.chunked.datamodule.sizes import ChunkSizes, chunk_sizes
 from lading.loader.adaptive.chunks import Chunks
-from lading.runtime.numbers import is_number, is_whole
-from lading.runtime.shown import found as brief, listed
+from lading.runtime.fields import brief, is_number, is_whole, listed
 from lading.runtime.yaml_text import parse_yaml, read_yaml
 
 

@@ -1,5 +1,5 @@
 """A trainer on DeepSpeed that keeps the books (document 000)."""
 
-from lading.runtime.lazy import lazy_names
+from lading.runtime.imports import lazy_names
 
 __getattr__, __dir__, __all__ = lazy_names(__spec__)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from lading.errors import ConfigError
-from lading.runtime.numbers import is_number, is_whole
+from lading.runtime.fields import is_number, is_whole
 from lading.runtime.paths import local_path
 from lading.runtime.yaml_text import read_yaml
 

@@ -43,7 +43,7 @@ from lading.kits.deepspeed.update import Arguments, Updater, evaluate
 from lading.ledger.ledger import Ledger
 from lading.loader.state import Resume
 from lading.loader.torch.loader import Loader
-from lading.order.adaptive.curriculum.request import Curriculum
+from lading.order.adaptive.curriculum import Curriculum
 from lading.order.mixture.request import Mixture
 from lading.runtime.files import sync_tree
 from lading.train.loggers.logged import LoggedLedger, Sink, logged

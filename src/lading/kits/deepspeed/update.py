@@ -29,7 +29,7 @@ import torch
 
 from lading.errors import ConfigError, SourceError
 from lading.identity import Bill
-from lading.identity.sample import ID, NAME_COLUMNS
+from lading.identity.bill import ID, NAME_COLUMNS
 from lading.kits.deepspeed.callback import Update
 from lading.ledger.ledger import Ledger
 from lading.loader.torch.loader import Loader

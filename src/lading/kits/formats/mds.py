@@ -20,9 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lading.errors import BadSampleError, SourceError
-from lading.runtime.fields import COUNT, Fields, Origin, given, nullable, tuple_of
+from lading.runtime.fields import COUNT, Fields, Origin, given, listed, nullable, shown, tuple_of
 from lading.runtime.paths import local_path
-from lading.runtime.shown import listed, shown
 from lading.source.sampled import sampled_digest
 
 _SCALARS = {

@@ -1,5 +1,5 @@
 """JASPER directories as training data: dataset, builder, loader and verbs (document 002)."""
 
-from lading.runtime.lazy import lazy_names
+from lading.runtime.imports import lazy_names
 
 __getattr__, __dir__, __all__ = lazy_names(__spec__)

@@ -39,8 +39,8 @@ from lading.kits.jasper.validate import (
     require_files,
 )
 from lading.runtime.paths import local_path
-from lading.source.buffers import Buffers
-from lading.source.random_free import draws_nothing
+from lading.source.columns import Buffers
+from lading.source.reader import draws_nothing
 from lading.source.spec import BatchSpec
 
 

@@ -14,8 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lading.runtime.mapped import read_ahead_at
-from lading.source.buffers import Buffers
+from lading.runtime.arrays import read_ahead_at
+from lading.source.columns import Buffers
 from lading.source.spec import BatchSpec, Field
 
 STEERING = ("steering_centroid", "steering_keyword_weighted", "steering_residual")

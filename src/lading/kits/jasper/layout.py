@@ -16,9 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from lading.errors import SourceError
-from lading.runtime.fields import Origin
-from lading.runtime.numbers import is_whole
-from lading.runtime.shown import found as brief, listed
+from lading.runtime.fields import Origin, brief, is_whole, listed
 
 CONFIG_FILE = "config.json"
 HDF5_FILE = "dataset.h5"

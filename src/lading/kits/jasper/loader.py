@@ -25,7 +25,7 @@ from lading.kits.jasper.dataset import JASPERSteeringDataset
 from lading.kits.jasper.gather import jasper_spec
 from lading.loader.torch.first_batch import first_batch
 from lading.loader.torch.loader import Loader
-from lading.loader.torch.samplers import undistributed
+from lading.loader.torch.rebuilt import undistributed
 from lading.source.spec import BatchSpec, validate_batch
 
 __all__ = ["create_loader", "set_epoch", "validate_first_batch"]

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from lading.errors import SourceError
 from lading.identity.hashing import fold_int, key64, keys64
-from lading.runtime.numbers import is_number
+from lading.runtime.fields import is_number
 
 VARIANTS = ("zero", "centroid", "keyword", "residual")
 ALIASES = {"none": "zero", "keyword_weighted": "keyword"}

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from lading.errors import SourceError
 from lading.identity import Bill
-from lading.identity.sample import DATASET_IDX, IDX, IS_PADDING
+from lading.identity.bill import DATASET_IDX, IDX, IS_PADDING
 from lading.runtime.arrays import host
 
 # Datasets and indices, one row a sample. A plain tuple: this is made for every batch.

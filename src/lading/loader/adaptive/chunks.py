@@ -16,7 +16,7 @@ from typing import Any
 from lading.errors import PlanError
 from lading.loader.policy.chunks import choice_of, resize_of
 from lading.loader.policy.protocol import ChoicePolicy, Policy, SizePolicy
-from lading.runtime.numbers import is_whole
+from lading.runtime.fields import is_whole
 
 MAX_SIZES = 32
 _WAY_OUT = "Expected batches of a chunk (2000), [[0, 500], [10, 2000]], or {first: 500, double_every: 10, most: 4000}."

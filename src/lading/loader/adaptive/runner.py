@@ -19,12 +19,11 @@ from lading.loader.policy.protocol import Trained, reason_of
 from lading.loader.request import LoaderRequest
 from lading.loader.reweighting import PolicyRunner
 from lading.loader.trackers import Trackers
-from lading.order.adaptive.chosen.event import Choose
-from lading.order.adaptive.chosen.order import Chosen
-from lading.order.adaptive.sizes import resizing
+from lading.order.adaptive.chosen import Choose, Chosen
+from lading.order.adaptive.protocol import resizing
 from lading.order.event import Rebatch
 from lading.order.plan import Plan
-from lading.runtime.numbers import is_whole
+from lading.runtime.fields import is_whole
 
 
 class Ended(NamedTuple):
@@ -231,7 +230,7 @@ class ChunkRunner:
 
 
 def observers_of(request: LoaderRequest) -> list[Observer]:
-    """Return who may change what comes; nobody for most loaders."""
+    """Return who may change what comes: what chooses weights, what chooses chunks."""
     found: list[Observer] = [] if request.policy is None else [PolicyRunner.of(request.policy)]
     return found if request.chunks is None else [*found, ChunkRunner(request.chunks)]
 

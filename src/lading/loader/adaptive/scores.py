@@ -14,11 +14,9 @@ from lading.loader.agreeing import agree_on_decision
 from lading.loader.note import Observed
 from lading.loader.request import LoaderRequest
 from lading.loader.sample_values import by_source, values_of
-from lading.order.adaptive.chosen.adaptation import ChosenChunks
-from lading.order.adaptive.curriculum.adaptation import GradedSamples
-from lading.order.adaptive.curriculum.event import Rescore
-from lading.order.adaptive.curriculum.levels import Levels
-from lading.order.adaptive.curriculum.request import Curriculum, joined, sizes_of
+from lading.order.adaptive.chosen import ChosenChunks
+from lading.order.adaptive.curriculum import Curriculum, Levels, joined, sizes_of
+from lading.order.adaptive.graded import GradedSamples, Rescore
 from lading.order.adaptive.protocol import Adaptation
 from lading.order.plan import Plan
 from lading.source.reader import Reader

@@ -34,7 +34,7 @@ from lading.loader.request import request_of
 from lading.loader.state import Resume
 from lading.order import Plan
 from lading.source.protocol import Sources
-from lading.source.random_free import draws_nothing
+from lading.source.reader import draws_nothing
 
 I64 = NDArray[np.int64]
 DEPTH = 2  # batches that wait on the devices

@@ -18,7 +18,7 @@ from typing import Any
 
 from lading.errors import ConfigError, PlanError
 from lading.loader.policy.protocol import Trained
-from lading.runtime.numbers import is_number, is_whole
+from lading.runtime.fields import is_number, is_whole
 
 GROUPS = 32  # neighbouring chunks whose signals are remembered together: a state does not grow with the data
 SIGNALS = ("loss", "improvement", "age")

@@ -24,8 +24,8 @@ from typing import Any
 from lading.errors import MixtureError
 from lading.loader.policy.protocol import Mix
 from lading.loader.policy.steering import aims, drawn_by, limited, steered
-from lading.order.mixture.weights import integer_weights, named_weights
-from lading.runtime.numbers import is_number, is_whole
+from lading.order.mixture.spec import integer_weights, named_weights
+from lading.runtime.fields import is_number, is_whole
 
 _SHOWN, _SHOWN_NAME = 4, 20
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from lading.order.mixture.weights import Weights
+from lading.order.mixture.spec import Weights
 
 
 @runtime_checkable

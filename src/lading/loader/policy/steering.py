@@ -23,7 +23,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from lading.loader.policy.protocol import Mix
-from lading.order.mixture.weights import Weights, integer_weights, named_weights, shares
+from lading.order.mixture.spec import Weights, integer_weights, named_weights, shares
 
 ROUNDING = 5  # samples: a plan keeps every source that close to its weights, so that less is missing by chance
 

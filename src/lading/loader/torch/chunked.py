@@ -36,12 +36,11 @@ from lading.identity import Bill, World, fingerprint
 from lading.loader.adaptive.chunks import Chunks
 from lading.loader.iteration import Batches
 from lading.loader.torch.loader import Loader
-from lading.loader.torch.rebuilt import SourceView
-from lading.loader.torch.samplers import PlannedSequentialSampler, PlanSampler
+from lading.loader.torch.rebuilt import PlannedSequentialSampler, PlanSampler, SourceView
 from lading.order import Event, Plan
 from lading.order.chunked_sampler import ChunkedSampler
-from lading.runtime.numbers import is_whole
-from lading.source.random_free import draws_nothing
+from lading.runtime.fields import is_whole
+from lading.source.reader import draws_nothing
 
 DEFAULT_SEED = 42
 

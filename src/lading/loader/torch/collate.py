@@ -25,7 +25,7 @@ from torch.utils.data._utils.collate import (
 )
 
 from lading.runtime.arrays import is_texts, side_by_side
-from lading.source.buffers import MIN_BYTES, Memory
+from lading.source.columns import MIN_BYTES, Memory
 
 _dtype = operator.attrgetter("dtype")
 

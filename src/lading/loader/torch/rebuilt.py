@@ -1,32 +1,247 @@
 """What frameworks take from a loader to build another: each part carries the plan with it.
 
+    loader.sampler         PlanSampler        a view of the engine that frameworks leave in peace; it holds nothing
     loader.batch_sampler   PlanBatchSampler   yields PlannedIndices: row numbers that know their step
     loader.dataset         SourceView         reads only such lists, and checks that none is missing
     loader.collate_fn      PlannedCollate     makes the batch; in the training process that is its delivery
 
-So a plain ``DataLoader`` made of the three, with workers too, yields the same
+So a plain ``DataLoader`` made of the last three, with workers too, yields the same
 batches with their names, and the books are kept. What would break the plan (a
 second sharding, a batch that was cut or completed) is an error that says so.
+
+Steps that another loader pulls from ours (``Pulls``) are not delivered by that:
+
+    pull    0 1 2 3 4 ...        requests given to a loader that was built from parts of ours
+    queue       │ 2 3 4          pulled, not yet seen by the training loop
+    deliver   ◀─┘                the batch reached the loop: cursor, trackers and policy are notified
+
+Without workers the collate call is the delivery. With workers a delivery is known only if it is reported
+(``Loader.delivered``); until then no state can say where the run is.
+
+Lightning re-instantiates a ``DataLoader`` from its arguments to predict (around a batch sampler that notes indices) and
+to overfit (around a sequential sampler). Both are understood; any other sampler would replace the plan and is refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, NoReturn
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sized
+from typing import Any, NamedTuple, NoReturn, cast
 
 import numpy as np
-from torch.utils.data import BatchSampler, Dataset, get_worker_info
+from torch.utils.data import (
+    BatchSampler,
+    Dataset,
+    DistributedSampler,
+    RandomSampler,
+    SequentialSampler,
+    WeightedRandomSampler,
+    get_worker_info,
+)
 from torch.utils.data._utils.collate import default_collate_fn_map
 
 from lading.errors import LadingError, LoaderError
-from lading.loader.bad_samples import bad_sample_error
-from lading.loader.fetch import Delivery, Fetcher
+from lading.identity import Bill
+from lading.loader.bill import request_at
+from lading.loader.engine import Engine
+from lading.loader.failure import bad_sample_error, plain
+from lading.loader.fetch import Delivery, Fetcher, FetchRequest
 from lading.loader.name import RowNamer
-from lading.loader.pulls import Pull, Pulls
 from lading.loader.torch.collate import Collate
 from lading.loader.torch.ray import refuse_in_ray_worker
-from lading.loader.torch.samplers import PlanSampler
-from lading.loader.workers.failure import plain
+
+
+class Pull(NamedTuple):
+    """One request as it travels.
+
+    Attributes:
+        iteration: Number of the iteration over the batch sampler, from 0.
+        number: Number of the request in it, from 0.
+        request: What is asked for.
+    """
+
+    iteration: int
+    number: int
+    request: FetchRequest
+
+
+class Pulls:
+    """What was pulled from an engine, and how much of it arrived.
+
+    Args:
+        engine: The engine that is notified.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._queue: deque[Pull] = deque()
+        self._iteration = -1
+        self._stop = 0
+        self._has_begun = False
+
+    def start(self) -> Iterator[Pull]:
+        """Yield the requests of the coming iteration."""
+        self._iteration += 1
+        self._queue.clear()
+        self._has_begun = False
+        steps = self._engine.coming()
+        self._stop = steps.stop
+        names = self._engine.name_columns()
+        self._engine.fetcher.parts = self._engine.plan.parts
+        for number, step in enumerate(steps):
+            pull = Pull(self._iteration, number, request_at(self._engine, step, names))
+            self._queue.append(pull)
+            yield pull
+
+    @property
+    def are_unreported(self) -> bool:
+        """Whether batches were pulled of which none was reported, so that the position of the run is unknown."""
+        return bool(self._queue) and not self._has_begun
+
+    def deliver(self, pull: Pull | None = None, bill: Bill | None = None, batch: Any = None, remark: str = "") -> Bill:
+        """Note that a batch reached the training loop.
+
+        Args:
+            pull: Which one; None: the first that is on its way.
+            bill: Its bill, where it departs from the request.
+            batch: Its content.
+            remark: Why its rows could not be counted.
+        """
+        while self._queue and pull is not None and self._queue[0] != pull:
+            self._queue.popleft()  # dropped on the way: ``skip_first_batches``
+        if not self._queue:
+            raise LoaderError(
+                "a batch was reported as delivered that was never pulled in this iteration. Report each batch of the "
+                "loader built from this one once, in order."
+            )
+        found = self._queue.popleft()
+        bill = bill or found.request.bill
+        if not self._has_begun:
+            if bill.step != self._engine.coming().start:
+                self._engine.move_to(bill.step)
+            self._engine.begin()
+            self._has_begun = True
+        self._engine.note(bill, self._stop, batch)
+        if remark := remark or self._engine.fetcher.counter.uncounted:
+            self._engine.notes.remark(bill.step, remark)
+        return bill
+
+
+class PlanSampler(DistributedSampler[Any]):
+    """Which samples this rank gets in the coming iteration, by number in the concatenation of the sources.
+
+    Args:
+        engine: Plan, cursor and world of the loader.
+        dataset: What the loader shows as its dataset.
+    """
+
+    def __init__(self, engine: Engine, dataset: Any) -> None:
+        # DistributedSampler's own __init__ asks for a process group, which may not exist yet.
+        self.engine, self.dataset = engine, dataset
+        self.seed, self.drop_last = engine.request.seed, engine.request.drop_last
+        self.shuffle = engine.request.plan_shuffle != "none"
+
+    @property
+    def rank(self) -> int:  # type: ignore[override]
+        """This rank."""
+        return self.engine.world.rank
+
+    @property
+    def num_replicas(self) -> int:  # type: ignore[override]
+        """Number of ranks."""
+        return self.engine.world.world_size
+
+    @property
+    def epoch(self) -> int:  # type: ignore[override]
+        """The epoch of the next step."""
+        return self.engine.plan.locate(self.engine.step).epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Move the loader to an epoch; see ``Loader.set_epoch``."""
+        self.engine.set_epoch(epoch)
+
+    def __iter__(self) -> Iterator[int]:
+        for step in self.engine.iteration_steps():
+            yield from _numbers(self.engine, self.engine.share_of(step))
+
+    def __len__(self) -> int:
+        steps = self.engine.iteration_steps()
+        if self.engine.plan.batch_schedule:
+            return sum(len(self.engine.share_of(step)) for step in steps)
+        first, last = len(self.engine.share_of(steps[0])), len(self.engine.share_of(steps[-1]))
+        return (len(steps) - 1) * first + last
+
+
+class _Planned:
+    """The numbers of a ``PlanSampler``, for those who ask of which kind a sampler is."""
+
+    def __init__(self, planned: PlanSampler) -> None:
+        super().__init__(cast(Sized, planned.dataset))  # type: ignore[call-arg]
+        self.planned = planned
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.planned)
+
+    def __len__(self) -> int:
+        return len(self.planned)
+
+
+class PlannedRandomSampler(_Planned, RandomSampler):
+    """Samples in the plan's shuffled order."""
+
+
+class PlannedSequentialSampler(_Planned, SequentialSampler):
+    """Samples from the first to the last."""
+
+
+def undistributed(planned: Any) -> Any:
+    """Return the sampler torch would have made for one process."""
+    return PlannedRandomSampler(planned) if planned.shuffle else PlannedSequentialSampler(planned)
+
+
+Sizes = tuple[int | None, bool | str, bool]
+
+
+def meaning(sampler: Any, batch_sampler: Any, asked: Sizes) -> Sizes:
+    """Return (batch_size, shuffle, drop_last) as meant by an injected sampler."""
+    inner = getattr(batch_sampler, "sampler", None)
+    inner = getattr(inner, "planned", inner)  # create_loader dresses the plan as a Random- or SequentialSampler
+    sampler = getattr(sampler, "planned", sampler)
+    if isinstance(inner, PlanSampler):
+        original = inner.engine.request
+        return original.batch_size, original.shuffle, bool(batch_sampler.drop_last)
+    if isinstance(inner, SequentialSampler):
+        return batch_sampler.batch_size, False, bool(batch_sampler.drop_last)
+    if isinstance(sampler, SequentialSampler) and batch_sampler is None:
+        return asked[0], False, asked[2]
+    if isinstance(sampler, PlanSampler) and batch_sampler is None:
+        return asked
+    found = type(sampler if sampler is not None else batch_sampler).__name__
+    if isinstance(sampler, WeightedRandomSampler):
+        raise LoaderError(f"a {found} was given: expected sample_weights=weights, which plans what it would draw.")
+    raise LoaderError(
+        f"a {found} was injected into a Lading loader, whose order is its plan's. Pass use_distributed_sampler=False "
+        "to the Trainer, or give it lading.train.lightning.plain(loader), which frameworks leave alone."
+    )
+
+
+def index_log(batch_sampler: Any, engine: Engine) -> Callable[[Bill], None] | None:
+    """Return what notes the samples of each batch where Lightning predicts: around a wrapper that is no batch sampler.
+
+    The wrapper would note them while it is iterated over; a plan is not pulled from it.
+    """
+    if batch_sampler is None or isinstance(batch_sampler, BatchSampler):
+        return None
+    batch_sampler.seen_batch_indices = []
+    # Looked up at each batch: Lightning replaces the list.
+    return lambda bill: batch_sampler.seen_batch_indices.append(_numbers(engine, bill))
+
+
+def _numbers(engine: Engine, bill: Bill) -> list[int]:
+    """Return the samples of a bill by number in the concatenation of the sources."""
+    starts = np.concatenate([[0], np.cumsum(engine.plan.lengths)])
+    return cast(list[int], (starts[bill.source_idx] + bill.rows).tolist())
+
 
 _WAY_OUT = (
     "Iterate over the Lading loader itself, which gives every rank its share; with Accelerate, pass it to prepare() as "

@@ -4,6 +4,6 @@ requests ─▶ Workers: processes, shared memory ─▶ (request, result)     s
 requests ─▶ ThreadWorkers ────────────────────▶ (request, result)     sources that release the interpreter's lock
 """
 
-from lading.runtime.lazy import lazy_names
+from lading.runtime.imports import lazy_names
 
 __getattr__, __dir__, __all__ = lazy_names(__spec__)

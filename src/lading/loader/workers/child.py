@@ -23,8 +23,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from lading.loader.failure import WorkerFailure
 from lading.loader.workers import wire
-from lading.loader.workers.failure import WorkerFailure
 from lading.loader.workers.slots import SlotPlace, SlotWriter
 from lading.runtime.processes import die_with_parent, is_running
 from lading.runtime.random_state import seed

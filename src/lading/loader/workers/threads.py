@@ -16,10 +16,10 @@ from concurrent.futures import Future, TimeoutError as FutureTimeoutError
 from typing import Any, TypeVar
 
 from lading.errors import LadingError, WorkerError
-from lading.loader.workers.failure import also
+from lading.loader.failure import also
 from lading.loader.workers.processes import check_numbers
 from lading.loader.workers.run import OrderedRun
-from lading.runtime.threads import Busy
+from lading.runtime.processes import Busy
 
 R = TypeVar("R")
 THREAD_NAME = "lading-worker"

@@ -23,13 +23,13 @@ from torch.utils.data import get_worker_info
 
 from lading.errors import SourceError
 from lading.identity import World
+from lading.identity.bill import IDX, IS_PADDING
 from lading.identity.content import content_hash
 from lading.identity.hashing import text64
-from lading.identity.sample import IDX, IS_PADDING
 from lading.observe.dataloader import opened_copy, order_of
 from lading.observe.names import RowNames
 from lading.observe.recording import Recording
-from lading.runtime.numbers import whole
+from lading.runtime.fields import whole
 from lading.source.stream.torch import TaggedIterableDataset
 
 DRAWS = 12

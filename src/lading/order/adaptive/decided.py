@@ -1,9 +1,28 @@
-"""What an adaptation decided while a run went on, and what resuming needs of that."""
+"""What adaptations decide while a run goes on, what resuming needs of that, and where each kind is.
+
+A kind is one module and its lines in these tables; it is opened where a plan, an event or a state names it.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
+
+from lading.runtime.fields import Fields
+from lading.runtime.imports import member
+
+KINDS = {  # the adaptation, by its key in a plan's JSON
+    "chosen_chunks": "lading.order.adaptive.chosen:ChosenChunks",
+    "curriculum": "lading.order.adaptive.graded:GradedSamples",
+}
+EVENTS = {  # the event, by its kind
+    "rescore": "lading.order.adaptive.graded:Rescore",
+    "choose": "lading.order.adaptive.chosen:Choose",
+}
+BASES = {  # what a resume base keeps, by its key there
+    "scores": "lading.order.adaptive.graded:ScoresBase",
+    "chosen": "lading.order.adaptive.chosen:ChosenBase",
+}
 
 
 class AdaptiveEvent(ABC):
@@ -17,6 +36,11 @@ class AdaptiveEvent(ABC):
     def to_dict(self, *, whole: bool) -> dict[str, Any]:
         """Return JSON-able fields; ``whole``: with what a state only names."""
 
+    @classmethod
+    @abstractmethod
+    def read(cls, fields: Fields) -> Self:
+        """Rebuild it from checked fields, its kind among them."""
+
     @property
     @abstractmethod
     def decided(self) -> str:
@@ -29,3 +53,21 @@ class AdaptedBase(ABC):
     @abstractmethod
     def to_dict(self, *, whole: bool) -> dict[str, Any]:
         """Return JSON-able fields, by names that no other kind uses."""
+
+    @classmethod
+    @abstractmethod
+    def read(cls, fields: Fields) -> Self:
+        """Rebuild it from the checked fields under its name."""
+
+
+def opened(home: str) -> Any:
+    """Return a class of a kind: an adaptation, an event, or what a resume base keeps."""
+    module, _, name = home.partition(":")
+    return member(module, name, "an adaptation")
+
+
+def read_base(fields: Fields) -> AdaptedBase | None:
+    """Return what a resume base keeps of an adaptation, if anything."""
+    named = [name for name in BASES if name in fields and fields.value(name) is not None]
+    found: list[AdaptedBase] = [opened(BASES[name]).read(fields.record(name)) for name in named]
+    return found[0] if found else None

@@ -1,29 +1,37 @@
-"""What a plan asks of an order that adapts. A new kind is one class, and a line in ``kinds``.
+"""What a plan asks of an order that adapts. A new kind is one class, and a line in ``decided.KINDS``.
 
 order        positions to samples and back
 to_dict      what the plan's JSON keeps of it, under ``key``
 kept         what a state keeps of its past
 
-What it decides while the run goes on is in ``decided``: events, and what resuming needs of them.
+What it decides while the run goes on is in ``decided``: events, and what resuming needs of them. Chunks of another size
+(``resizing``) are decided without a kind of their own.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
 
-from lading.order.adaptive.decided import AdaptedBase
-from lading.order.clock import Clock, Location
-from lading.order.event import Event, ResumeBase
-from lading.order.mixture.spec import MixtureSpec
-from lading.order.sample_weights import Tables
-from lading.order.shuffle import Order
-from lading.runtime.fields import Fields
+from lading.order.event import Event, Rebatch, ResumeBase
+
+if TYPE_CHECKING:
+    from lading.order.adaptive.decided import AdaptedBase
+    from lading.order.clock import Clock, Location
+    from lading.order.dataset import Parts, PlannedDataset
+    from lading.order.mixture.spec import MixtureSpec
+    from lading.order.sample_weights import Tables, Weighted
+    from lading.order.shuffle import Order
+    from lading.order.substitute import Blocklist
+    from lading.runtime.fields import Fields
 
 
-class AdaptedPlan(Protocol):
-    """What an adaptation asks of its plan."""
+class PlanView(Protocol):
+    """What a plan is to what it is put together from: its fields, and what was worked out of them."""
+
+    @property
+    def datasets(self) -> tuple[PlannedDataset, ...]: ...
 
     @property
     def lengths(self) -> tuple[int, ...]: ...
@@ -54,11 +62,25 @@ class AdaptedPlan(Protocol):
     @property
     def adaptation(self) -> Adaptation | None: ...
     @property
+    def lookahead_steps(self) -> int: ...
+    @property
+    def blocked(self) -> tuple[tuple[str, tuple[int, ...]], ...]: ...
+    @property
+    def sample_weights(self) -> Weighted: ...
+    @property
+    def masked(self) -> tuple[tuple[str, tuple[int, ...]], ...]: ...
+    @property
     def weight_tables(self) -> Tables: ...
+    @property
+    def parts(self) -> Parts: ...
+    @property
+    def order(self) -> Order: ...
+    @property
+    def blocklist(self) -> Blocklist | None: ...
     def with_events(self, events: Sequence[Event], /) -> Self: ...
 
 
-P = TypeVar("P", bound=AdaptedPlan)
+P = TypeVar("P", bound=PlanView)
 
 
 class Adaptation(ABC):
@@ -70,7 +92,7 @@ class Adaptation(ABC):
     gapless: ClassVar[bool] = False  # whether draws run on over epochs, as those of a mixture do
 
     @abstractmethod
-    def order(self, plan: AdaptedPlan) -> Order:
+    def order(self, plan: PlanView) -> Order:
         """Return the order of a plan."""
 
     @abstractmethod
@@ -86,7 +108,7 @@ class Adaptation(ABC):
         """Return what a state says of it."""
         return self.to_dict()
 
-    def check(self, plan: AdaptedPlan) -> None:  # noqa: B027  # most kinds have nothing to refuse
+    def check(self, plan: PlanView) -> None:  # noqa: B027  # most kinds have nothing to refuse
         """Refuse fields of a plan that do not go with it; its clock and order are not made yet."""
 
     def extended(self, order: Order, event: Event) -> Order | None:
@@ -111,3 +133,20 @@ class Adaptation(ABC):
     def resized(self, plan: P, step: int) -> P:
         """Return a plan that may be given other sizes at a step; refuse where sizes cannot change there."""
         return plan
+
+
+def resizing(plan: PlanView, step: int, chunk_batches: int, reason: str = "") -> Rebatch | None:
+    """Return the event that gives chunks another size from a step on; None where they have it already.
+
+    Args:
+        plan: The plan.
+        step: First step of the new size.
+        chunk_batches: Batches of a chunk.
+        reason: Who decided it, and why.
+    """
+    at, pace = plan.clock.locate(step), plan.clock.pace_at(step)
+    if plan.adaptation is not None:
+        plan.adaptation.check_resize(at)
+    if pace.chunk_batches == chunk_batches:
+        return None
+    return Rebatch(step, at.epoch, at.offset, pace.batch, chunk_batches, pace.later, reason)

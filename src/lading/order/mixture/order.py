@@ -1,12 +1,20 @@
 """The order of a weighted run: which sample comes where, and where a sample comes.
 
-    position ─▶ step ─▶ round, place ─▶ (dataset, draw j) ─▶ pass j // L, place j mod L of its shuffle
+    position ─▶ step ─▶ round, place ─▶ (dataset, draw j)      the tree and its rounds, ``lading.order.mixture.tree``
+    draw j of dataset d ─▶ pass j // L,  Permutation(L, key=(seed, d, pass))(j mod L)                       ``Passes``
 
 Both directions are arithmetic; nothing grows with the data. A round is a step:
 its labels are shuffled, so the shares hold at the end of every step, and the
 draws of a dataset come in order, so every pass is complete before the next.
-With ``stopping="restart"`` the draws continue over the epochs. Otherwise each
-epoch is a stream of its own, and the epoch is in every key.
+With weights of samples a draw is a place of the pass, and they say what stands
+there (``lading.order.sample_weights``).
+
+With ``stopping="restart"`` the draws continue over the epochs, and the key of
+the stream is that of the seed. Otherwise each epoch is a stream of its own, the
+epoch is in every key, and the stream ends
+
+    first_exhausted   right before the first draw that would need a second pass
+    all_exhausted     right after the last dataset was seen whole
 """
 
 from __future__ import annotations
@@ -14,26 +22,109 @@ from __future__ import annotations
 import bisect
 import functools
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lading.errors import MixtureError
+from lading.identity.hashing import fold, fold_int, key64, keys64, text64
 from lading.order.clock import Clock
 from lading.order.event import Reweight, StageBase
-from lading.order.mixture.passes import Passes
-from lading.order.mixture.rounds import MAX_ROUND, round_of, rounds_of
-from lading.order.mixture.spec import MixtureSpec, check_weights, finite_error
-from lading.order.mixture.stopping import stream_end
-from lading.order.mixture.stream import Stage, StagedStream
-from lading.order.mixture.tree import CompiledTree
-from lading.order.mixture.weights import TOTAL
+from lading.order.mixture.spec import MAX_POSITION, TOTAL, MixtureSpec, check_weights, finite_error
+from lading.order.mixture.tree import MAX_ROUND, CompiledTree, Stage, StagedStream, build_tree, round_of, rounds_of
+from lading.order.permutation import side
+from lading.order.sample_weights import Tables, weighted_places, weighted_rows
+from lading.order.shuffle import permute_pass, unpermute_pass
 
 I64 = NDArray[np.int64]
 I32 = NDArray[np.int32]
 U64 = NDArray[np.uint64]
+
+
+class Passes:
+    """Draws of each dataset to samples, and back.
+
+    Args:
+        lengths: Samples of each dataset.
+        seed: Seed of the plan.
+        shuffle: ``full``; ``window``: passes keep neighbours together; ``none``: every pass in the dataset's order.
+        window: Samples of a window, for ``window``.
+        tables: Weights of single samples, by dataset, where there are some.
+    """
+
+    def __init__(
+        self, lengths: Sequence[int], seed: int, shuffle: str = "full", window: int = 4096, tables: Tables | None = None
+    ) -> None:
+        self.lengths, self.seed, self.shuffle, self.window_samples = tuple(lengths), seed, shuffle, window
+        self.tables = tables or {}
+        self._lengths = np.array(self.lengths, dtype=np.int64)
+        self.keys = functools.lru_cache(maxsize=4)(self._keys)
+        self.rounds_key = functools.lru_cache(maxsize=4)(self._rounds_key)
+
+    def indices(self, epoch: int | None, datasets: I32, draws: I64) -> I64:
+        """Return the index behind each draw; ``epoch`` where every epoch is a stream of its own."""
+        lengths = self._lengths[datasets]
+        passes, places = np.divmod(draws, lengths)
+        if self.shuffle == "none" and not self.tables:
+            return places
+        keys = fold(self.keys(epoch)[datasets], passes.astype(np.uint64))
+        places = permute_pass(self.shuffle, lengths, keys, places, self.window_samples)
+        return weighted_rows(self.tables, datasets, places, keys) if self.tables else places
+
+    def draws(self, epoch: int | None, dataset: int, index: int, first: int, stop: int) -> I64:
+        """Return the draws in ``[first, stop)`` that hold a sample, in ascending order."""
+        length = self.lengths[dataset]
+        if first >= stop:
+            return np.empty(0, dtype=np.int64)
+        passes = np.arange(first // length, (stop - 1) // length + 1, dtype=np.int64)
+        keys = keys64(int(self.keys(epoch)[dataset]), passes)
+        owners, places = weighted_places(self.tables, dataset, index, keys)
+        inside = unpermute_pass(self.shuffle, self._lengths[[dataset]], keys[owners], places, self.window_samples)
+        draws = passes[owners] * length + inside
+        return np.sort(draws[(draws >= first) & (draws < stop)])
+
+    def table(self, epoch: int | None, already: I64) -> U64:
+        """Return what the kernel asks of each dataset: draws already made, length, side and key."""
+        lengths = np.maximum(self._lengths, 1)
+        return np.stack([already.astype(np.uint64), lengths.astype(np.uint64), side(lengths), self.keys(epoch)], axis=1)
+
+    def _stream_key(self, epoch: int | None) -> int:
+        return key64(self.seed) if epoch is None else key64(self.seed, "epoch", epoch)
+
+    def _keys(self, epoch: int | None) -> U64:
+        """Return the key of each dataset in a stream."""
+        return keys64(self._stream_key(epoch), np.arange(len(self.lengths)))
+
+    def _rounds_key(self, epoch: int | None) -> np.uint64:
+        """Return the key of a stream's rounds."""
+        return np.uint64(fold_int(self._stream_key(epoch), text64("round")))
+
+    def __reduce__(self) -> tuple[type[Passes], tuple[object, ...]]:
+        return Passes, (self.lengths, self.seed, self.shuffle, self.window_samples, self.tables)
+
+
+def stream_end(lengths: Sequence[int], weights: Sequence[int], stopping: str) -> int:
+    """Return the length of an epoch's stream, in samples; in big integers, as tiny weights reach far.
+
+    >>> half = 1 << 30
+    >>> stream_end([10, 100], [half, half], "first_exhausted"), stream_end([10, 100], [half, half], "all_exhausted")
+    (21, 199)
+    """
+    tree = build_tree(weights, [0] * len(weights))
+    live = [d for d, w in enumerate(weights) if w > 0]
+    if stopping == "first_exhausted":
+        end = min(tree.position(d, lengths[d]) for d in live)
+    else:
+        end = max(tree.position(d, lengths[d] - 1) + 1 for d in live)
+    if not 0 < end < MAX_POSITION:
+        raise MixtureError(
+            f"with stopping={stopping!r} an epoch would have {end} samples: expected 1 to 2**60. "
+            "Raise the smallest weight, or use stopping='restart' with epoch_samples=."
+        )
+    return end
+
 
 _I32, _I64 = np.dtype(np.int32), np.dtype(np.int64)  # made once: a small bill is mostly such calls
 

@@ -11,23 +11,28 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lading.errors import MixtureError
 from lading.order.clock import Batching, Clock
 from lading.order.dataset import PlannedDataset
-from lading.order.mixture.schedule import Schedule, Segment, Temperature, as_schedule
-from lading.order.mixture.spec import MAX_STAGES, UNITS, MixtureSpec, finite_error
-from lading.order.mixture.stopping import stream_end
-from lading.order.mixture.weights import (
+from lading.order.mixture.order import stream_end
+from lading.order.mixture.spec import (
     MAX_POSITION,
+    MAX_STAGES,
     TOTAL,
+    UNITS,
+    MixtureSpec,
     Weights,
+    finite_error,
     integer_weights,
     named_weights,
     sample_weights,
     tempered,
 )
+
+if TYPE_CHECKING:
+    from lading.order.mixture.schedule import Schedule, Segment
 
 
 @dataclass(frozen=True)
@@ -196,6 +201,8 @@ def _evaluate(
 
 def _points(request: Mixture) -> Schedule:
     """Return the schedule; plain weights are what a list that starts later, or a temperature, begins with."""
+    from lading.order.mixture.schedule import Temperature, as_schedule  # most mixtures have none
+
     schedule = request.schedule
     if request.weights is None:
         return as_schedule(schedule)

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from lading.errors import MixtureError
-from lading.order.duration import Duration
-from lading.order.mixture.weights import Weights, named_weights, tempered
+from lading.order.batch_schedule import Duration
+from lading.order.mixture.spec import Weights, named_weights, tempered
 
 PIECES = 256
 

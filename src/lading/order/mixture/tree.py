@@ -9,16 +9,36 @@
 A node has weight n, its left child weight a. F rises by 0 or 1, so every
 position goes to exactly one child, and the child's positions are again 0, 1,
 2, ... The tree is Huffman's (the two lightest are joined first), which keeps
-every dataset less than 2 draws from its share. The phase φ is n//2, moved by
-what earlier stages still owe (``residuals``, in draws times 2**31).
+every dataset less than 2 draws from its share. ``PlainTree`` is the reference,
+``CompiledTree`` its compiled twin: the same answers to the last bit.
 
-``PlainTree`` is the reference, ``CompiledTree`` its compiled twin:
-the same answers to the last bit. Both take positions from the
-stage's start; draws count from what each dataset had drawn before the stage.
+Inside a round labels are permuted, and a dataset's draws keep their order:
+
+    round            the positions of one step; a step of more than 4 096 samples has several
+    labels           a a a a b b c          the tree's counts, leaf by leaf
+    key of slot i    hash(round key, i) with its low 12 bits replaced by i
+    by key           b a a c a b a          which dataset comes at which place
+    draws            b0 a0 a1 c0 a2 b1 a3   numbered in the order of the places
+
+The low bits make ties impossible and say whose key it is, so sorting the keys lists the slots in the order of their
+places.
+
+Weights change at the borders of steps, and each stage has a tree of its own (``StagedStream``):
+
+    position   0 ........ 4000 ......... 9216 ....
+    weights    ─ stage 0 ─  ── stage 1 ──  ─ stage 2 ─
+               .7 / .3       .5 / .5        .2 / .8
+
+Trees take positions from their stage's start; draws count from what each dataset had drawn before it. What a dataset
+was owed, or had too much, when a stage ended is carried into the phases of the next (φ is n//2, moved by ``residuals``,
+in draws times 2**31), so shares hold over the whole run, and a stage that changes nothing changes nothing. A later
+stage cannot change an earlier position.
 """
 
 from __future__ import annotations
 
+import bisect
+import functools
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,10 +48,57 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lading.errors import MixtureError
-from lading.identity.hashing import fold_int
-from lading.order.mixture.rounds import place_of, slots_by_place
-from lading.order.mixture.weights import TOTAL
+from lading.identity.hashing import fold, fold_int
+from lading.order.mixture.spec import TOTAL
 from lading.runtime import compiled
+
+MAX_ROUND = 4096
+
+_LOW = np.uint64(MAX_ROUND - 1)
+
+I64 = NDArray[np.int64]
+
+
+def slot_keys(round_key: int, size: int) -> NDArray[np.uint64]:
+    """Return the sort key of each slot of a round."""
+    slots = np.arange(size, dtype=np.uint64)
+    return (fold(np.full(1, round_key, dtype=np.uint64), slots) & ~_LOW) | slots
+
+
+def slots_by_place(round_key: int, size: int) -> I64:
+    """Return the slot whose label comes to each place of a round."""
+    return (np.sort(slot_keys(round_key, size)) & _LOW).astype(np.int64)
+
+
+def place_of(round_key: int, size: int, first: int, number: int, k: int) -> int:
+    """Return the place of the k-th draw of a label that has the slots ``[first, first + number)`` of a round."""
+    keys = slot_keys(round_key, size)
+    mine = np.sort(keys[first : first + number])[k]
+    return int(np.count_nonzero(keys < mine))
+
+
+def round_of(start: Any, size: Any, position: Any) -> tuple[Any, Any]:
+    """Return the first position and the size of the round of a step that holds a position; integers or arrays.
+
+    >>> round_of(1000, 10_000, 1000), round_of(1000, 10_000, 10_999)
+    ((1000, 3333), (7666, 3334))
+    """
+    rounds = -(-size // MAX_ROUND)
+    number = ((position - start + 1) * rounds - 1) // size
+    low = start + number * size // rounds
+    return low, start + (number + 1) * size // rounds - low
+
+
+def rounds_of(starts: I64, sizes: I64) -> tuple[I64, I64]:
+    """Return first position and size of each round of some steps."""
+    if not len(sizes) or int(sizes.max()) <= MAX_ROUND:
+        return starts, sizes
+    rounds = -(-sizes // MAX_ROUND)
+    step = np.repeat(np.arange(len(sizes)), rounds)
+    number = np.arange(len(step)) - np.repeat(np.cumsum(rounds) - rounds, rounds)
+    low = number * sizes[step] // rounds[step]
+    return starts[step] + low, (number + 1) * sizes[step] // rounds[step] - low
+
 
 MAX_PHASE = 1 << 61
 
@@ -147,7 +214,6 @@ def carried(residuals: Sequence[int], weights: Sequence[int], length: int, drawn
     return [r + w * length - TOTAL * n for r, w, n in zip(residuals, weights, drawn, strict=True)]
 
 
-I64 = NDArray[np.int64]
 I32 = NDArray[np.int32]
 Integers = Sequence[int] | I64
 
@@ -274,3 +340,89 @@ class CompiledTree:
 def tree_class() -> type[PlainTree] | type[CompiledTree]:
     """Return the kind of tree this process uses."""
     return CompiledTree if compiled.enabled() else PlainTree
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """Weights from a position on, and what had happened before it.
+
+    Attributes:
+        start: First position; the border of a step.
+        weights: Integers that sum to 2**31.
+        drawn: Draws of each dataset before the start.
+        residuals: Planned minus drawn before the start, in draws times 2**31.
+    """
+
+    start: int
+    weights: I64
+    drawn: I64
+    residuals: I64
+
+    @classmethod
+    def first(cls, start: int, weights: Sequence[int]) -> Stage:
+        """Return the stage a run begins with."""
+        zeros = np.zeros(len(weights), dtype=np.int64)
+        return cls(start, np.array(weights, dtype=np.int64), zeros, zeros)
+
+    def following(self, start: int, weights: Sequence[int], tree: MixtureTree) -> Stage:
+        """Return the stage after this one."""
+        drawn = tree.counts(start - self.start)
+        # Wraps around modulo 2**64 on the way and is exact at the end, which is a few draws at most.
+        residuals = self.residuals + self.weights * np.int64(start - self.start) - drawn * np.int64(TOTAL)
+        return Stage(start, np.array(weights, dtype=np.int64), self.drawn + drawn, residuals)
+
+
+class StagedStream:
+    """The stages of a stream and their trees.
+
+    Args:
+        known: The first stage, and those after it that are already worked out.
+        stages: (start, integer weights) of the stages that follow, ascending.
+        make_tree: Plain or compiled trees; what this process uses, by default.
+    """
+
+    def __init__(
+        self, known: Sequence[Stage], stages: Sequence[tuple[int, Sequence[int]]] = (), make_tree: Any = None
+    ) -> None:
+        self._make_tree = make_tree or tree_class()
+        self.tree = functools.lru_cache(maxsize=64)(self._plant)
+        self.stages = list(known)
+        for start, weights in stages:
+            before = self.tree(len(self.stages) - 1)
+            self.stages.append(self.stages[-1].following(start, weights, before))
+        self.starts = [stage.start for stage in self.stages]
+
+    def number_at(self, position: int) -> int:
+        """Return the number of the stage that a position belongs to."""
+        return bisect.bisect_right(self.starts, position) - 1
+
+    def counts(self, border: int) -> I64:
+        """Return the draws of each dataset before the border of a round."""
+        s = self.number_at(border)
+        return self.stages[s].drawn + self.tree(s).counts(border - self.stages[s].start)
+
+    def stages_of_draws(self, dataset: int, draws: I64) -> I64:
+        """Return the number of the stage that each of a dataset's draws belongs to."""
+        drawn = np.array([stage.drawn[dataset] for stage in self.stages], dtype=np.int64)
+        return np.searchsorted(drawn, draws, side="right") - 1
+
+    def _plant(self, s: int) -> MixtureTree:
+        stage = self.stages[s]
+        return self._make_tree(stage.weights, balanced(stage.weights, stage.residuals))
+
+
+def balanced(weights: I64, residuals: I64) -> I64:
+    """Return the residuals of the datasets in a stage with an equal part of their sum taken from each.
+
+    What left datasets are owed cannot be made up without them: the others together stay off by as much. Taken from
+    each alike, none is far off; shared out by weight, a heavy one would pay for all.
+
+    >>> balanced(np.array([1, 2, 0, 4]), np.array([7, -1, -5, 0]))
+    array([ 5, -3, -5, -2])
+    """
+    live = np.flatnonzero(weights)
+    whole, rest = divmod(int(residuals[live].sum()), len(live))
+    found = residuals.copy()
+    found[live] -= whole
+    found[live[:rest]] -= 1
+    return found

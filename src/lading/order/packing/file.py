@@ -20,10 +20,9 @@ from numpy.typing import NDArray
 from lading.errors import PackingError
 from lading.order.packing.index import PACKING_VERSION, PackingIndex, build_index, index_fingerprint, lengths_hash
 from lading.order.packing.rules import PackingRules
-from lading.runtime.fields import Fields, FieldTable, Origin, given, record_of
+from lading.runtime.fields import Fields, FieldTable, Origin, given, record_of, shown
 from lading.runtime.files import built_aside, json_bytes
 from lading.runtime.paths import local_path
-from lading.runtime.shown import shown
 
 COLUMNS = ("row_offsets", "document", "start", "size")
 NUMBERS = (np.dtype(np.int32), np.dtype(np.int64))

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lading.errors import PackingError
-from lading.runtime.numbers import is_whole
+from lading.runtime.fields import is_whole
 
 ALGORITHMS = ("first_fit", "best_fit", "concat_then_split")
 OVERFLOWS = ("error", "split", "truncate")

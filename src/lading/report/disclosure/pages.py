@@ -15,7 +15,7 @@ from lading.report.checkpoint.checkpoint import OpenedCheckpoint
 from lading.report.claim.consumption import problem_of
 from lading.report.disclosure.declared import DATASET, KINDS, NOT_DECLARED, Declared
 from lading.report.disclosure.figures import Figures, table
-from lading.runtime.shown import shown
+from lading.runtime.fields import shown
 
 _ORIGIN = (
     "Every number is the value of the expression in its footnote, with `from lading import open_checkpoint` and `CKPT` "

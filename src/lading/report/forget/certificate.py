@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from lading.errors import ConfigError, CorruptLedgerError
-from lading.ledger.forgetting import clean_checkpoints, leaves_out, tainted_by
+from lading.ledger.lineage import clean_checkpoints, leaves_out, tainted_by
 from lading.ledger.log import CheckpointRecord, Log
 from lading.ledger.tables import APPLIED
 from lading.report.asked import AskedRun

@@ -19,8 +19,8 @@ from typing import Any
 from lading.errors import ConfigError, CorruptLedgerError
 from lading.identity import SampleId
 from lading.ledger.begun import lives
-from lading.ledger.forgetting import clean_checkpoints, tainted_by
 from lading.ledger.limits import now_seconds, readable
+from lading.ledger.lineage import clean_checkpoints, tainted_by
 from lading.ledger.log import CheckpointRecord, ForgetRequest, Log, read_log, repeat_until_first
 from lading.ledger.opening import blocked_by_hand
 from lading.ledger.waybill.waybill import WAYBILL, waybill_at
@@ -31,8 +31,8 @@ from lading.report.checkpoint.family import Family
 from lading.report.checkpoint.places import Places, waybills_below
 from lading.report.trace.closure import same_text
 from lading.report.uses import deliveries_of
+from lading.runtime.fields import listed
 from lading.runtime.files import clean_up
-from lading.runtime.shown import listed
 
 BY = ("document", "row")
 _MOST_SHARE = 0.01

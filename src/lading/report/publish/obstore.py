@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from lading.errors import ConfigError, LedgerError, missing_extra
-from lading.runtime.shown import shown
+from lading.runtime.fields import shown
 
 try:
     import obstore

@@ -33,8 +33,8 @@ from lading.report.publish.contents import (
 )
 from lading.report.publish.obstore import ObjectStore
 from lading.runtime.blocks.progress import BlockProgress, Progress, silent
+from lading.runtime.fields import listed
 from lading.runtime.paths import local_path
-from lading.runtime.shown import listed
 
 THREADS = 8
 

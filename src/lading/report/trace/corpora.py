@@ -16,7 +16,7 @@ from lading.errors import ConfigError, LadingError
 from lading.order.packing.index import PackingIndex
 from lading.report.asked import AskedRun
 from lading.report.uses import uses_of
-from lading.runtime.shown import listed
+from lading.runtime.fields import listed
 from lading.source.tokens.store import TokenStore, shown_tokens
 from lading.source.tokens.tokenizer import Tokenizer, load_tokenizer
 from lading.source.tokens.trace_index import TraceIndex, TracePlace, maximal_spans

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from lading.errors import CorruptLedgerError
 from lading.identity import World
-from lading.identity.digest import as_unsigned, sample_hashes
-from lading.identity.hashing import fold
+from lading.identity.hashing import as_unsigned, fold, sample_hashes
 from lading.ledger.events import JUMP
 from lading.ledger.lineage import Span
 from lading.ledger.tables import DELIVERED

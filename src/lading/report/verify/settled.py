@@ -11,7 +11,7 @@ from lading.ledger.rows import MOST_OPEN
 from lading.ledger.tables import DELIVERED
 from lading.report.evidence import AttemptEvidence, Evidence
 from lading.report.verify.verdict import Verdict
-from lading.runtime.shown import listed
+from lading.runtime.fields import listed
 
 
 def check_ranks(evidence: Evidence, span: Span, steps: NDArray[np.int64], verdict: Verdict) -> None:

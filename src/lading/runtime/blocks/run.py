@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from lading.errors import ConfigError
 from lading.runtime.blocks.local import run_local
-from lading.runtime.numbers import is_whole
+from lading.runtime.fields import is_whole
 
 T = TypeVar("T")
 EXECUTORS = ("local", "ray")

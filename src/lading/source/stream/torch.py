@@ -20,8 +20,8 @@ from torch.utils.data import IterableDataset, default_collate, get_worker_info
 
 from lading.errors import SourceError
 from lading.identity import World
-from lading.identity.sample import DATASET_IDX, ID, IDX, IS_PADDING
-from lading.runtime.numbers import is_whole
+from lading.identity.bill import DATASET_IDX, ID, IDX, IS_PADDING
+from lading.runtime.fields import is_whole
 from lading.source.counting import RowCounter, check_samples
 from lading.source.stream.sharding import ReaderSlot, StreamBatch, share_shard, share_whole
 from lading.source.tagged import name_keys, named

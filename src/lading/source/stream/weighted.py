@@ -22,12 +22,12 @@ import numpy as np
 
 from lading.errors import ResumeError, SourceError
 from lading.identity import World
+from lading.identity.bill import DATASET_IDX, IDX
 from lading.identity.hashing import key64, keys64
-from lading.identity.sample import DATASET_IDX, IDX
-from lading.order.mixture.weights import integer_weights
+from lading.order.mixture.spec import integer_weights
 from lading.runtime.torch_class import restored, torch_class
-from lading.source.parts import provides_names
 from lading.source.protocol import notify_epoch
+from lading.source.reader import provides_names
 from lading.source.tagged import has_index, name_keys, named
 from lading.source.weighted_concat import checked_weights
 

@@ -20,10 +20,9 @@ from lading.errors import SourceError
 from lading.identity.document_names import WHOLE_FILE, NamesWriter
 from lading.runtime.blocks.progress import BlockProgress, Progress, silent
 from lading.runtime.blocks.run import Task, run_blocks
-from lading.runtime.files import clean_up, make_folder
-from lading.runtime.locks import alone
+from lading.runtime.fields import listed
+from lading.runtime.files import alone, clean_up, make_folder
 from lading.runtime.paths import local_path
-from lading.runtime.shown import listed
 from lading.source.tokens.block import TokenJob, TokenPart, check_digest, finished_part, mapped_part
 from lading.source.tokens.inputs import default_block_bytes, find_inputs
 from lading.source.tokens.read import check_split

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lading.errors import ConfigError, SourceError
+from lading.runtime.fields import shown
 from lading.runtime.paths import local_path
-from lading.runtime.shown import shown
 
 COMPRESSED = (".gz", ".zst")
 LINES, PARQUET, TEXT = "lines", "parquet", "text"

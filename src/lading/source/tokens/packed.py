@@ -22,8 +22,8 @@ from lading.order.packing.file import index_for, open_index
 from lading.order.packing.fill import checked_rows, empty_columns, fill_rows, read_rows
 from lading.order.packing.index import PackingIndex, Piece
 from lading.order.packing.rules import PackingRules
-from lading.runtime.mapped import announce, is_in_memory, is_mapped
-from lading.source.buffers import Buffers
+from lading.runtime.arrays import announce, is_in_memory, is_mapped
+from lading.source.columns import Buffers
 from lading.source.protocol import Named
 from lading.source.spec import BatchSpec, Field
 from lading.source.tokens.store import TokenDocuments, TokenStore, shown_tokens

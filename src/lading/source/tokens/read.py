@@ -23,7 +23,7 @@ import pyarrow.parquet
 
 from lading.errors import ConfigError, SourceError, missing_extra
 from lading.identity.document_names import LONGEST_ID, WHOLE_FILE
-from lading.runtime.shown import listed
+from lading.runtime.fields import listed
 from lading.source.tokens.inputs import LINES, PARQUET, FilePiece, InputFile
 
 SPLITS = ("file", "line", "paragraph")

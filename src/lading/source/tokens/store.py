@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from lading.errors import SourceError
 from lading.identity.document_names import DocumentNames, has_names
+from lading.runtime.arrays import mapped_array
 from lading.runtime.fields import Fields, FieldTable, Origin
-from lading.runtime.mapped import mapped_array
 from lading.runtime.paths import local_path
 
 TOKENS_VERSION = 1

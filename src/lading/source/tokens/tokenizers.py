@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from lading.errors import ConfigError, SourceError, missing_extra
+from lading.runtime.fields import shown
 from lading.runtime.processes import environment
-from lading.runtime.shown import shown
 
 # What ends a document in the tokenizers people have, where a file does not say it.
 _ENDS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eos|>", "[EOS]", "[SEP]")

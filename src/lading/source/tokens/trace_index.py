@@ -26,11 +26,11 @@ from numpy.typing import NDArray
 
 from lading.errors import SourceError
 from lading.identity import fingerprint
+from lading.runtime.arrays import mapped_array
 from lading.runtime.blocks.progress import BlockProgress, Progress, silent
 from lading.runtime.blocks.run import Task, run_blocks
 from lading.runtime.fields import Origin
 from lading.runtime.files import clean_up, json_bytes, make_folder, write_aside
-from lading.runtime.mapped import mapped_array
 from lading.source.tokens.pydivsufsort import sorted_suffixes
 from lading.source.tokens.store import TokenStore
 from lading.source.tokens.write import disk_errors

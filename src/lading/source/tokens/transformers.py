@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lading.errors import ConfigError, missing_extra
-from lading.runtime.shown import shown
+from lading.runtime.fields import shown
 from lading.source.tokens.tokenizers import FastTokenizer, adapted_fast
 
 

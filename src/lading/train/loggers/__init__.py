@@ -7,7 +7,7 @@
 A sink is three methods (``Sink``); a third logger is a class of twenty lines.
 """
 
-from lading.runtime.lazy import lazy_names
+from lading.runtime.imports import lazy_names
 from lading.train.loggers.logged import logged as logged  # a module has the name, too
 
 __getattr__, __dir__, __all__ = lazy_names(__spec__)

@@ -38,8 +38,7 @@ from lading.ledger.schema import SCHEMAS
 from lading.ledger.tables import APPLIED
 from lading.loader.state import loaded_mark, marked
 from lading.order.plan import Plan
-from lading.runtime.fields import Fields, Origin
-from lading.runtime.numbers import is_whole, whole
+from lading.runtime.fields import Fields, Origin, is_whole, whole
 from lading.train.rollouts.group import Prompt, Rollout, RolloutGroup
 from lading.train.rollouts.live import DROPPED, MOST_PLACES, OPEN, LiveGroup, LiveGroups
 from lading.train.rollouts.prompts import PromptOrder

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from lading.errors import LedgerError
-from lading.runtime.numbers import whole
+from lading.runtime.fields import whole
 
 
 @dataclass(frozen=True)

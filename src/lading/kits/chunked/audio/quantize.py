@@ -21,7 +21,7 @@ import numpy as np
 
 from lading.errors import SourceError
 from lading.runtime.arrays import host
-from lading.runtime.numbers import is_whole
+from lading.runtime.fields import is_whole
 
 MAX_BITS = 24
 

@@ -21,7 +21,7 @@ from lading.kits.chunked.audio.quantize import QUANTIZATIONS, q_zero
 from lading.kits.chunked.audio.soundfile import Clip, ClipReader, audio_files, probe
 from lading.order.chunked_sampler import ChunkedSampler
 from lading.order.permutation import Permutation
-from lading.runtime.numbers import is_whole
+from lading.runtime.fields import is_whole
 
 IGNORED = -100  # the target that torch's cross entropy leaves out
 

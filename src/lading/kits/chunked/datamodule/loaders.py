@@ -17,7 +17,7 @@ from lading.errors import ConfigError, SourceError
 from lading.identity import World
 from lading.loader.state import Resume
 from lading.loader.torch.loader import Loader
-from lading.order.adaptive.curriculum.request import Curriculum
+from lading.order.adaptive.curriculum import Curriculum
 from lading.order.mixture.request import Mixture
 
 # Arguments that only Lading's loader understands; any of them asks for it.

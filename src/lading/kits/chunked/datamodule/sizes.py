@@ -19,7 +19,7 @@ from typing import Any
 
 from lading.errors import ConfigError, PlanError
 from lading.loader.adaptive.chunks import Chunks
-from lading.runtime.numbers import is_whole
+from lading.runtime.fields import is_whole
 
 
 @dataclass(frozen=True)

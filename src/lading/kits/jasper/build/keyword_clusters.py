@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 from lading.errors import SourceError
 from lading.kits.jasper.build.clusters import Clusters
 from lading.kits.jasper.build.vectors import unit
-from lading.runtime.fields import Origin
-from lading.runtime.numbers import is_whole
+from lading.runtime.fields import Origin, is_whole
 
 I64 = NDArray[np.int64]
 F32 = NDArray[np.float32]

@@ -13,7 +13,7 @@ import math
 from typing import Any
 
 from lading.errors import missing_extra
-from lading.runtime.shown import shown
+from lading.runtime.fields import shown
 
 try:
     import jinja2

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lading.errors import ConfigError, missing_extra
+from lading.runtime.fields import shown_html
 from lading.runtime.paths import local_path
-from lading.runtime.shown import shown_html
 
 try:
     import plotly.graph_objects as go

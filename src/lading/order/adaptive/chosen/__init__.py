@@ -1,1 +1,0 @@
-"""Chunks that are chosen while a run goes on, each once a pass."""

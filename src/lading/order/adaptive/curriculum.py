@@ -1,0 +1,310 @@
+"""From scores and a pace to what a plan keeps of a curriculum: the level of each sample, and when which levels come in.
+
+    share of the samples that is in at step t, from ``start`` to everything at step T = ``until``
+
+    linear     start + (1 - start) · t / T
+    root       (start^p + (1 - start^p) · t / T) ^ (1/p),   p = ``power``: quick at first, as easy samples are learnt
+    stepwise   [(0, 0.3), ("500ba", 0.6), ("2ep", 1.0)]     the shares themselves
+
+A pace is cut into at most 64 shares, evaluated once, when the plan is made. The difficulty of a sample becomes one of
+as many levels, and that is all that an order needs of scores:
+
+    scores   0.1 0.9 0.2 0.7 0.3     ─▶   levels   0 2 0 1 1      (sizes 2, 2, 1)
+    stages   ((0, 13), (6400, 14), ..., (128000, 64))             position, levels in the pool; the last: everything
+
+One byte a sample, compressed in a plan's JSON; the SHA-256 stands for it in fingerprints and states. Where only the
+SHA-256 is known the order waits for the scores, see ``Levels.known``.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import functools
+import hashlib
+import itertools
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lading.errors import PlanError
+from lading.order.batch_schedule import Duration
+from lading.order.clock import Batching, Clock
+from lading.order.mixture.spec import MAX_POSITION
+from lading.runtime.arrays import finite_numbers
+from lading.runtime.fields import COUNT, SHA256, SIZE, Fields, FieldTable, given, is_number, row_of, tuple_of
+
+I64 = NDArray[np.int64]
+MAX_LEVELS = 64
+MAX_SAMPLES = 1 << 25  # a plan's JSON has at most 64 MB
+_LONGEST = 1 << 26
+
+
+class Levels:
+    """The level of each sample of all sources together, 0 the easiest.
+
+    Args:
+        numbers: The level of each sample; None where only their SHA-256 is known.
+        sha256: Their SHA-256, where they are not known.
+    """
+
+    def __init__(self, numbers: NDArray[np.uint8] | None, sha256: str = "") -> None:
+        self.numbers = numbers
+        self.sha256 = sha256 if numbers is None else hashlib.sha256(numbers.tobytes()).hexdigest()
+
+    @classmethod
+    def of(cls, scores: Any, sizes: Sequence[int]) -> Levels:
+        """Put samples into levels of given sizes, the lowest scores first; equal scores in the order of the data.
+
+        >>> Levels.of([0.1, 0.9, 0.2, 0.7, 0.3], [2, 2, 1]).numbers.tolist()
+        [0, 2, 0, 1, 1]
+        """
+        values = finite_numbers(scores, sum(sizes), "scores")
+        numbers = np.empty(len(values), dtype=np.uint8)
+        numbers[np.argsort(values, kind="stable")] = np.repeat(np.arange(len(sizes), dtype=np.uint8), sizes)
+        return cls(numbers)
+
+    def known(self, given: Iterable[Levels]) -> Levels:
+        """Return the levels themselves where one of those given has their SHA-256; else these."""
+        return next((levels for levels in given if levels == self), self) if self.numbers is None else self
+
+    @property
+    def found(self) -> NDArray[np.uint8]:
+        """The level of each sample; refused where only the SHA-256 is known."""
+        if self.numbers is None:
+            raise PlanError(
+                f"the plan follows scores with SHA-256 {self.sha256[:16]}..., which are not here: a state keeps only "
+                "their name. Give them to the loader again: Curriculum(scores, later=[new_scores])."
+            )
+        return self.numbers
+
+    @functools.cached_property
+    def sizes(self) -> I64:
+        """Samples of each level."""
+        return np.bincount(self.found)
+
+    @functools.cached_property
+    def members(self) -> I64:
+        """The samples of level 0, then those of level 1 ..., in the order of the data."""
+        return np.argsort(self.found, kind="stable")
+
+    @functools.cached_property
+    def starts(self) -> I64:
+        """Where each level begins among the members."""
+        return np.concatenate([[0], np.cumsum(self.sizes)]).astype(np.int64)
+
+    @functools.cached_property
+    def places(self) -> I64:
+        """Where each sample is among the members."""
+        places = np.empty_like(self.members)
+        places[self.members] = np.arange(len(places))
+        return places
+
+    def to_dict(self, *, whole: bool) -> dict[str, Any]:
+        """Return JSON-able fields; ``whole``: with the levels themselves."""
+        data = {} if not whole or self.numbers is None else {"zlib": _packed(self.numbers)}
+        return {"sha256": self.sha256, **data}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Levels) and self.sha256 == other.sha256
+
+    def __hash__(self) -> int:
+        return hash(self.sha256)
+
+    def __repr__(self) -> str:
+        return f"Levels({self.sha256[:16]}{'' if self.numbers is not None else ', not here'})"
+
+
+def _is_whole(levels: Levels) -> bool:
+    return len(levels.found) > 0 and len(levels.sizes) <= MAX_LEVELS and bool(levels.sizes.all())
+
+
+def _packed(numbers: NDArray[np.uint8]) -> str:
+    return base64.b64encode(zlib.compress(numbers.tobytes(), 6)).decode()
+
+
+def _unpacked(text: str) -> bytes:
+    unpacker = zlib.decompressobj()
+    found = unpacker.decompress(base64.b64decode(text, validate=True), _LONGEST)
+    if unpacker.unconsumed_tail or not unpacker.eof:
+        raise ValueError("more than a plan may hold, or cut off")
+    return found
+
+
+_LEVELS: FieldTable = {"sha256": SHA256, "zlib": given(Fields.text, longest=_LONGEST)}
+
+
+def read_levels(plan: Fields, name: str) -> Levels:
+    """Return the levels that a field of a plan holds, or names."""
+    fields = plan.record(name)
+    digest, packed = fields.each(_LEVELS).values()
+    levels = Levels(None, digest)
+    if packed is not None:
+        try:
+            levels = Levels(np.frombuffer(_unpacked(packed), dtype=np.uint8))
+        except (ValueError, zlib.error, binascii.Error):
+            fields.refuse("zlib", "compressed levels in base64")
+    if levels.sha256 != digest or (levels.numbers is not None and not _is_whole(levels)):
+        fields.refuse("zlib", f"levels with SHA-256 {digest[:16]}...")
+    return levels
+
+
+CURRICULUM_VERSION = 1
+
+
+@dataclass(frozen=True)
+class CurriculumSpec:
+    """The pool of samples that grows.
+
+    Attributes:
+        levels: The level of each sample.
+        stages: (position, levels in the pool from there on), ascending, the first at 0.
+    """
+
+    levels: Levels
+    stages: tuple[tuple[int, int], ...]
+
+    def __post_init__(self) -> None:
+        starts, pools = ([stage[side] for stage in self.stages] for side in (0, 1))
+        rising = all(a < b for column in (starts, pools) for a, b in itertools.pairwise(column))
+        if not self.stages or starts[0] != 0 or pools[0] < 1 or pools[-1] > MAX_LEVELS or not rising:
+            raise PlanError(
+                f"curriculum stages are {self.stages[:4]}: expected (position, levels), both rising, the first at 0. "
+                "Make them with lading.Curriculum."
+            )
+
+    def to_dict(self, *, whole: bool = False) -> dict[str, Any]:
+        """Return JSON-able fields; ``whole``: with the level of each sample, not only their SHA-256."""
+        stages = [list(stage) for stage in self.stages]
+        return {"curriculum_version": CURRICULUM_VERSION, "stages": stages, "levels": self.levels.to_dict(whole=whole)}
+
+    @classmethod
+    def read(cls, fields: Fields) -> CurriculumSpec:
+        """Rebuild a spec from checked fields."""
+        if fields.integer("curriculum_version") != CURRICULUM_VERSION:
+            raise PlanError(
+                f"the plan's curriculum has version {fields.value('curriculum_version')}, this Lading computes "
+                f"{CURRICULUM_VERSION}. Use the Lading that wrote it."
+            )
+        return cls(**fields.each(_FIELDS, "curriculum_version"))
+
+
+_FIELDS: FieldTable = {
+    "stages": tuple_of(row_of(COUNT, SIZE), least=1, most=MAX_LEVELS),
+    "levels": read_levels,
+}
+
+
+PACES = ("linear", "root")
+
+
+@dataclass(frozen=True)
+class Curriculum:
+    """Easy samples first: what the user asks for, given as ``mixture=`` of a loader.
+
+    Attributes:
+        scores: Difficulty of each sample, low is easy: an array; the name of a column; a function of the source; a
+            ``.npy`` file (a saved loss per sample); or any of these by the name of the source.
+        start: Share of the samples, the easiest ones, that the run begins with.
+        until: When everything is in: a number of steps, ``"2000ba"``, ``"1.5ep"``.
+        pacing: ``linear``, ``root``, or the shares themselves: ``[(0, 0.3), ("500ba", 0.6), ("2ep", 1.0)]``.
+        power: Of ``root``.
+        later: Scores of ``loader.rescore`` that a resumed run may need, in any order.
+        lookahead_steps: As in ``Mixture``.
+    """
+
+    scores: Any
+    start: float = 0.2
+    until: Any = "1ep"
+    pacing: Any = "root"
+    power: float = 2.0
+    later: Sequence[Any] = ()
+    lookahead_steps: int | None = None
+
+    policy = None  # a curriculum is planned; weights that policies change belong to mixtures
+
+    def __post_init__(self) -> None:
+        known = self.pacing in PACES if isinstance(self.pacing, str) else isinstance(self.pacing, Sequence)
+        numbers = is_number(self.start) and is_number(self.power)
+        if not (numbers and 0 < self.start <= 1 and self.power > 0 and known):
+            raise PlanError(
+                f"curriculum with start={self.start!r}, power={self.power!r}, pacing={self.pacing!r}: expected start "
+                "above 0 up to 1, power above 0, and pacing 'linear', 'root' or a list such as [(0, 0.3), ('1ep', 1)]."
+            )
+
+    def share(self, part: float) -> float:
+        """Return the share that is in after a part of the way to ``until``.
+
+        >>> [round(Curriculum([], start=0.2, pacing="root").share(part), 2) for part in (0, 0.25, 1)]
+        [0.2, 0.53, 1.0]
+        """
+        part = min(max(part, 0.0), 1.0)
+        if self.pacing == "linear":
+            return self.start + (1 - self.start) * part
+        return float((self.start**self.power + (1 - self.start**self.power) * part) ** (1 / self.power))
+
+    def planned(self, scores: NDArray[np.float64], batch: int, drop_last: bool = False) -> CurriculumSpec:
+        """Return what a plan stores.
+
+        Args:
+            scores: The difficulty of each sample of all sources together.
+            batch: Global batch size the run begins with.
+            drop_last: Whether an incomplete global batch at the end of an epoch is dropped.
+
+        >>> Curriculum([], start=0.5, until=4, pacing="linear").planned(np.arange(8.0), batch=2).stages
+        ((0, 1), (2, 2), (4, 3), (6, 4), (8, 5))
+        """
+        total = len(scores)
+        if not 0 < total <= MAX_SAMPLES:
+            raise PlanError(f"a curriculum of {total} samples: expected 1 to 2**25, for their levels are in the plan.")
+        clock = Clock(total, Batching(((0, batch),), drop_last), gapless=True, limit=MAX_POSITION)
+        ends: list[int] = []
+        starts: list[int] = []
+        for position, share in self._points(clock):
+            size = min(max(round(share * total), 1), total)
+            if ends and size <= ends[-1]:
+                continue
+            ends.append(size)
+            starts.append(position)
+        levels = Levels.of(scores, np.diff([0, *ends]).tolist())
+        return CurriculumSpec(levels, tuple((start, k + 1) for k, start in enumerate(starts)))
+
+    def _points(self, clock: Clock) -> list[tuple[int, float]]:
+        """Return (position, share) of each stage, ascending; the last has everything."""
+        if not isinstance(self.pacing, str):
+            return _stepwise(self.pacing, clock)
+        last = clock.step_from(Duration.parse(self.until).position(clock))
+        steps = sorted({last * k // (MAX_LEVELS - 1) for k in range(MAX_LEVELS)} | {0, last})
+        return [(clock.locate(step).position, self.share(step / last) if last else 1.0) for step in steps]
+
+
+def sizes_of(spec: CurriculumSpec) -> list[int]:
+    """Return the samples of each level, for scores that come later."""
+    return [int(n) for n in spec.levels.sizes]
+
+
+def _stepwise(points: Sequence[Any], clock: Clock) -> list[tuple[int, float]]:
+    try:
+        parsed = [(Duration.parse(when).position(clock), float(share)) for when, share in points]
+    except (TypeError, ValueError) as error:
+        raise PlanError(
+            f"pacing is {points!r}: expected pairs (when, share), such as [(0, 0.3), ('1ep', 1)]."
+        ) from error
+    rising = all(a[0] < b[0] and a[1] < b[1] for a, b in itertools.pairwise(parsed))
+    if not parsed or len(parsed) > MAX_LEVELS or parsed[0][0] != 0 or parsed[-1][1] != 1 or not rising:
+        raise PlanError(
+            f"pacing is {points!r}: expected 1 to {MAX_LEVELS} pairs (when, share), both rising, the first at 0, the "
+            "last with share 1."
+        )
+    if not parsed[0][1] > 0:
+        raise PlanError(f"pacing begins with the share {parsed[0][1]}: expected more than 0.")
+    return parsed
+
+
+def joined(scores: Mapping[str, Any], lengths: Mapping[str, int]) -> NDArray[np.float64]:
+    """Return the scores of all sources together; refuse those that do not fit."""
+    return np.concatenate([finite_numbers(scores[name], n, f"the scores of {name!r}") for name, n in lengths.items()])

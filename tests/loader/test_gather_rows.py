@@ -1,0 +1,248 @@
+"""One compiled gather gives what a gather per source and column gives."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings, strategies as st
+from torch.utils.data import TensorDataset
+
+from lading import Columns, Loader, NumpyLoader, Plan
+from lading.loader.gather import _LARGE_BYTES, RowGather
+from lading.loader.numpy import NumpyArrays
+from lading.loader.torch.collate import TorchArrays
+from lading.runtime import compiled
+from lading.source import columns as buffers
+from lading.source.reader import reader_of
+
+pytestmark = pytest.mark.skipif(not compiled.enabled(), reason="nothing is compiled here")
+
+
+DTYPES = ["float32", "float64", "float16", "int8", "int64", "uint8", "bool", "complex64"]
+
+
+@st.composite
+def datasets(draw):
+    """Draw some datasets with equal columns, the face's kind of arrays, and a batch size."""
+    kinds = draw(
+        st.lists(st.tuples(st.sampled_from(DTYPES), st.lists(st.integers(1, 3), max_size=2)), min_size=1, max_size=3)
+    )
+    rng = np.random.default_rng(draw(st.integers(0, 99)))
+    is_torch = draw(st.booleans())
+    made = {}
+    for number in range(draw(st.integers(1, 5))):
+        length = draw(st.integers(1, 9))
+        columns = {
+            f"c{k}": (rng.random((length, *shape)) * 100).astype(dtype) for k, (dtype, shape) in enumerate(kinds)
+        }
+        if is_torch:
+            columns = {name: torch.from_numpy(column) for name, column in columns.items()}
+        made[f"d{number}"] = Columns(**columns)
+    return made, draw(st.integers(1, 7))
+
+
+@settings(max_examples=60)
+@given(datasets(), st.sampled_from([Loader, NumpyLoader]))
+def test_it_equals_a_gather_per_source(drawn, face):
+    """Values, dtypes, shapes and names, for either face over either kind of arrays."""
+    made, size = drawn
+    weights = [1.0] * len(made) if len(made) > 1 else None
+    loader, plain = (face(made, size, weights=weights) for _ in range(2))
+    plain.engine.fetcher.__dict__["_rows"] = None
+
+    assert loader.engine.fetcher._rows is not None
+    for ours, theirs in zip(loader, plain, strict=True):
+        assert ours.keys() == theirs.keys()
+        for name in ours:
+            assert ours[name].dtype == theirs[name].dtype
+            assert ours[name].shape == theirs[name].shape
+            assert ours[name].tolist() == theirs[name].tolist()
+
+
+@pytest.mark.parametrize("face", [Loader, NumpyLoader])
+@pytest.mark.parametrize("source", [np.arange(6.0), torch.arange(6), TensorDataset(torch.arange(6), torch.ones(6, 2))])
+def test_containers_are_those_of_a_gather_per_source(source, face):
+    """A list for torch, a tuple for NumPy, or the column alone."""
+    loader, plain = (face(source, 4, shuffle=False) for _ in range(2))
+    plain.engine.fetcher.__dict__["_rows"] = None
+
+    assert loader.engine.fetcher._rows is not None
+    assert [repr(batch) for batch in loader] == [repr(batch) for batch in plain]
+
+
+def test_large_columns_lie_over_memory_that_is_used_again_only_when_it_is_unused(monkeypatch):
+    """A batch that is held keeps its values."""
+    monkeypatch.setattr(buffers, "MIN_BYTES", 1)
+    data = np.arange(400.0).reshape(100, 4)
+    batches = list(Loader(data, 10, shuffle=False, prefetch=0))
+    one_by_one = [batch.tolist() for batch in Loader(data, 10, shuffle=False, prefetch=0)]
+
+    assert torch.cat(batches).tolist() == data.tolist()
+    assert [row for batch in one_by_one for row in batch] == data.tolist()
+
+
+def test_bfloat16_rows():
+    """NumPy has no such type; bytes are bytes."""
+    loader = Loader(torch.arange(8).to(torch.bfloat16), 4, shuffle=False)
+
+    assert loader.engine.fetcher._rows is not None
+    assert [(batch.dtype, batch.tolist()) for batch in loader][1] == (torch.bfloat16, [4.0, 5.0, 6.0, 7.0])
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
+@pytest.mark.parametrize("face", [Loader, NumpyLoader])
+@pytest.mark.parametrize(
+    "dtype", [torch.bfloat16, torch.float8_e4m3fn, torch.complex64, torch.complex32, torch.uint16, torch.bool]
+)
+def test_values_are_those_of_the_tensor_whatever_its_type(face, dtype):
+    """NumPy has no bfloat16: its bytes were taken for those of float32, once; of complex32 a part was lost."""
+    numbers = torch.arange(8)
+    source = (numbers + 1j * numbers if dtype.is_complex else numbers).to(dtype)
+
+    found = [value for batch in face(source, 4, shuffle=False) for value in batch.tolist()]
+
+    assert found == source.tolist()
+
+
+@pytest.mark.parametrize("face", [Loader, NumpyLoader])
+@pytest.mark.parametrize("row_bytes", [1, 255, 256, 257, 511, 512, 513, 3000])
+def test_rows_of_every_length_are_copied_whole(face, row_bytes):
+    """Heads of several rows are copied before their tails."""
+    data = np.random.default_rng(row_bytes).integers(0, 256, (70, row_bytes), dtype=np.uint8)
+    for size in (1, 15, 16, 17, 33):
+        loader = face(data, size)
+        assert loader.engine.fetcher._rows is not None
+        assert all(np.array_equal(batch, data[bill.idx]) for batch, bill in loader.with_bills())
+
+
+@pytest.fixture(params=[1, 2])
+def torch_threads(request):
+    """Have torch use so many threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)
+
+
+def large_columns():
+    """Columns of which 60 rows are large (one may not be written to), and small ones."""
+    rng = np.random.default_rng(0)
+    fixed = rng.random((300, 700))
+    fixed.flags.writeable = False
+    return {
+        "tensor": torch.from_numpy(rng.random((300, 3500))).to(torch.bfloat16),
+        "array": rng.random((300, 700)),
+        "fixed": fixed,
+        "deep": rng.integers(0, 9, (300, 9, 1000)),
+        "narrow": rng.random((300, 3)),
+        "one": np.arange(300),
+    }
+
+
+@pytest.mark.parametrize("face", [Loader, NumpyLoader])
+def test_large_columns_are_the_same_whoever_copies_them(face, torch_threads):
+    """The loop, or torch with threads of its own; a held batch keeps its values, and nothing is warned of."""
+    columns = large_columns()
+    if face is NumpyLoader:
+        columns.pop("tensor")  # of a type that NumPy has not got
+    loader = face(Columns(**columns), 60, drop_last=True)
+    held = list(loader.with_bills())
+    chosen = loader.engine.fetcher._rows._large(60)
+
+    assert chosen == ([0, 1, 3] if face is Loader and torch_threads > 1 else [])
+    for batch, bill in held:
+        for name, column in columns.items():
+            rows = column[torch.from_numpy(bill.idx)] if name == "tensor" else torch.from_numpy(column[bill.idx])
+            assert torch.equal(torch.as_tensor(batch[name]), rows), name
+
+
+def test_columns_of_several_sources_are_copied_by_the_loop(torch_threads):
+    """However large they are."""
+    wide = np.random.default_rng(0).random((300, 700))
+    loader = Loader({"a": Columns(x=wide), "b": Columns(x=wide + 1)}, 100, drop_last=True)
+    batches = list(loader.with_bills())
+
+    assert batches[0][0]["x"].nbytes > _LARGE_BYTES and not loader.engine.fetcher._rows._large(100)
+    for batch, bill in batches:
+        assert np.array_equal(batch["x"], wide[bill.idx] + bill.dataset_idx[:, None])
+
+
+def test_a_row_that_is_not_there_is_refused_before_a_large_column_is_copied(torch_threads):
+    """Memory behind a dataset that became shorter is not read."""
+    gather = RowGather.of([reader_of(np.zeros((9, 99_000)), "a")], TorchArrays())
+    bill = Plan.make(20, batch_size=20).bill(0)
+
+    with pytest.raises(IndexError, match="of 9 rows"):
+        gather.batch(bill)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        np.asfortranarray(np.ones((4, 3))),
+        np.array(["a", "b"]),
+        torch.ones(4, 3).t(),
+        torch.ones(4, requires_grad=True),
+        torch.ones(4, dtype=torch.complex64).conj(),
+        [1, 2, 3],
+        {"a": 1},
+    ],
+    ids=["fortran", "strings", "transposed", "gradient", "conjugated", "list", "dict"],
+)
+def test_what_is_not_rows_of_bytes_is_read_otherwise(source):
+    """By the gather of each source."""
+    assert RowGather.of([reader_of(source, "a")], TorchArrays()) is None
+
+
+def test_sources_that_differ_are_read_otherwise():
+    """Where the error that names them is."""
+    readers = [reader_of(np.ones((3, 2)), "a"), reader_of(np.ones((3, 2), np.float32), "b")]
+
+    assert RowGather.of(readers, NumpyArrays()) is None
+
+
+def test_a_row_that_is_not_there_is_an_error_and_copies_nothing():
+    """As NumPy would say; the engine then finds the sample."""
+    data = np.arange(10)
+    loader = NumpyLoader(data, 5, shuffle=False)
+    bill = loader.share_of(1)
+    gather = RowGather.of([reader_of(data[:7], "a")], NumpyArrays())
+
+    with pytest.raises(IndexError, match="row 7 of 7"):
+        gather.batch(bill)
+
+
+def test_a_tensor_that_was_resized_is_not_read_from():
+    """Its memory is somebody else's by then."""
+    tensor = torch.arange(1000)
+    loader = Loader(tensor, 10, shuffle=False, prefetch=0)
+    batches = iter(loader)
+    next(batches)
+    tensor.resize_(100_000)
+
+    with pytest.raises(Exception, match="resized"):
+        next(batches)
+
+
+@pytest.mark.parametrize("torch_threads", [2], indirect=True)
+def test_a_process_that_was_forked_waits_for_no_threads_of_its_parent(torch_threads):
+    """Torch's threads do not come along, and torch would wait for them."""
+    data = np.random.default_rng(0).random((200, 9000))
+    gather = RowGather.of([reader_of(data, "a")], TorchArrays())
+    bills = [Plan.make(200, batch_size=50, seed=seed).bill(0) for seed in range(4)]
+
+    def is_right():
+        return all(np.array_equal(gather.batch(bill), data[bill.idx]) for bill in bills)
+
+    assert gather._large(50) and is_right()
+    child = os.fork()
+    if child == 0:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(60)
+        os._exit(0 if is_right() else 1)
+
+    assert os.waitpid(child, 0)[1] == 0 and is_right()
