@@ -32,7 +32,8 @@ from lading.kits.chunked.config import read_config
 from lading.kits.jasper.dataset import JASPERSteeringDataset
 from lading.kits.web.render.page import page
 from lading.ledger import Ledger
-from lading.loader.state import Resume, make_state, read_state, restored_plan
+from lading.loader.request import Resume
+from lading.loader.state import make_state, read_state, restored_plan
 from lading.order import Block, Reweight
 from lading.order.mixture.spec import MixtureSpec
 from lading.order.packing.file import open_index, save_index

@@ -18,8 +18,7 @@ from lading.identity import World
 from lading.ledger import BatchTracker, Ledger
 from lading.loader.iteration import capped_prefetch_factor, most_ahead
 from lading.loader.policy.mixture import FollowLosses, SteerToShares
-from lading.loader.request import WorkerRequest
-from lading.loader.state import Resume
+from lading.loader.request import Resume, WorkerRequest
 from lading.loader.torch.loader import Loader
 from lading.order.mixture.request import Mixture
 from lading.order.mixture.spec import integer_weights

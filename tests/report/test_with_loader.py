@@ -9,7 +9,7 @@ import torch
 
 from lading.ledger import Ledger
 from lading.loader import Loader
-from lading.loader.state import Resume
+from lading.loader.request import Resume
 from lading.report import open_run
 
 DATA = {

@@ -22,7 +22,7 @@ from typing import Any
 
 from lading.errors import CorruptLedgerError, LadingError, LedgerError
 from lading.identity import World, fingerprint
-from lading.identity.agreement import key_value_store, waited
+from lading.identity.world import key_value_store, waited
 from lading.ledger.begun import (
     Begun,
     changed_lately,

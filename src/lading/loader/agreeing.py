@@ -8,7 +8,7 @@ from typing import Any
 
 from lading.errors import PlanError, WorldError
 from lading.identity import fingerprint
-from lading.identity.agreement import agree
+from lading.identity.world import agree
 from lading.loader.note import Observed
 from lading.order import Block
 from lading.runtime.fields import whole

@@ -11,8 +11,7 @@ from lading.identity import Bill, Deviation, World
 from lading.loader.engine import Engine
 from lading.loader.failure import BadSamplePolicy
 from lading.loader.iteration import Batches
-from lading.loader.options import check_resume, defaults, refuse_unknown
-from lading.loader.state import Resume
+from lading.loader.request import Resume, check_resume, defaults, refuse_unknown
 from lading.runtime.fields import html_table, shown_html
 from lading.source.protocol import Sources
 

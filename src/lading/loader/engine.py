@@ -31,12 +31,10 @@ from lading.loader.bill import billed, prepare
 from lading.loader.fetch import Delivered, Fetcher, FetchRequest
 from lading.loader.iteration import Carrier, Iteration, Stream, check_threads, prefetched, worker_pool
 from lading.loader.name import RowNamer, column_keys
-from lading.loader.note import Notes, Observer
+from lading.loader.note import Notes, Observer, Trackers
 from lading.loader.place import Face, Placer, check_world
 from lading.loader.planning import check_plannable, check_sources
-from lading.loader.request import LoaderRequest, is_curriculum
-from lading.loader.state import Resume, make_state, read_state, restored_plan, step_before
-from lading.loader.trackers import Trackers
+from lading.loader.request import LoaderRequest, Resume, is_curriculum
 from lading.order import Event, Plan
 from lading.order.plan_json import agree_on_plan
 from lading.source.reader import Reader
@@ -244,6 +242,8 @@ class Engine:
 
     def state(self, before: Bill | None = None) -> dict[str, Any]:
         """Return where the loader is, or was before a batch: the same on every rank, JSON-able, at any time."""
+        from lading.loader.state import make_state, step_before  # not before a state is taken
+
         self.notes.trackers.flush()
         step, plan = self.step, self.plan
         if before is not None:
@@ -254,6 +254,8 @@ class Engine:
 
     def load(self, state: Mapping[str, Any], allowed: Resume) -> None:
         """Resume where a state was taken, on any number of ranks and workers."""
+        from lading.loader.state import read_state, restored_plan
+
         saved = read_state(state)
         fresh = self._fresh_plan(saved.sizes["global_batch_size"])
         if saved.events and is_curriculum(self.request.mixture):

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from lading.identity import Bill, World
 from lading.loader.base import EngineLoader
 from lading.loader.engine import Engine
-from lading.loader.options import LoaderOptions, PlainOptions, takes
-from lading.loader.request import request_of
+from lading.loader.request import LoaderOptions, PlainOptions, request_of, takes
 from lading.order import Plan
 from lading.runtime.arrays import host, is_texts, side_by_side
 from lading.source.columns import MIN_BYTES, Memory

@@ -18,11 +18,10 @@ from typing import Any
 
 from lading.errors import LadingError, LoaderError, MixtureError, ResumeError, WorldError
 from lading.identity import Bill, World
-from lading.identity.agreement import agree
+from lading.identity.world import agree
 from lading.loader.agreeing import announcing
-from lading.loader.note import Observed
+from lading.loader.note import Observed, Trackers
 from lading.loader.policy.protocol import Mix, WeightPolicy, reason_of
-from lading.loader.trackers import Trackers
 from lading.order.event import Reweight
 from lading.order.mixture.order import Mixed
 from lading.order.mixture.request import as_integers

@@ -20,6 +20,7 @@ from typing import Any
 
 from lading.errors import LadingError, LoaderError, ResumeError
 from lading.identity import Bill
+from lading.loader.request import Resume
 from lading.order import Plan, Rebatch
 from lading.order.event import PAIRS, Event, event_to_dict, read_event
 from lading.order.plan_json import check_order_version, differences, summary
@@ -60,20 +61,6 @@ _ANYWAY = "pass on_resume=Resume(changed_plan=True) to resume anyway"
 _UNEVEN = "samples of this epoch would repeat or be missed"
 _LONGEST = 1 << 26
 _MOST_STEP = 1 << 60
-
-
-@dataclass(frozen=True)
-class Resume:
-    """What may differ between a saved run and the loader that resumes it.
-
-    Attributes:
-        rebatch: Whether the global batch size may: from there on it is the loader's.
-        changed_plan: Whether seed, data or weights may: the loader's plan is followed from the same step on. Its order
-            is another one, also where a dataset only grew: samples of the running epoch repeat or are missed.
-    """
-
-    rebatch: bool = False
-    changed_plan: bool = False
 
 
 @dataclass(frozen=True)

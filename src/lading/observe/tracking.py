@@ -33,9 +33,9 @@ from lading.errors import ConfigError, InexactResumeWarning, LoaderError, Resume
 from lading.identity import Bill, World, fingerprint
 from lading.ledger.ledger import Ledger
 from lading.loader.iteration import Batches
+from lading.loader.note import BeginsIterations, Tracker, Trackers
 from lading.loader.state import loaded_mark, marked
 from lading.loader.torch.ray import Lockstep, is_ray_worker
-from lading.loader.trackers import BeginsIterations, Tracker, Trackers
 from lading.observe.carried import CarriedNames, CarriedPass
 from lading.observe.dataloader import described, draws_in_workers, order_of, pass_length, told_epoch
 from lading.observe.names import RowNames

@@ -17,13 +17,16 @@ import functools
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lading.errors import PlanError
-from lading.order.sample_weights import Tables
 from lading.runtime.fields import is_whole, whole
+
+if TYPE_CHECKING:
+    from lading.order.sample_weights import Tables
 
 # Names are looked up by number in a tuple that travels with every bill.
 MAX_NUMBER = (1 << 16) - 1

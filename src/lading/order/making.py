@@ -22,6 +22,7 @@ from lading.runtime.fields import whole
 
 if TYPE_CHECKING:
     from lading.order.adaptive.protocol import PlanView
+    from lading.order.sample_weights import Weighted
 
 
 def fields_of(
@@ -58,6 +59,13 @@ def fields_of(
 
 def _epoch(mixture: Mixture | MixtureSpec, datasets: Sequence[PlannedDataset]) -> int:
     return mixture.epoch_samples if isinstance(mixture, MixtureSpec) else mixture.epoch(datasets)
+
+
+def weights_of(plan: PlanView) -> Weighted:
+    """Return the weights of a plan's samples, in the order of its sources."""
+    from lading.order.sample_weights import planned_weights  # few runs weight their samples
+
+    return planned_weights(plan.sample_weights, plan)
 
 
 def clock_of(plan: PlanView) -> Clock:

@@ -32,12 +32,12 @@ from lading.order.event import Block, Event, Mask, Rebatch, ResumeBase, Reweight
 from lading.order.mixture.order import Mixed
 from lading.order.mixture.request import Mixture
 from lading.order.mixture.spec import MixtureSpec
-from lading.order.sample_weights import Tables, Weighted, planned_weights
 from lading.order.shuffle import Order
 from lading.order.substitute import Blocklist, Masked, Masklist, all_blocks, all_masks, born_blocked, born_masked
 
 if TYPE_CHECKING:
     from lading.order.adaptive.protocol import Adaptation
+    from lading.order.sample_weights import Tables, Weighted
     from lading.order.simulation import Simulation
 
 I64 = NDArray[np.int64]
@@ -87,7 +87,7 @@ class Plan:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "datasets", numbered(self.datasets))
-        object.__setattr__(self, "sample_weights", planned_weights(self.sample_weights, self))
+        object.__setattr__(self, "sample_weights", making.weights_of(self) if self.sample_weights else ())
         making.check(self)
         if self.adaptation is not None:
             self.adaptation.check(self)

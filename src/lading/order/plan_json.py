@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 from lading.errors import LadingError, PlanError
 from lading.identity import fingerprint
-from lading.identity.agreement import agree, field_differences
+from lading.identity.world import agree, field_differences
 from lading.order.adaptive.decided import KINDS, opened
 from lading.order.dataset import Part, PlannedDataset
 from lading.order.event import PAIRS, Event, event_to_dict, read_event
 from lading.order.mixture.spec import MixtureSpec
 from lading.order.permutation import ORDER_VERSION
-from lading.order.sample_weights import FIELDS as WEIGHTS, SampleWeights
 from lading.runtime.fields import (
     COUNT,
     SIZE,
@@ -39,6 +38,7 @@ from lading.runtime.fields import (
 if TYPE_CHECKING:
     from lading.identity import World
     from lading.order.adaptive.protocol import Adaptation, PlanView
+    from lading.order.sample_weights import SampleWeights
 
 PLAN_VERSION = 1
 LOOKAHEAD_STEPS = 32
@@ -182,8 +182,11 @@ def _blocked(fields: Fields, name: str) -> tuple[tuple[str, tuple[int, ...]], ..
     return tuple(named(partial(Fields.integers, low=0, least=1))(fields, name).items())
 
 
-def _weights(version: int, **values: Any) -> SampleWeights:
-    return SampleWeights(**values)
+def _weights(fields: Fields, name: str) -> SampleWeights:
+    from lading.order.sample_weights import FIELDS, SampleWeights  # few runs weight their samples
+
+    values = fields.record(name).each(FIELDS)
+    return SampleWeights(values["total"], values["sha256"])
 
 
 _PLAN: FieldTable = {
@@ -198,7 +201,7 @@ _PLAN: FieldTable = {
     "mixture": given(lambda fields, name: MixtureSpec.read(fields.record(name))),
     "chunk_schedule": PAIRS,
     "blocked": given(_blocked, ()),
-    "sample_weights": given(named(record_of(_weights, WEIGHTS)), {}),
+    "sample_weights": given(named(_weights), {}),
     "mask": given(_blocked, ()),
     "lookahead_steps": given(COUNT, LOOKAHEAD_STEPS),
     "events": optional(tuple_of(lambda items, i: read_event(items.record(i))), ()),
@@ -268,7 +271,7 @@ def agree_on_plan(world: World, plan: PlanView, step: int) -> int:
     """Compare a loader's plan with rank 0's; all ranks raise the same WorldError if they differ, or all continue.
 
     For a loader to call when it starts its first iteration, and the first after a state was loaded: on every rank, not
-    while it only peeks. See ``lading.identity.agreement.agree``.
+    while it only peeks. See ``lading.identity.world.agree``.
 
     Args:
         world: This rank among how many.

@@ -13,16 +13,18 @@ short; everything after the place it is shuffled to moves up by what it lacks.
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lading.identity.hashing import fold, key64, keys64, text64
 from lading.order.permutation import permute, unpermute
-from lading.order.sample_weights import Tables, weighted_places, weighted_rows
 from lading.runtime import compiled
 from lading.runtime.processes import each_in_threads
+
+if TYPE_CHECKING:
+    from lading.order.sample_weights import Tables
 
 I64 = NDArray[np.int64]
 I32 = NDArray[np.int32]
@@ -115,6 +117,8 @@ class Shuffled:
             offsets = (np.arange(steps, dtype=np.int64)[:, None] * stride + offsets).reshape(-1)
         dataset, flat = self._owned(epoch, offsets)
         if self.tables:
+            from lading.order.sample_weights import weighted_rows  # few runs weight their samples
+
             flat = weighted_rows(self.tables, dataset, flat, keys64(key64(self.seed, epoch), dataset))
         return dataset.reshape(steps, count), flat.reshape(steps, count)
 
@@ -133,6 +137,8 @@ class Shuffled:
         """Return the positions in ``[start, stop)`` that hold a sample, in ascending order."""
         if stop <= start:
             return np.empty(0, dtype=np.int64)
+        from lading.order.sample_weights import weighted_places
+
         epochs = np.arange(start // self.epoch_samples, (stop - 1) // self.epoch_samples + 1, dtype=np.int64)
         owners, places = weighted_places(self.tables, dataset, index, keys64(key64(self.seed), epochs, dataset))
         epochs = epochs[owners]

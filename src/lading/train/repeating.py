@@ -15,7 +15,7 @@ from typing import Any
 from lading.errors import LoaderError
 from lading.identity import Bill
 from lading.ledger.tracker.tracker import BatchTracker
-from lading.loader.trackers import Trackers
+from lading.loader.note import Trackers
 
 
 class RepeatingLoader:

@@ -23,8 +23,7 @@ from lading.batch import LLMIndexedBatch, llm_batch
 from lading.errors import LoaderError, OptionError, ResumeError, SourceError
 from lading.ledger import Ledger
 from lading.loader.jax.loader import JaxLoader
-from lading.loader.options import PlainOptions
-from lading.loader.state import Resume
+from lading.loader.request import PlainOptions, Resume
 from lading.order import Plan
 from lading.order.mixture.request import Mixture
 from lading.report import open_checkpoint

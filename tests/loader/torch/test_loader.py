@@ -20,7 +20,7 @@ from lading.errors import BadSampleError, LoaderError, PlanError, ResumeError, S
 from lading.identity import World
 from lading.ledger import Ledger
 from lading.loader.failure import BadSamplePolicy
-from lading.loader.state import Resume
+from lading.loader.request import Resume
 from lading.loader.torch.loader import Loader
 from lading.order.mixture.request import Mixture
 from lading.report import open_run

@@ -8,7 +8,7 @@ from typing import Any
 
 from lading.ledger import Ledger
 from lading.loader import NumpyLoader
-from lading.loader.state import Resume
+from lading.loader.request import Resume
 from lading.report.claim.cryptography import PrivateKey, PublicKey, new_key, private_key, public_key
 
 

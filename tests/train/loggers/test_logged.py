@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from lading import Ledger, Loader, open_run, track
-from lading.loader.trackers import MarksStates
+from lading.loader.note import MarksStates
 from lading.train.loggers import logged
 
 SOURCES = {"code": np.arange(60), "prose": np.arange(40)}

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from lading import Chunks, Curriculum, Mixture
 from lading.errors import MixtureError, WorldError
 from lading.identity import World
-from lading.identity.agreement import JaxStore, Turn
+from lading.identity.world import JaxStore, Turn
 from lading.ledger import BatchTracker
 from lading.loader.policy.chunks import GrowWhileImproving, LearningValue
 from lading.loader.policy.mixture import FollowLosses, SteerToShares

@@ -31,7 +31,7 @@ from deepspeed.accelerator import get_accelerator
 
 from lading.errors import ConfigError
 from lading.identity import World
-from lading.identity.agreement import agree
+from lading.identity.world import agree
 from lading.kits.deepspeed import checkpoint as checkpoints
 from lading.kits.deepspeed.arguments import DsTrainingArguments, updates_of
 from lading.kits.deepspeed.callback import DsCallbackHandler, Update
@@ -41,7 +41,7 @@ from lading.kits.deepspeed.config import deepspeed_config, given_config, learnin
 from lading.kits.deepspeed.logging import TrainingLog, roll_back_logs
 from lading.kits.deepspeed.update import Arguments, Updater, evaluate
 from lading.ledger.ledger import Ledger
-from lading.loader.state import Resume
+from lading.loader.request import Resume
 from lading.loader.torch.loader import Loader
 from lading.order.adaptive.curriculum import Curriculum
 from lading.order.mixture.request import Mixture

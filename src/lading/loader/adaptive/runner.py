@@ -14,11 +14,10 @@ from lading.errors import LoaderError, ResumeError
 from lading.identity import Bill
 from lading.loader.adaptive.chunks import Chunks
 from lading.loader.agreeing import agree_on_decision, announcing
-from lading.loader.note import Observed, Observer
+from lading.loader.note import Observed, Observer, Trackers
 from lading.loader.policy.protocol import Trained, reason_of
 from lading.loader.request import LoaderRequest
 from lading.loader.reweighting import PolicyRunner
-from lading.loader.trackers import Trackers
 from lading.order.adaptive.chosen import Choose, Chosen
 from lading.order.adaptive.protocol import resizing
 from lading.order.event import Rebatch

@@ -29,9 +29,7 @@ from lading.loader.base import EngineLoader
 from lading.loader.engine import Engine
 from lading.loader.jax.placement import Placement
 from lading.loader.numpy import NumpyArrays
-from lading.loader.options import LoaderOptions, PlainOptions, takes
-from lading.loader.request import request_of
-from lading.loader.state import Resume
+from lading.loader.request import LoaderOptions, PlainOptions, Resume, request_of, takes
 from lading.order import Plan
 from lading.source.protocol import Sources
 from lading.source.reader import draws_nothing

@@ -31,8 +31,7 @@ from lading.identity import Bill, World
 from lading.loader.base import EngineLoader
 from lading.loader.engine import Engine
 from lading.loader.iteration import Batches
-from lading.loader.options import LoaderOptions, takes
-from lading.loader.request import first_size, request_of
+from lading.loader.request import LoaderOptions, first_size, request_of, takes
 from lading.loader.torch.collate import TorchArrays
 from lading.loader.torch.ray import Lockstep
 from lading.loader.torch.rebuilt import (

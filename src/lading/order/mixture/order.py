@@ -23,7 +23,7 @@ import bisect
 import functools
 import itertools
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,8 +35,10 @@ from lading.order.event import Reweight, StageBase
 from lading.order.mixture.spec import MAX_POSITION, TOTAL, MixtureSpec, check_weights, finite_error
 from lading.order.mixture.tree import MAX_ROUND, CompiledTree, Stage, StagedStream, build_tree, round_of, rounds_of
 from lading.order.permutation import side
-from lading.order.sample_weights import Tables, weighted_places, weighted_rows
 from lading.order.shuffle import permute_pass, unpermute_pass
+
+if TYPE_CHECKING:
+    from lading.order.sample_weights import Tables
 
 I64 = NDArray[np.int64]
 I32 = NDArray[np.int32]
@@ -71,7 +73,11 @@ class Passes:
             return places
         keys = fold(self.keys(epoch)[datasets], passes.astype(np.uint64))
         places = permute_pass(self.shuffle, lengths, keys, places, self.window_samples)
-        return weighted_rows(self.tables, datasets, places, keys) if self.tables else places
+        if not self.tables:
+            return places
+        from lading.order.sample_weights import weighted_rows  # few runs weight their samples
+
+        return weighted_rows(self.tables, datasets, places, keys)
 
     def draws(self, epoch: int | None, dataset: int, index: int, first: int, stop: int) -> I64:
         """Return the draws in ``[first, stop)`` that hold a sample, in ascending order."""
@@ -80,6 +86,8 @@ class Passes:
             return np.empty(0, dtype=np.int64)
         passes = np.arange(first // length, (stop - 1) // length + 1, dtype=np.int64)
         keys = keys64(int(self.keys(epoch)[dataset]), passes)
+        from lading.order.sample_weights import weighted_places
+
         owners, places = weighted_places(self.tables, dataset, index, keys)
         inside = unpermute_pass(self.shuffle, self._lengths[[dataset]], keys[owners], places, self.window_samples)
         draws = passes[owners] * length + inside

@@ -17,7 +17,8 @@ from lading.errors import LedgerError
 from lading.identity import Bill, World
 from lading.ledger.log import BlockRequest
 from lading.ledger.opening import blocks_to_honour
-from lading.loader.state import Resume, make_state, read_state, restored_plan
+from lading.loader.request import Resume
+from lading.loader.state import make_state, read_state, restored_plan
 from lading.order.plan import Plan
 from lading.train.rollouts.group import Prompt
 

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from lading.errors import ConfigError, ResumeError
 from lading.identity import Bill, World
 from lading.ledger.ledger import Ledger
+from lading.loader.note import Trackers
 from lading.loader.state import loaded_mark, marked
-from lading.loader.trackers import Trackers
 from lading.observe.heads import Heads
 from lading.observe.names import NAME, RowNames, stream_place
 from lading.observe.track_state import TrackedState

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 
 from lading.errors import ConfigError, SourceError
 from lading.identity import World
-from lading.loader.state import Resume
+from lading.loader.request import Resume
 from lading.loader.torch.loader import Loader
 from lading.order.adaptive.curriculum import Curriculum
 from lading.order.mixture.request import Mixture

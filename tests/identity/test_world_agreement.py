@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 from lading.errors import WorldError
 from lading.identity import World
-from lading.identity.agreement import TorchStore, Turn, agree
+from lading.identity.world import TorchStore, Turn, agree
 
 
 def together(store, values, *, what="the plan", timeout=20.0):

@@ -11,7 +11,7 @@ import pytest
 from lading import Loader, NumpyLoader
 from lading.errors import LoaderError, OptionError
 from lading.loader import LoaderOptions, PlainOptions
-from lading.loader.options import DEFAULTS
+from lading.loader.request import DEFAULTS
 
 FACES = {Loader: LoaderOptions, NumpyLoader: PlainOptions}
 
