@@ -35,7 +35,7 @@ SHARED = ["-n", "2", "--dist", "worksteal"]
 PYTEST = {
     "unit": [*SHARED, "--jax=without", "--doctest-modules", "-m", "not launch{slow}", "tests", "src/lading"],
     "jax": [*SHARED, "--jax=only", "--doctest-modules", "-m", "not launch{slow}", "tests", "src/lading"],
-    "launch": [*RERUN, "-m", "launch{slow}"],
+    "launch": [*SHARED, *RERUN, "-m", "launch{slow}"],
 }
 COMMANDS = {
     "lint": [["ruff", "format", "--check", *CODE], ["ruff", "check", *CODE]],

@@ -410,6 +410,9 @@ def test_killed_at_zero_1_its_loss_curve_goes_on_as_if_nothing_had_happened(tmp_
     saved = sorted((tmp_path / "zero1").glob("checkpoint-*"))
     assert len(saved) == 3
     for path in saved:  # one that the resume rolled back is still what it says
+        if path == saved[0]:  # as if it had been killed while this one was hashed: made late, from the state inside
+            (path / "waybill.json").unlink(missing_ok=True)
+            run(sys.executable, "-c", VERIFY, "model", "stamp", path, "--run", tmp_path / "zero1")
         verdict = check(open_checkpoint(path))
         assert verdict.holds and verdict.files > 3, verdict
     assert run(sys.executable, "-c", VERIFY, "verify", tmp_path / "zero1").returncode == 0

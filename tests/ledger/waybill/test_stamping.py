@@ -87,7 +87,9 @@ def test_a_folder_that_was_made_anew_gets_no_old_waybill(folder, gate):
 
 def test_a_checkpoint_that_is_saved_again_has_one_waybill_of_what_is_there(folder, gate):
     """The one under way is dropped, the one that was there is removed at once."""
+    gate.set()
     stamp_now(folder, made)
+    gate.clear()
     stamps = Stamps()
     stamps.begin(folder, made)
     assert not own_path(folder).exists()

@@ -20,8 +20,8 @@ from lading.runtime.files import is_aside
 from lading.runtime.processes import usable_cpus
 
 # DeepSpeed's pointer to the newest checkpoint, and what a resume from an earlier one renames.
-_MARKS = ("latest", "lading.json", "lading.rolled-back.json")
-_NOT_COVERED = (WAYBILL, CLAIMS, *_MARKS)
+MARKS = ("latest", "lading.json", "lading.rolled-back.json")
+_NOT_COVERED = (WAYBILL, CLAIMS, *MARKS)
 _DISTCP = ".distcp"
 _MOST_METADATA = 1 << 28
 

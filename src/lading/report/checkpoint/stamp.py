@@ -12,7 +12,7 @@ from lading.errors import ConfigError, LadingError, LedgerError
 from lading.ledger.events import pending_at
 from lading.ledger.opening import checked_mark
 from lading.ledger.run_folder import RunFolder
-from lading.ledger.waybill.covered import files_of
+from lading.ledger.waybill.covered import MARKS, files_of
 from lading.ledger.waybill.stamping import own_path, stamp_now
 from lading.ledger.waybill.trained import bases_of, record_checkpoint, trained_waybill
 from lading.ledger.waybill.waybill import (
@@ -108,7 +108,7 @@ def _moment(checkpoint: Path, folder: RunFolder, step: int | None, attempt: int 
 
 def state_inside(checkpoint: Path) -> Mapping[str, Any]:
     """Return run, launch, attempt and step of the loader's state that was saved in a checkpoint."""
-    for path in files_of(checkpoint).values():
+    for path in (*(checkpoint / mark for mark in MARKS), *files_of(checkpoint).values()):
         for state in _states(path):
             mark = checked_mark(state)
             if mark is not None and mark["run"]:
