@@ -113,9 +113,9 @@ class RolloutBooks:
                 raise
             for made, prompt, given, tokens in zip(several, prompts, mine, counted, strict=True):
                 numbers += given
-                for number, rollout, (count, content) in zip(given, made.rollouts, tokens, strict=True):
-                    name = (self.step, number, made.group, prompt.dataset_idx, prompt.index, made.policy)
-                    rows.append((*name, count, content, *_scores(rollout), now))
+                name = made.group, prompt.dataset_idx, prompt.index, made.policy
+                for number, rollout, told in zip(given, made.rollouts, tokens, strict=True):
+                    rows.append((self.step, number, *name, *told, *_scores(rollout), now))
             self._record("rollouts", rows)
             return numbers
 
@@ -233,6 +233,7 @@ class RolloutBooks:
     def pass_step(self, step: int) -> None:
         """Note that the prompts of a step of the plan were all drawn, by all ranks together."""
         with self._lock:
+            self.prompts.bill(step)  # what is made of them is looked up in it
             self.prompts.step, self.prompts.slot = step + 1, 0
 
     def deliver(self, rollouts: Sequence[int], weights: Sequence[float] | None = None) -> Bill:
@@ -336,8 +337,11 @@ def _numbers(rollouts: Iterable[int]) -> list[int]:
 
 
 def _scores(rollout: Rollout) -> tuple[float | None, ...]:
-    values = (rollout.reward, rollout.advantage, rollout.seconds)
-    return tuple(None if value is None or not math.isfinite(value) else float(value) for value in values)
+    return _score(rollout.reward), _score(rollout.advantage), _score(rollout.seconds)
+
+
+def _score(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else float(value)
 
 
 def _copied(live: LiveGroup | None) -> LiveGroup | None:
