@@ -51,12 +51,14 @@ class Rollout:
         reward: What it was given; NaN (recorded as unknown) where nobody could say.
         advantage: What the update will weigh it by, where it is known already.
         seconds: How long it took to make.
+        text: What it says; written down only by books that keep texts.
     """
 
     tokens: Any
     reward: float | None = None
     advantage: float | None = None
     seconds: float | None = None
+    text: str | None = None
 
     @property
     def counted(self) -> CountedTokens:

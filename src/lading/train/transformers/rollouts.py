@@ -19,6 +19,7 @@ import itertools
 import os
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,7 @@ class BlockPrompts(Numbered):
     """
 
     _asked: Sequence[int] = ()
-    _found: list[tuple[int, Any]] = []
+    _found: Sequence[tuple[int, Any]] = ()
 
     def __getitem__(self, row: int) -> tuple[int, Any]:
         return super().__getitem__(row if row >= 0 else ~row)
@@ -73,7 +74,7 @@ class BlockPrompts(Numbered):
         asked = [~row for row in rows] if again else list(rows)
         if not again or asked != self._asked:
             self._asked, self._found = asked, super().__getitems__(asked)
-        return self._found
+        return list(self._found)
 
 
 class GenerationShape:
@@ -119,6 +120,7 @@ class RolloutUpdateBooks(UpdateBooks):
         world: This process among how many.
         put_back: Gives the trainer its count of batches, and what is left of a block.
         base: Checkpoints that the model's weights were loaded from.
+        keep_texts: Whether what the completions say is written, too.
     """
 
     def __init__(
@@ -129,8 +131,11 @@ class RolloutUpdateBooks(UpdateBooks):
         world: World,
         put_back: Callable[[int, list[dict[str, Any]] | None], None],
         base: Sequence[str] = (),
+        *,
+        keep_texts: bool = False,
     ) -> None:
         super().__init__(run, loader.plan.names, base)
+        self._keeps_texts = keep_texts
         self.plan, self.shape, self._world, self._put_back = loader.plan, shape, world, put_back
         self._blocks = self.plan.epoch_steps(0)  # refused where there is none
         self.data = BlockPrompts(tuple(loader.engine.request.sources.values()))
@@ -160,13 +165,15 @@ class RolloutUpdateBooks(UpdateBooks):
             for _ in range(1, self.shape.block_steps):
                 yield from (~rows).tolist()
 
-    def generated(self, rows: Sequence[int], output: dict[str, Any], pad: int, update: int, seconds: float) -> None:
+    def generated(
+        self, rows: Sequence[int], output: dict[str, Any], tokenizer: Any, update: int, seconds: float
+    ) -> None:
         """Record what was generated for a block, and put the numbers of its rollouts beside it.
 
         Args:
             rows: The prompts' rows, as they arrived.
             output: What the trainer made of them.
-            pad: Id of the padding token.
+            tokenizer: Knows the padding token, and how completions are written.
             update: The trainer's next update: the policy has had so many.
             seconds: How long it took.
         """
@@ -182,7 +189,10 @@ class RolloutUpdateBooks(UpdateBooks):
         books.pass_step(block)
         first = self.plan.locate(block).position
         masks = output["completion_mask"].cpu().numpy() > 0
-        made = _rollouts(output, masks, self.rewards, pad, seconds)
+        made = _rollouts(output, masks, self.rewards, tokenizer.pad_token_id, seconds)
+        if self._keeps_texts:
+            texts = tokenizer.batch_decode(output["completion_ids"], skip_special_tokens=True)
+            made = [replace(rollout, text=text) for rollout, text in zip(made, texts, strict=True)]
         groups = []
         for start in range(begin // size * size, begin + count, size):  # of all processes; the first may be cut
             some = made[max(start - begin, 0) : start - begin + size]
@@ -225,7 +235,14 @@ class RolloutUpdateBooks(UpdateBooks):
 
     def _stand(self, update: int, state: Mapping[str, Any] | None) -> None:
         size, most = self.shape.num_generations, max(1024, 2 * self.shape.prompts)
-        books = RolloutBooks(self.ledger, self.plan, group_size=size, world=self._world, reusable_groups=most)
+        books = RolloutBooks(
+            self.ledger,
+            self.plan,
+            group_size=size,
+            world=self._world,
+            reusable_groups=most,
+            keep_texts=self._keeps_texts,
+        )
         buffer = None
         if state is not None:
             buffer = self._restore(books, update, state)
