@@ -30,7 +30,9 @@ _COLUMNS = (
     "uses",
     "first_update",
     "age",
+    "text",
 )
+_RARE = ("reason", "text")  # shown where a rollout has one
 
 
 def rollouts(
@@ -46,6 +48,8 @@ def rollouts(
 ) -> None:
     """What became of each rollout: its prompt, policy, reward, updates, age and fate. Exit code 1: there is none.
 
+    Of a prompt also what they say, where training kept it.
+
     Example: lading rollouts runs/7 --prompt math 17, or lading rollouts runs/7 --fate stale
     """
     if by_size:
@@ -53,12 +57,15 @@ def rollouts(
         return
     if fate is not None and fate not in FATES:
         raise ConfigError(f"--fate {fate!r}: expected {', '.join(FATES)}.")
-    every = open_run(run, attempt).rollouts(*(prompt or ())).dicts()
+    opened = open_run(run, attempt)
+    every = opened.rollouts(*(prompt or ())).dicts()
+    if prompt and (texts := opened.rollout_texts(*prompt)):
+        every = [{**row, "text": texts.get(row["rollout"])} for row in every]
     found = every if fate is None else [row for row in every if row["fate"] == fate]
     counts = Counter(row["fate"] for row in every)
     said = ", ".join(f"{counts[name]} {name}" for name in FATES if counts[name])
     title = f"{render.counted(len(found), 'rollout')}{f' of {len(every)}' if fate else ''} ({said or 'none'})"
-    columns = {name: name for name in _COLUMNS if name != "reason" or any(row["reason"] for row in found)}
+    columns = {name: name for name in _COLUMNS if name not in _RARE or any(row.get(name) for row in found)}
     shown = found[:limit]
     answer(found, lambda: render.table(shown, columns, title), as_json=as_json, holds=bool(found))
 

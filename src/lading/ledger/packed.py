@@ -103,6 +103,8 @@ class Layout:
 
     def pack(self, values: Sequence[Any]) -> Row:
         """Return the struct of a row and its texts, of its values in the columns' order."""
+        if not self._varying and None not in values:
+            return self._packed(self._every, values), b""
         given, present, texts = list(values), self._every, b""
         for place, value in enumerate(given):
             if value is None:
@@ -115,10 +117,13 @@ class Layout:
                 texts += content
             else:
                 given[place] = 0
+        return self._packed(present, given), texts
+
+    def _packed(self, present: int, values: Sequence[Any]) -> bytes:
         try:
-            return self._struct.pack(present, *given), texts
+            return self._struct.pack(present, *values)
         except OverflowError:
-            return self._struct.pack(present, *(_narrow(v) if type(v) is float else v for v in given)), texts
+            return self._struct.pack(present, *(_narrow(v) if type(v) is float else v for v in values))
 
     def of_rows(self, rows: Sequence[Row]) -> RowBytes:
         """Return rows as one piece; refuse values that no reader takes."""

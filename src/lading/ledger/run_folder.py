@@ -12,6 +12,7 @@
                              row_losses-, rollouts-, uses-, fates-000041.parquet    where training records them
                              manifest.jsonl             size and SHA-256 of every closed part
                              tail                       what is not in a part yet
+    └── texts/00001.jsonl           what the rollouts of rank 1 say, where they are kept: no part of the ledger
 
 One process writes in a rank's folder, and readers need no lock.
 """
@@ -86,6 +87,11 @@ class RunFolder:
     def ledger(self) -> Path:
         """The folder of all attempts."""
         return self.path / "ledger"
+
+    @property
+    def texts(self) -> Path:
+        """The folder of the rollouts' texts: it may be deleted, and nothing else of the run changes."""
+        return self.path / "texts"
 
     def plan(self, fingerprint: str) -> Path:
         """Return the file of a plan."""

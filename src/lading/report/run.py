@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from lading.errors import LedgerError
 from lading.identity import SampleId
+from lading.ledger.rollout_texts import read_texts
 from lading.ledger.waybill.waybill import checkpoint_path, read_waybill
 from lading.order.plan import Plan
 from lading.report.bad import BLOCKED, bad_samples
@@ -32,7 +33,7 @@ from lading.report.evidence import Evidence
 from lading.report.explain import DECISIONS, Explanation, decisions, explain
 from lading.report.exposures import documents_used, exposures
 from lading.report.forget.forget import Forgetting, forget
-from lading.report.history import History, taken
+from lading.report.history import NOTHING, History, taken
 from lading.report.losses import SPIKE_WINDOW, has_own_losses, losses, losses_by_dataset, spikes, undone_losses
 from lading.report.metrics import metrics
 from lading.report.mix import mix, passes
@@ -206,6 +207,13 @@ class Run:
         chosen = made["dataset"] == dataset_number(self.evidence, dataset)
         chosen &= True if index is None else made["index"] == index
         return self.rollout_history.table(chosen)
+
+    def rollout_texts(self, dataset: str | int, index: int) -> dict[int, str]:
+        """Return what the rollouts of a prompt say, by their numbers, where training kept it (``keep_texts=True``)."""
+        made = self.rollout_history.made
+        mine = taken(made, (made["dataset"] == dataset_number(self.evidence, dataset)) & (made["index"] == index))
+        hashes = [None if content == NOTHING else content for content in mine["content"].tolist()]
+        return read_texts(self.path, zip(mine["rollout"].tolist(), hashes, strict=True))
 
     def bias(self) -> Bias:
         """Return how often decided rollouts were used, by what they are, and whether dropping depended on seconds."""

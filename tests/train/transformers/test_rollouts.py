@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 from tests.launching import torchrun
+from transformers import Trainer
 
 from lading import open_run
 from lading.errors import ConfigError, LadingError, ResumeError
@@ -60,6 +61,28 @@ def test_every_rollout_of_a_run_is_accounted_for(trained):
     assert [row["rollout"] for row in rows] == list(range(16))
     for row in rows:  # the reward is a whole number, and the prompt's number in hundredths
         assert row["reward"] is None if row["index"] == 23 else round(100 * (row["reward"] % 1)) == row["index"]
+
+
+def test_completions_are_kept_where_it_is_asked_for(tmp_path):
+    """Their texts are what the reward was given, and prompts are read once a block; a plain Trainer keeps none."""
+    seen, read = [], []
+
+    def reward(completions, **_):
+        seen.extend(completions)
+        return [float(len(text)) for text in completions]
+
+    data = script.prompts().with_transform(lambda rows: read.append(len(rows["prompt"])) or rows)
+    trainer = script.make(tmp_path / "trainer", "long", updates=4, data=data, save_strategy="no")
+    trainer.reward_funcs = [reward]
+    account(trainer, tmp_path / "run", keep_texts=True).train()
+    run = open_run(tmp_path / "run")
+    rows = run.rollouts().dicts()
+
+    kept = {n: text for row in rows for n, text in run.rollout_texts(row["dataset"], row["index"]).items()}
+    assert [kept[row["rollout"]] for row in rows] == seen[: len(rows)]
+    assert read == [8, 8]  # this block, and ahead the next
+    with pytest.raises(ConfigError, match="keep_texts=True, and Trainer makes no completions"):
+        account(Trainer(script.model(), train_dataset=[{}]), tmp_path / "other", keep_texts=True)
 
 
 def test_a_resume_inside_a_block_is_exact(trained):

@@ -33,6 +33,7 @@ from lading.ledger.description import read_description
 from lading.ledger.ledger import Ledger
 from lading.ledger.limits import now_milliseconds, readable
 from lading.ledger.log import read_log
+from lading.ledger.rollout_texts import keep_texts as write_texts
 from lading.ledger.run_folder import RunFolder
 from lading.ledger.schema import SCHEMAS
 from lading.ledger.tables import APPLIED
@@ -58,6 +59,7 @@ class RolloutBooks:
         world: This rank among how many; None: looked up. Each rank draws its own prompts, and calls ``used`` once
             for each update.
         reusable_groups: Decided groups that are remembered: their rollouts may be used again.
+        keep_texts: Whether the texts of rollouts are written, too, into ``texts`` in the run's folder.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class RolloutBooks:
         group_size: int,
         world: World | None = None,
         reusable_groups: int = 1024,
+        keep_texts: bool = False,
     ) -> None:
         if not is_whole(group_size, 1) or group_size > MOST_PLACES:
             raise ConfigError(
@@ -77,7 +80,8 @@ class RolloutBooks:
         self.prompts = PromptOrder(plan, self.world)
         self.live = LiveGroups(group_size, reusable_groups)
         self.ledger = run if isinstance(run, Ledger) else _ledger(run, self.prompts, plan)
-        self.step, self._position, self._update = 0, 0, -1
+        self._run = RunFolder(self.ledger.run_dir.absolute())
+        self.step, self._position, self._update, self._keeps_texts = 0, 0, -1, keep_texts
         self._redrawn: list[int] = []
         self._delivered: dict[int, tuple[list[int], Sequence[float]]] = {}
         self._recent: dict[str, list[tuple[Any, ...]]] = {}  # rows of the next step
@@ -101,8 +105,11 @@ class RolloutBooks:
             self.begin()
             several = list(groups)
             prompts = [self._prompt_of(made) for made in several]
+            texts = self._texts_of(several)
             counted = [[rollout.counted for rollout in made.rollouts] for made in several]
-            numbers, rows, now = [], [], now_milliseconds()
+            numbers: list[int] = []
+            rows: list[tuple[Any, ...]] = []
+            now = now_milliseconds()
             before = {made.group: _copied(self.live.groups.get(made.group)) for made in several}
             waiting = dict(self.live.waiting)
             try:
@@ -112,9 +119,11 @@ class RolloutBooks:
                 raise
             for made, prompt, given, tokens in zip(several, prompts, mine, counted, strict=True):
                 numbers += given
-                for number, rollout, (count, content) in zip(given, made.rollouts, tokens, strict=True):
-                    name = (self.step, number, made.group, prompt.dataset_idx, prompt.index, made.policy)
-                    rows.append((*name, count, content, *_scores(rollout), now))
+                name = made.group, prompt.dataset_idx, prompt.index, made.policy
+                for number, rollout, told in zip(given, made.rollouts, tokens, strict=True):
+                    rows.append((self.step, number, *name, *told, *_scores(rollout), now))
+            if texts:
+                write_texts(self._run, self.world.rank, [(r[1], r[7], t) for r, t in zip(rows, texts, strict=True)])
             self._record("rollouts", rows)
             return numbers
 
@@ -222,9 +231,8 @@ class RolloutBooks:
         if self._began:
             return
         self._began = True
-        run = RunFolder(self.ledger.run_dir.absolute())
-        if run.description.exists():
-            self.prompts.honour(read_log(run, read_description(run).sha256).blocks)
+        if self._run.description.exists():
+            self.prompts.honour(read_log(self._run, read_description(self._run).sha256).blocks)
         self.ledger.begin(self.step, world=self.world, loaded=self._loaded)
         for table, rows in self._recent.items():
             self.ledger.record_rows(table, rows)
@@ -232,6 +240,7 @@ class RolloutBooks:
     def pass_step(self, step: int) -> None:
         """Note that the prompts of a step of the plan were all drawn, by all ranks together."""
         with self._lock:
+            self.prompts.bill(step)  # what is made of them is looked up in it
             self.prompts.step, self.prompts.slot = step + 1, 0
 
     def deliver(self, rollouts: Sequence[int], weights: Sequence[float] | None = None) -> Bill:
@@ -288,6 +297,18 @@ class RolloutBooks:
                 self._delivered.pop(bill.step)
             self.ledger.skip(several, reason)
 
+    def _texts_of(self, several: Sequence[RolloutGroup]) -> list[str]:
+        """Return the texts of some groups, none where they are not kept; refuse a rollout that has none."""
+        if not self._keeps_texts:
+            return []
+        texts = [rollout.text for made in several for rollout in made.rollouts]
+        if not all(isinstance(text, str) for text in texts):
+            raise LedgerError(
+                "keep_texts=True, and a rollout was reported without its text: expected Rollout(tokens, text=...). "
+                "Give every rollout its text, or keep none."
+            )
+        return [text for text in texts if text is not None]
+
     def _prompt_of(self, made: RolloutGroup) -> Prompt:
         """Return the prompt of a group; one that this rank was to draw must have been drawn."""
         live = self.live.groups.get(made.group)
@@ -335,8 +356,11 @@ def _numbers(rollouts: Iterable[int]) -> list[int]:
 
 
 def _scores(rollout: Rollout) -> tuple[float | None, ...]:
-    values = (rollout.reward, rollout.advantage, rollout.seconds)
-    return tuple(None if value is None or not math.isfinite(value) else float(value) for value in values)
+    return _score(rollout.reward), _score(rollout.advantage), _score(rollout.seconds)
+
+
+def _score(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else float(value)
 
 
 def _copied(live: LiveGroup | None) -> LiveGroup | None:

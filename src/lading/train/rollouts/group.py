@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,35 +30,51 @@ class Prompt:
     index: int
 
 
+class CountedTokens(NamedTuple):
+    """Tokens that were counted and hashed: their number, and the first 8 bytes of the SHA-256 over their ids."""
+
+    number: int
+    content: int | None
+
+    @classmethod
+    def of_bytes(cls, ids: bytes) -> CountedTokens:
+        """Return what is recorded of token ids, each 8 bytes, little-endian."""
+        return cls(len(ids) // 8, int.from_bytes(hashlib.sha256(ids).digest()[:8], "little", signed=True))
+
+
 @dataclass(frozen=True)
 class Rollout:
     """One completion.
 
     Attributes:
-        tokens: Its token ids, or only how many there are.
+        tokens: Its token ids, or only how many there are; or both, counted.
         reward: What it was given; NaN (recorded as unknown) where nobody could say.
         advantage: What the update will weigh it by, where it is known already.
         seconds: How long it took to make.
+        text: What it says; written down only by books that keep texts.
     """
 
     tokens: Any
     reward: float | None = None
     advantage: float | None = None
     seconds: float | None = None
+    text: str | None = None
 
     @property
-    def counted(self) -> tuple[int, int | None]:
-        """Number of tokens and the first 8 bytes of the SHA-256 over their ids (int64, little-endian), if known."""
+    def counted(self) -> CountedTokens:
+        """What is recorded of the tokens: their number, and (where the ids are known) their hash."""
+        if isinstance(self.tokens, CountedTokens):
+            return self.tokens
         number = whole(self.tokens)
         if number is not None:
-            return number, None
+            return CountedTokens(number, None)
         foreign = hasattr(self.tokens, "tolist") and not isinstance(self.tokens, np.ndarray)
         ids = np.asarray(self.tokens.tolist() if foreign else self.tokens, dtype="<i8")
         if ids.ndim != 1:
             raise LedgerError(
                 f"the tokens of a rollout have the shape {ids.shape}: expected a list of ids, or their number."
             )
-        return len(ids), int.from_bytes(hashlib.sha256(ids.tobytes()).digest()[:8], "little", signed=True)
+        return CountedTokens.of_bytes(ids.tobytes())
 
 
 @dataclass(frozen=True)

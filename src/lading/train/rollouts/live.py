@@ -111,11 +111,11 @@ class LiveGroups:
 
     def decide(self, rollouts: Iterable[int], fate: str) -> None:
         """Note what became of some rollouts."""
-        for rollout in rollouts:
-            group, place = divmod(rollout, self.size)
-            live = self.groups[group]
-            live.fates[place] = fate
-            if live.is_decided:
+        places = [divmod(rollout, self.size) for rollout in rollouts]
+        for group, place in places:
+            self.groups[group].fates[place] = fate
+        for group in dict(places):
+            if self.groups[group].is_decided:
                 self._decided.pop(group, None)
                 self._decided[group] = None
         while len(self._decided) > self._remembered:

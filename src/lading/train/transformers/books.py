@@ -23,6 +23,7 @@ from torch.utils.data import Sampler
 
 from lading.errors import LoaderError, ResumeError
 from lading.identity import Bill
+from lading.ledger.given import checked_number
 from lading.ledger.ledger import Ledger
 from lading.loader.torch.loader import Loader
 from lading.order import Plan, Rebatch
@@ -165,8 +166,8 @@ class UpdateBooks(ABC):
     def settle(self, update: int, *, was_skipped: bool) -> None:
         """Record whether an update used the batches since the last one."""
         assert self._fates is not None, "watch() comes before the first batch"
-        loss = sum(float(loss) for loss in self._losses)
-        metrics: dict[str, Any] = {} if self.grad_norm is None else {"grad_norm": float(self.grad_norm)}
+        loss = sum(checked_number("loss", loss) for loss in self._losses)  # a device is not waited for
+        metrics: dict[str, Any] = {} if self.grad_norm is None else {"grad_norm": self.grad_norm}
         self._fates.settle(update, loss, was_skipped=was_skipped, **metrics)
         self._losses.clear()
 

@@ -31,7 +31,8 @@ class RolloutTrainerMixin(LadingTrainerMixin):
                 "a block could be exact. Give it prompts with a length, or keep the books of your own loop over the "
                 "stream: lading.RolloutBooks(run, group_size=...), which keeps the names."
             )
-        shape = GenerationShape(self)
+        shape, options = GenerationShape(self), dict(options)
+        keeps_texts = options.pop("keep_texts", False)
         loader = Loader(
             data,
             batch_size=shape.prompts,
@@ -41,7 +42,7 @@ class RolloutTrainerMixin(LadingTrainerMixin):
             names=False,
             **{"shuffle": bool(self.shuffle_dataset), **options},
         )
-        return RolloutUpdateBooks(loader, run, shape, world, self._put_back, base)
+        return RolloutUpdateBooks(loader, run, shape, world, self._put_back, base, keep_texts=keeps_texts)
 
     def _put_back(self, step: int, buffer: list[dict[str, Any]] | None) -> None:
         """Let the trainer stand at a batch, with what is left of its block."""
@@ -71,7 +72,7 @@ class RolloutTrainerMixin(LadingTrainerMixin):
         output: dict[str, Any] = super()._generate_and_score_completions(inputs)
         tokenizer: Any = getattr(self.processing_class, "tokenizer", self.processing_class)
         seconds = time.perf_counter() - began
-        self.books.generated(rows, output, tokenizer.pad_token_id, self.state.global_step, seconds)
+        self.books.generated(rows, output, tokenizer, self.state.global_step, seconds)
         return output
 
     def _calculate_rewards(self, inputs: Any, *args: Any, **options: Any) -> Any:

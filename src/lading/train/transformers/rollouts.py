@@ -15,9 +15,11 @@ from __future__ import annotations
 
 import hashlib
 import io
+import itertools
 import os
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +35,7 @@ from lading.loader.torch.loader import Loader
 from lading.runtime.fields import Fields, Origin, given, named, tuple_of
 from lading.runtime.files import write_aside
 from lading.train.rollouts.books import RolloutBooks
-from lading.train.rollouts.group import Rollout, RolloutGroup
+from lading.train.rollouts.group import CountedTokens, Rollout, RolloutGroup
 from lading.train.transformers.books import UpdateBooks
 from lading.train.transformers.numbered import Numbered
 
@@ -52,6 +54,27 @@ class PromptCollator:
     def __call__(self, pairs: list[tuple[int, Any]]) -> list[dict[str, Any]]:
         samples = self.collate([sample for _, sample in pairs])
         return [{**sample, ROW: row} for (row, _), sample in zip(pairs, samples, strict=True)]
+
+
+class BlockPrompts(Numbered):
+    """Prompts that are read once a block, of which the trainer asks for all at each step, and looks at the first.
+
+    ``~row`` stands for a row that was asked for before in the block.
+    """
+
+    _asked: Sequence[int] = ()
+    _found: Sequence[tuple[int, Any]] = ()
+
+    def __getitem__(self, row: int) -> tuple[int, Any]:
+        return super().__getitem__(row if row >= 0 else ~row)
+
+    def __getitems__(self, rows: Sequence[int]) -> list[tuple[int, Any]]:
+        """Return the samples of a block, those of the step before where they are asked for again."""
+        again = rows[0] < 0
+        asked = [~row for row in rows] if again else list(rows)
+        if not again or asked != self._asked:
+            self._asked, self._found = asked, super().__getitems__(asked)
+        return list(self._found)
 
 
 class GenerationShape:
@@ -97,6 +120,7 @@ class RolloutUpdateBooks(UpdateBooks):
         world: This process among how many.
         put_back: Gives the trainer its count of batches, and what is left of a block.
         base: Checkpoints that the model's weights were loaded from.
+        keep_texts: Whether what the completions say is written, too.
     """
 
     def __init__(
@@ -107,14 +131,19 @@ class RolloutUpdateBooks(UpdateBooks):
         world: World,
         put_back: Callable[[int, list[dict[str, Any]] | None], None],
         base: Sequence[str] = (),
+        *,
+        keep_texts: bool = False,
     ) -> None:
         super().__init__(run, loader.plan.names, base)
+        self._keeps_texts = keep_texts
         self.plan, self.shape, self._world, self._put_back = loader.plan, shape, world, put_back
         self._blocks = self.plan.epoch_steps(0)  # refused where there is none
-        self.data = Numbered(tuple(loader.engine.request.sources.values()))
+        self.data = BlockPrompts(tuple(loader.engine.request.sources.values()))
         self.rollouts: RolloutBooks | None = None
         self.checkpoint: Path | None = None  # that the trainer resumes from
         self.rewards: torch.Tensor | None = None
+        self._masked: set[int] = set()  # rollouts of the block that count nothing in the loss: all tokens are masked
+        self._planned: dict[int, NDArray[np.int64]] = {}  # rows of the blocks that the sampler asked for last
         self._sha256 = ""
 
     @property
@@ -131,24 +160,26 @@ class RolloutUpdateBooks(UpdateBooks):
         """Yield the rows of the epoch that an update belongs to, each block as often as the trainer reads it."""
         epoch = update // -(-self._blocks * self.shape.block_steps // self.shape.accumulation)
         for block in range(epoch * self._blocks, (epoch + 1) * self._blocks):
-            rows = np.repeat(self._rows_of(block), self.shape.num_generations).tolist()
-            for _ in range(self.shape.block_steps):
-                yield from rows
+            rows = np.repeat(self._rows_of(block), self.shape.num_generations)
+            yield from rows.tolist()
+            for _ in range(1, self.shape.block_steps):
+                yield from (~rows).tolist()
 
-    def generated(self, rows: Sequence[int], output: dict[str, Any], pad: int, update: int, seconds: float) -> None:
+    def generated(
+        self, rows: Sequence[int], output: dict[str, Any], tokenizer: Any, update: int, seconds: float
+    ) -> None:
         """Record what was generated for a block, and put the numbers of its rollouts beside it.
 
         Args:
             rows: The prompts' rows, as they arrived.
             output: What the trainer made of them.
-            pad: Id of the padding token.
+            tokenizer: Knows the padding token, and how completions are written.
             update: The trainer's next update: the policy has had so many.
             seconds: How long it took.
         """
-        books, size = self._open, self.shape.num_generations
-        block = books.step // self.shape.block_steps
-        places = self._world.rank * self.shape.rows + np.arange(self.shape.rows)
-        wanted = self._rows_of(block)[places // size]
+        books, size, count = self._open, self.shape.num_generations, self.shape.rows
+        block, begin = books.step // self.shape.block_steps, self._world.rank * count
+        wanted = np.repeat(self._rows_of(block), size)[begin : begin + count]
         if not np.array_equal(np.asarray(rows), wanted):
             raise LoaderError(
                 f"block {block} was to be made of the rows {wanted[::size].tolist()[:6]}, but {list(rows)[::size][:6]} "
@@ -157,18 +188,23 @@ class RolloutUpdateBooks(UpdateBooks):
             )
         books.pass_step(block)
         first = self.plan.locate(block).position
-        made = _rollouts(output, self.rewards, pad, seconds)
+        masks = output["completion_mask"].cpu().numpy() > 0
+        made = _rollouts(output, masks, self.rewards, tokenizer.pad_token_id, seconds)
+        if self._keeps_texts:
+            texts = tokenizer.batch_decode(output["completion_ids"], skip_special_tokens=True)
+            made = [replace(rollout, text=text) for rollout, text in zip(made, texts, strict=True)]
         groups = []
-        for group in np.unique(places // size).tolist():
-            mine = np.flatnonzero(places // size == group)
-            some = [made[i] for i in mine.tolist()]
-            groups.append(RolloutGroup(first + group, some, update, int(places[mine[0]] % size)))
-        output[NUMBERS] = torch.tensor(books.made(groups), dtype=torch.int64, device=output["completion_ids"].device)
+        for start in range(begin // size * size, begin + count, size):  # of all processes; the first may be cut
+            some = made[max(start - begin, 0) : start - begin + size]
+            groups.append(RolloutGroup(first + start // size, some, update, max(begin - start, 0)))
+        numbers = np.array(books.made(groups))
+        output[NUMBERS] = torch.from_numpy(numbers).to(output["completion_ids"].device)
+        self._masked = set(numbers[~masks.any(axis=1)].tolist())
 
     def used(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Note which rollouts go into the loss, and return what does, without their numbers."""
         numbers = inputs[NUMBERS].tolist()
-        weights = (inputs["completion_mask"].sum(dim=1) > 0).float().tolist()
+        weights = [0.0 if number in self._masked else 1.0 for number in numbers]
         self._fetched.append(self._open.deliver(numbers, weights))
         return {name: value for name, value in inputs.items() if name != NUMBERS}
 
@@ -199,11 +235,20 @@ class RolloutUpdateBooks(UpdateBooks):
 
     def _stand(self, update: int, state: Mapping[str, Any] | None) -> None:
         size, most = self.shape.num_generations, max(1024, 2 * self.shape.prompts)
-        books = RolloutBooks(self.ledger, self.plan, group_size=size, world=self._world, reusable_groups=most)
+        books = RolloutBooks(
+            self.ledger,
+            self.plan,
+            group_size=size,
+            world=self._world,
+            reusable_groups=most,
+            keep_texts=self._keeps_texts,
+        )
         buffer = None
         if state is not None:
             buffer = self._restore(books, update, state)
-        self.rollouts = books
+        self.rollouts, self._masked, self._planned = books, set(), {}
+        for part in buffer or ():
+            self._masked.update(part[NUMBERS][part["completion_mask"].sum(dim=1) == 0].tolist())
         books.begin()
         self._put_back(books.step, buffer)
 
@@ -230,9 +275,13 @@ class RolloutUpdateBooks(UpdateBooks):
         return self.rollouts
 
     def _rows_of(self, block: int) -> NDArray[np.int64]:
-        now = None if self.rollouts is None else self.rollouts.prompts.plan
-        bill = (self.plan if now is None or block < now.first_step else now).bill(block)  # what is past is only counted
-        return np.asarray(self.data.row_of(bill.source_idx, bill.rows))
+        if block not in self._planned:
+            now = None if self.rollouts is None else self.rollouts.prompts.plan
+            plan = self.plan if now is None or block < now.first_step else now  # what is past is only counted
+            bill = plan.bill(block)
+            rows = np.asarray(self.data.row_of(bill.source_idx, bill.rows))
+            self._planned = {**dict(list(self._planned.items())[-1:]), block: rows}
+        return self._planned[block]
 
 
 def file_of(folder: Path, rank: int) -> Path:
@@ -291,12 +340,17 @@ def _detached(part: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def _rollouts(output: Mapping[str, Any], rewards: torch.Tensor | None, pad: int, seconds: float) -> list[Rollout]:
+def _rollouts(
+    output: Mapping[str, Any], masks: NDArray[np.bool_], rewards: torch.Tensor | None, pad: int, seconds: float
+) -> list[Rollout]:
     """Return the rollouts of a block as TRL made them."""
-    ids, masks = output["completion_ids"].cpu().numpy(), output["completion_mask"].cpu().numpy() > 0
-    advantages = output["advantages"].cpu().double().reshape(len(ids), -1).mean(dim=1).tolist()
-    given = [None] * len(ids) if rewards is None else rewards.cpu().tolist()
-    until = np.logical_or.accumulate((ids != pad)[:, ::-1], axis=1)[:, ::-1]  # the last token, and all before it
-    masks = np.where(masks.any(axis=1, keepdims=True), masks, until)  # one that was cut off is masked as a whole
-    parts = np.split(ids[masks], np.cumsum(masks.sum(axis=1))[:-1])
-    return [Rollout(*made, seconds) for made in zip(parts, given, advantages, strict=True)]
+    ids, advantages = output["completion_ids"].cpu().numpy(), output["advantages"]
+    if advantages.ndim > 1:  # one a token
+        advantages = advantages.double().mean(dim=1)
+    given = [None] * len(ids) if rewards is None else rewards.tolist()
+    if not masks.any(axis=1).all():  # one that was cut off is masked as a whole: its last token, and all before it
+        until = np.logical_or.accumulate((ids != pad)[:, ::-1], axis=1)[:, ::-1]
+        masks = np.where(masks.any(axis=1, keepdims=True), masks, until)
+    content, ends = ids[masks].astype("<i8").tobytes(), (8 * masks.sum(axis=1).cumsum()).tolist()
+    parts = [CountedTokens.of_bytes(content[a:b]) for a, b in itertools.pairwise([0, *ends])]
+    return [Rollout(*made, seconds) for made in zip(parts, given, advantages.tolist(), strict=True)]
