@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from lading.errors import LadingError, LedgerError
-from lading.ledger.description import read_description
+from lading.ledger.description import KnownRun
 from lading.ledger.launch import MOST_RANKS, Base, Launch, Range
 from lading.ledger.lineage import lineage
-from lading.ledger.log import Log, read_log, repeat_until_first
+from lading.ledger.log import repeat_until_first
 from lading.ledger.opening import checked_mark
 from lading.ledger.run_folder import RunFolder
 from lading.ledger.seal import sealed_by
@@ -52,7 +52,7 @@ class Waybills:
 
     def __init__(self, run: RunFolder, base: Given | Iterable[Given]) -> None:
         self.bases = bases_of(base)
-        self._run, self._stamps = run, Stamps(self._record)
+        self._run, self._stamps = KnownRun(run), Stamps(self._record)
         self._taken: dict[tuple[str, int], tuple[int | None, tuple[Range, ...]]] = {}
         self.update: int | None = None  # the last one that was committed
 
@@ -97,7 +97,7 @@ class Waybills:
 
 
 def trained_waybill(
-    run: RunFolder,
+    run: KnownRun,
     moment: Moment,
     files: dict[str, CoveredFile],
     parents: Iterable[Base] = (),
@@ -114,7 +114,7 @@ def trained_waybill(
     """
     from lading.ledger.waybill.consumed import consumed  # here: it reads parts, by Arrow
 
-    log = _log(run)
+    log = run.log()
     spans = lineage(log.launches, moment.attempt)
     bases = [*(base for span in spans for base in log.launches[span.attempt].bases), *parents]
     totals: dict[str, Total] = {}
@@ -122,18 +122,14 @@ def trained_waybill(
         totals = consumed(run, [moment], most_ranks)
     once = tuple({base.waybill: base for base in bases}.values())
     moment = dataclasses.replace(moment, seal=sealed_by(log))
-    return Waybill(TRAINING, files, moment, once, str(run.path.absolute()), totals)
+    return Waybill(TRAINING, files, moment, once, str(run.folder.path.absolute()), totals)
 
 
-def record_checkpoint(run: RunFolder, checkpoint: Path, waybill: Waybill, sha256: str) -> None:
+def record_checkpoint(run: KnownRun, checkpoint: Path, waybill: Waybill, sha256: str) -> None:
     """Add a checkpoint that training saved to the log of its run."""
     moment = waybill.moment
     assert moment is not None
     fields = {name: getattr(moment, name) for name in ("attempt", "step", "update")}
     more = {"pending": moment.pending} if moment.pending else {}
     where = str(checkpoint.absolute())
-    repeat_until_first(run, partial(_log, run), "checkpoint", {"where": where, "waybill": sha256, **fields, **more})
-
-
-def _log(run: RunFolder) -> Log:
-    return read_log(run, read_description(run).sha256)
+    repeat_until_first(run.folder, run.log, "checkpoint", {"where": where, "waybill": sha256, **fields, **more})

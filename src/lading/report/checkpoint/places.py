@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from lading.errors import CorruptLedgerError, LadingError
-from lading.ledger.description import read_description
-from lading.ledger.log import Log, read_log
+from lading.ledger.description import KnownRun
+from lading.ledger.log import Log
 from lading.ledger.run_folder import RunFolder
 from lading.ledger.waybill.waybill import WAYBILL, Moment, Waybill, waybill_at, waybill_path
 from lading.report.runs_below import runs_in
@@ -37,6 +37,7 @@ class Places:
     def __init__(self, runs: Sequence[str | os.PathLike[str]], beside: Path) -> None:
         given = list(runs) or [part for part in os.environ.get(_VARIABLE, "").split(os.pathsep) if part]
         self.roots, self._beside = [local_path(root) for root in given], beside.absolute()
+        self._known: dict[Path, KnownRun] = {}
         self._logs: dict[Path, Log] = {}
 
     def run(self, run: str, hint: str) -> tuple[Path | None, str]:
@@ -54,10 +55,14 @@ class Places:
         found = ((run_id(path), path) for root in self.roots for path in runs_in(root))
         return {run: path for run, path in found if run is not None}
 
+    def known(self, path: Path) -> KnownRun:
+        """Return a run that was found."""
+        return self._known.setdefault(path, KnownRun(RunFolder(path)))
+
     def log(self, path: Path) -> Log:
         """Return the log of a run that was found."""
         if path not in self._logs:
-            self._logs[path] = read_log(RunFolder(path), read_description(RunFolder(path)).sha256)
+            self._logs[path] = self.known(path).log()
         return self._logs[path]
 
     def waybill(self, sha256: str, hint: str) -> tuple[Path | None, Waybill | None, str]:
