@@ -32,6 +32,7 @@ from lading.ledger.log import sha256_of_bytes
 from lading.ledger.run_folder import RankFolder, RunFolder
 from lading.runtime.fields import COUNT, LONGEST_TEXT, SHA256, Fields, FieldTable, Origin, optional, row_of
 from lading.runtime.files import create_aside, json_bytes, sync_folder, write_aside
+from lading.runtime.json import known
 from lading.runtime.processes import is_running, process_identity
 
 STATES = ("opening", "running", "closed", "interrupted", "failed", "died")
@@ -91,7 +92,7 @@ class Begun:
         return json_bytes({**self._fields(), "check": self._check()})
 
     def _fields(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if value is not None}
+        return known(vars(self))
 
     def _check(self) -> str:
         return sha256_of_bytes(json.dumps(self._fields(), sort_keys=True, separators=(",", ":")).encode())

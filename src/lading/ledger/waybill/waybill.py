@@ -21,6 +21,7 @@ from lading.errors import ConfigError, CorruptLedgerError, LedgerError
 from lading.ledger.launch import ATTEMPT, BASES, RUN, STEP, Base, Range, ranges
 from lading.ledger.log import sha256_of_bytes
 from lading.runtime.fields import COUNT, SHA256, Fields, FieldTable, Origin, named, optional, record_of
+from lading.runtime.json import known
 from lading.runtime.paths import local_path
 
 WAYBILL_VERSION = 1
@@ -112,15 +113,11 @@ class Waybill:
             **{name: value for name, value in moment.items() if value not in (None, ())},
             "parents": [vars(parent) for parent in self.parents],
             "run_folder": self.run_folder,
-            "totals": {name: _known(vars(total)) for name, total in sorted(self.totals.items())},
+            "totals": {name: known(vars(total)) for name, total in sorted(self.totals.items())},
         }
         lines = [f" {json.dumps(name)}: {json.dumps(value)}" for name, value in values.items() if value != ""]
         files = ",\n".join(f"  {json.dumps(name)}: {json.dumps(vars(self.files[name]))}" for name in sorted(self.files))
         return "\n".join(["{", *(line + "," for line in lines), ' "files": {', files, " }", "}", ""]).encode()
-
-
-def _known(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
 
 
 def checkpoint_path(given: Any) -> Path:

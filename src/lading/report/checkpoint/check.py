@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from lading.errors import CorruptLedgerError
 from lading.ledger.waybill.covered import files_of, hashed
@@ -36,10 +35,6 @@ class CheckpointVerdict:
         """Whether nothing speaks against the waybill."""
         return not self.faults
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything as JSON-able fields."""
-        return {"holds": self.holds, **vars(self)}
-
 
 def check(checkpoint: OpenedCheckpoint, progress: Progress = silent) -> CheckpointVerdict:
     """Read every file of a checkpoint and compare it with the waybill; look at its parents and its run."""
@@ -62,16 +57,8 @@ def _check_files(checkpoint: OpenedCheckpoint, verdict: CheckpointVerdict, progr
     known, there = checkpoint.waybill.files, files_of(checkpoint.path)
     if not checkpoint.path.is_dir() and len(known) == 1:  # a single file may have another name by now
         there = {next(iter(known)): checkpoint.path}
-    total = max(sum(known[name].size for name in there if name in known), 1)
-
-    read = 0
-
-    def heard(more: int) -> None:
-        nonlocal read
-        read += more
-        progress(min(read / total, 1.0), str(checkpoint.path))
-
-    found = hashed({name: path for name, path in there.items() if name in known}, 0, heard)
+    looked_at = {name: path for name, path in there.items() if name in known}
+    found = hashed(looked_at, 0, lambda share: progress(share, str(checkpoint.path)))
     verdict.bytes = sum(file.size for file in found.values())
     for name, file in known.items():
         if name not in found:

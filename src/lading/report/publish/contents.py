@@ -7,23 +7,22 @@ lading-publishing/<sha256>.json the same, written first, and removed in the end:
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from lading.errors import CorruptLedgerError, LedgerError
 from lading.ledger.begun import lives
-from lading.ledger.description import read_description
-from lading.ledger.log import read_log, sha256_of_bytes
+from lading.ledger.description import KnownRun
+from lading.ledger.log import sha256_of_bytes
 from lading.ledger.run_folder import RunFolder
 from lading.ledger.seal import unsealed
 from lading.ledger.waybill.covered import files_of, hashed
 from lading.ledger.waybill.waybill import CLAIMS, WAYBILL, CoveredFile, checkpoint_path, is_relative, read_waybill
 from lading.runtime.blocks.progress import Progress, silent
 from lading.runtime.fields import COUNT, SHA256, Fields, FieldTable, Origin
-from lading.runtime.files import is_aside, json_bytes
+from lading.runtime.files import files_below, json_bytes
 from lading.runtime.paths import local_path
 
 RUN, TOKENS, CHECKPOINT = KINDS = ("run", "tokens", "checkpoint")
@@ -60,9 +59,13 @@ class Index:
         return json_bytes({"lading_published": _VERSION, "kind": self.kind, "files": files})
 
     @property
-    def sha256(self) -> str:
-        """What a publication that is under way is called by."""
-        return sha256_of_bytes(self.to_bytes())
+    def under_way(self) -> str:
+        """What it is called while it is put there."""
+        return f"{UNDER_WAY}{sha256_of_bytes(self.to_bytes())}.json"
+
+    def is_of(self, other: Index) -> bool:
+        """Say whether it is a publication of the same thing as another, if perhaps of another time."""
+        return (self.kind, self.files.get(self.head)) == (other.kind, other.files.get(other.head))
 
 
 def index_from(content: bytes, file: str) -> Index:
@@ -94,7 +97,7 @@ def contents_of(path: str | os.PathLike[str]) -> tuple[str, dict[str, Path]]:
     if (folder / _HEADS[RUN]).is_file():
         return RUN, _run_files(RunFolder(folder))
     if (folder / _HEADS[TOKENS]).is_file():
-        return TOKENS, dict(sorted(_below(folder, "")))
+        return TOKENS, dict(sorted(files_below(folder)))
     checkpoint = checkpoint_path(path)
     read_waybill(checkpoint)  # says how to make one
     files = files_of(checkpoint)
@@ -103,47 +106,26 @@ def contents_of(path: str | os.PathLike[str]) -> tuple[str, dict[str, Path]]:
 
 
 def _run_files(run: RunFolder) -> dict[str, Path]:
-    description = read_description(run)
-    for (attempt, rank), begun in unsealed(run, read_log(run, description.sha256)).items():
+    for (attempt, rank), begun in unsealed(run, KnownRun(run).log()).items():
         if lives(run.rank(attempt, rank), begun):
             raise LedgerError(
                 f"rank {rank} of attempt {attempt} is running: process {begun.process[0]} on {begun.host} writes to "
                 f"{run.path}. Expected a run that has ended: publish it then."
             )
-    parts = [folder for folder in (run.path / "plans", run.log, run.ledger) if folder.is_dir()]
-    files = {name: path for folder in parts for name, path in _below(folder, f"{folder.name}/")}
-    return {run.description.name: run.description, **dict(sorted(files.items()))}
-
-
-def _below(folder: Path, prefix: str) -> Iterator[tuple[str, Path]]:
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.is_dir(follow_symlinks=False):
-                yield from _below(Path(entry.path), f"{prefix}{entry.name}/")
-            elif entry.is_file() and not is_aside(entry.name):
-                yield f"{prefix}{entry.name}", Path(entry.path)
+    ours = (run.path / "plans", run.log, run.ledger)
+    files = files_below(run.path, lambda folder: any(folder.is_relative_to(part) for part in ours))
+    return {name: path for name, path in sorted(files) if "/" in name or path == run.description}
 
 
 def index_of(kind: str, files: Mapping[str, Path], progress: Progress = silent) -> Index:
     """Hash files; those of a checkpoint must be what its waybill says."""
-    total, read = max(sum(path.stat().st_size for path in files.values()), 1), 0
-
-    def heard(more: int) -> None:
-        nonlocal read
-        read += more
-        progress(read / total / 2, "hashing")
-
-    index = Index(
-        kind, hashed(dict(files), 0, heard), {name: int(path.stat().st_mtime) for name, path in files.items()}
-    )
+    found = hashed(files, 0, lambda share: progress(share / 2, "hashing"))
+    index = Index(kind, found, {name: int(path.stat().st_mtime) for name, path in files.items()})
     if kind == CHECKPOINT:
-        path = files[index.head]
-        known = read_waybill(
-            path.parent if path.name == WAYBILL else path.with_name(path.name.removesuffix(f".{WAYBILL}"))
-        )
-        wrong = [name for name, file in known.files.items() if index.files.get(name) != file]
-        if wrong:
-            raise CorruptLedgerError(f"{wrong[0]} is missing, or not what {path} says: run `lading model check`.")
+        head = files[index.head]
+        for name, file in read_waybill(checkpoint_path(head)).files.items():
+            if found.get(name) != file:
+                raise CorruptLedgerError(f"{name} is missing, or not what {head} says: run `lading model check`.")
     return index
 
 
@@ -153,9 +135,3 @@ _FIELDS: FieldTable = {
     "kind": partial(Fields.text, choices=KINDS),
     "files": Fields.record,
 }
-
-
-def differs(one: Index, other: Index) -> bool:
-    """Say whether two publications are of different things."""
-    head: Any = one.files.get(one.head)
-    return one.kind != other.kind or other.files.get(other.head) != head
