@@ -123,6 +123,14 @@ def read_begun(path: Path) -> Begun:
     return begun
 
 
+def begun_if_readable(path: Path) -> Begun | None:
+    """Read what a rank says of itself; None where that cannot be read."""
+    try:
+        return read_begun(path)
+    except CorruptLedgerError:
+        return None
+
+
 _LINES = partial(Fields.integer, low=0, high=10**9)
 _REFUSAL: FieldTable = {"rank": Fields.value, "text": Fields.text}
 _FIELDS: FieldTable = {

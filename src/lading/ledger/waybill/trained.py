@@ -18,7 +18,7 @@ from lading.ledger.log import repeat_until_first
 from lading.ledger.opening import checked_mark
 from lading.ledger.run_folder import RunFolder
 from lading.ledger.seal import sealed_by
-from lading.ledger.waybill.stamping import Stamping, Stamps
+from lading.ledger.waybill.stamping import Stamps
 from lading.ledger.waybill.waybill import (
     TRAINING,
     CoveredFile,
@@ -52,7 +52,8 @@ class Waybills:
 
     def __init__(self, run: RunFolder, base: Given | Iterable[Given]) -> None:
         self.bases = bases_of(base)
-        self._run, self._stamps = KnownRun(run), Stamps(self._record)
+        self._run = KnownRun(run)
+        self._stamps = Stamps(partial(record_checkpoint, self._run))
         self._taken: dict[tuple[str, int], tuple[int | None, tuple[Range, ...]]] = {}
         self.update: int | None = None  # the last one that was committed
 
@@ -77,7 +78,8 @@ class Waybills:
         update, pending = self._taken.get((launch.sha256, mark["step"]), (None, ()))
         moment = Moment(run, launch.sha256, launch.attempt, mark["step"], update, launch.plan_sha256, None, pending)
         checkpoint = checkpoint_path(path) if after is None else local_path(path)  # such a save may not have begun yet
-        self._stamps.begin(checkpoint, partial(self._made, moment), after)
+        make = partial(trained_waybill, self._run, moment, most_ranks=_BESIDE_TRAINING)
+        self._stamps.begin(checkpoint, make, after)
         self.settle(wait=wait)
 
     def settle(self, *, wait: bool = False) -> None:
@@ -87,13 +89,6 @@ class Waybills:
     def complete(self) -> None:
         """Put everything in place, however long it takes."""
         self.settle(wait=True)
-
-    def _made(self, moment: Moment, files: dict[str, CoveredFile]) -> Waybill:
-        return trained_waybill(self._run, moment, files, most_ranks=_BESIDE_TRAINING)
-
-    def _record(self, ready: Stamping) -> None:
-        assert ready.waybill is not None
-        record_checkpoint(self._run, ready.checkpoint, ready.waybill, ready.sha256)
 
 
 def trained_waybill(
@@ -125,11 +120,10 @@ def trained_waybill(
     return Waybill(TRAINING, files, moment, once, str(run.folder.path.absolute()), totals)
 
 
-def record_checkpoint(run: KnownRun, checkpoint: Path, waybill: Waybill, sha256: str) -> None:
+def record_checkpoint(run: KnownRun, checkpoint: Path, waybill: Waybill) -> None:
     """Add a checkpoint that training saved to the log of its run."""
     moment = waybill.moment
     assert moment is not None
-    fields = {name: getattr(moment, name) for name in ("attempt", "step", "update")}
-    more = {"pending": moment.pending} if moment.pending else {}
-    where = str(checkpoint.absolute())
-    repeat_until_first(run.folder, run.log, "checkpoint", {"where": where, "waybill": sha256, **fields, **more})
+    fields = {"where": str(checkpoint.absolute()), "waybill": waybill.sha256, "attempt": moment.attempt}
+    fields |= {"step": moment.step, "update": moment.update, **({"pending": moment.pending} if moment.pending else {})}
+    repeat_until_first(run.folder, run.log, "checkpoint", fields)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from lading.errors import CorruptLedgerError
 from lading.ledger.waybill.covered import files_of, hashed
-from lading.ledger.waybill.waybill import WAYBILL, waybill_at
+from lading.ledger.waybill.waybill import WAYBILL, described_by, waybill_at
 from lading.report.checkpoint.checkpoint import OpenedCheckpoint
 from lading.runtime.blocks.progress import Progress, silent
 
@@ -40,10 +41,7 @@ def check(checkpoint: OpenedCheckpoint, progress: Progress = silent) -> Checkpoi
     """Read every file of a checkpoint and compare it with the waybill; look at its parents and its run."""
     verdict = CheckpointVerdict()
     _check_files(checkpoint, verdict, progress)
-    family = checkpoint.relatives
-    for member in list(family.members.values())[1:]:
-        if "was changed" in member.problem:
-            verdict.faults.append(member.problem)
+    verdict.faults += [member.problem for member in checkpoint.family()[1:] if "was changed" in member.problem]
     verdict.remarks += [why for why in checkpoint.unknown if why not in verdict.faults]
     moment = checkpoint.waybill.moment
     for run in checkpoint.runs_asked(verdict.remarks):
@@ -76,12 +74,9 @@ def _owner(checkpoint: Path, sha256: str) -> str | None:
     """Return the checkpoint beside this one whose waybill has a file with a SHA-256: two may have been exchanged."""
     beside = checkpoint.absolute().parent
     for path in [*sorted(beside.glob(f"*/{WAYBILL}")), *sorted(beside.glob(f"*.{WAYBILL}"))]:
-        try:
-            waybill = waybill_at(path)
-        except (CorruptLedgerError, OSError):
-            continue
-        if any(file.sha256 == sha256 for file in waybill.files.values()):
-            moment = waybill.moment
-            name = path.parent.name if path.name == WAYBILL else path.name.removesuffix(f".{WAYBILL}")
-            return name if moment is None else f"{name}, step {moment.step} of attempt {moment.attempt}"
+        with contextlib.suppress(CorruptLedgerError, OSError):
+            waybill, name = waybill_at(path), described_by(path).name
+            if any(file.sha256 == sha256 for file in waybill.files.values()):
+                moment = waybill.moment
+                return name if moment is None else f"{name}, step {moment.step} of attempt {moment.attempt}"
     return None

@@ -17,7 +17,7 @@ from lading.errors import CorruptLedgerError, LadingError
 from lading.ledger.description import KnownRun
 from lading.ledger.log import Log
 from lading.ledger.run_folder import RunFolder
-from lading.ledger.waybill.waybill import WAYBILL, Moment, Waybill, waybill_at, waybill_path
+from lading.ledger.waybill.waybill import Moment, Waybill, is_waybill, waybill_at, waybill_path
 from lading.report.runs_below import runs_in
 from lading.runtime.fields import Origin
 from lading.runtime.paths import local_path
@@ -37,7 +37,6 @@ class Places:
     def __init__(self, runs: Sequence[str | os.PathLike[str]], beside: Path) -> None:
         given = list(runs) or [part for part in os.environ.get(_VARIABLE, "").split(os.pathsep) if part]
         self.roots, self._beside = [local_path(root) for root in given], beside.absolute()
-        self._known: dict[Path, KnownRun] = {}
         self._logs: dict[Path, Log] = {}
 
     def run(self, run: str, hint: str) -> tuple[Path | None, str]:
@@ -55,14 +54,10 @@ class Places:
         found = ((run_id(path), path) for root in self.roots for path in runs_in(root))
         return {run: path for run, path in found if run is not None}
 
-    def known(self, path: Path) -> KnownRun:
-        """Return a run that was found."""
-        return self._known.setdefault(path, KnownRun(RunFolder(path)))
-
     def log(self, path: Path) -> Log:
         """Return the log of a run that was found."""
         if path not in self._logs:
-            self._logs[path] = self.known(path).log()
+            self._logs[path] = KnownRun(RunFolder(path)).log()
         return self._logs[path]
 
     def waybill(self, sha256: str, hint: str) -> tuple[Path | None, Waybill | None, str]:
@@ -130,4 +125,4 @@ def waybills_below(root: Path) -> Iterator[Path]:
             folders[:] = [name for name in folders if name not in ("ledger", "log", "plans")]
         if len(Path(folder).parts) - depth >= _DEEPEST:
             folders.clear()
-        yield from (Path(folder, name) for name in files if name == WAYBILL or name.endswith(f".{WAYBILL}"))
+        yield from (Path(folder, name) for name in files if is_waybill(name))

@@ -14,17 +14,9 @@ from lading.ledger.events import pending_at
 from lading.ledger.opening import checked_mark
 from lading.ledger.run_folder import RunFolder
 from lading.ledger.waybill.covered import files_of
-from lading.ledger.waybill.stamping import own_path, stamp_now
+from lading.ledger.waybill.stamping import stamp_now
 from lading.ledger.waybill.trained import bases_of, record_checkpoint, trained_waybill
-from lading.ledger.waybill.waybill import (
-    CONVERSION,
-    MADE,
-    MERGE,
-    TRAINING,
-    Moment,
-    Waybill,
-    checkpoint_path,
-)
+from lading.ledger.waybill.waybill import CONVERSION, MADE, MERGE, TRAINING, Moment, Waybill, checkpoint_path, own_path
 from lading.report.history import largest
 from lading.report.run import Run
 from lading.report.snapshot import read_evidence
@@ -71,7 +63,7 @@ def stamp(
     moment = _moment(checkpoint, known.folder, step, attempt)
     found = stamp_now(checkpoint, lambda files: trained_waybill(known, moment, files, named))
     with contextlib.suppress(OSError):  # a run that may only be read
-        record_checkpoint(known, checkpoint, found, found.sha256)
+        record_checkpoint(known, checkpoint, found)
     return found
 
 

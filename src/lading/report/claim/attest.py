@@ -48,8 +48,8 @@ def attest(path: str | os.PathLike[str], key: PrivateKey, runs: Runs = (), progr
     own = opened.family()[0]
     if own.problem and own.made == "training":
         raise LedgerError(f"nothing can be claimed of {opened.path}: {own.problem}.")
-    for fault in check(opened, progress).faults:
-        raise CorruptLedgerError(f"nothing is claimed of {opened.path}: {fault}.")
+    for changed in check(opened, progress).faults:
+        raise CorruptLedgerError(f"nothing is claimed of {opened.path}: {changed}.")
     for folder in {run.path for run in opened.runs_asked([])}:
         _seal(folder)
     opened = open_checkpoint(path, runs)  # as it is after the seal

@@ -12,7 +12,7 @@ import stat
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from lading.errors import ConfigError, missing_extra
 from lading.runtime.fields import Origin
@@ -27,7 +27,6 @@ except ImportError as error:
     raise missing_extra("cryptography", "sign", "signing claims and checking them") from error
 
 _MOST_BYTES = 1 << 14
-_Key = TypeVar("_Key", Ed25519PrivateKey, Ed25519PublicKey)
 
 
 class PublicKey:
@@ -97,7 +96,7 @@ def public_key(path: str | os.PathLike[str]) -> PublicKey:
     return PublicKey(_loaded(file, load, Ed25519PublicKey, "a public ed25519 key in PEM"))
 
 
-def _loaded(file: Path, load: Callable[[], Any], kind: type[_Key], expected: str) -> _Key:
+def _loaded(file: Path, load: Callable[[], Any], kind: Any, expected: str) -> Any:
     why: object = "a key of another kind"
     try:
         found = load()

@@ -18,8 +18,9 @@ from lading.ledger.description import KnownRun
 from lading.ledger.log import sha256_of_bytes
 from lading.ledger.run_folder import RunFolder
 from lading.ledger.seal import unsealed
+from lading.ledger.waybill import waybill as waybills
 from lading.ledger.waybill.covered import files_of, hashed
-from lading.ledger.waybill.waybill import CLAIMS, WAYBILL, CoveredFile, checkpoint_path, is_relative, read_waybill
+from lading.ledger.waybill.waybill import CoveredFile
 from lading.runtime.blocks.progress import Progress, silent
 from lading.runtime.fields import COUNT, SHA256, Fields, FieldTable, Origin
 from lading.runtime.files import files_below, json_bytes
@@ -50,7 +51,7 @@ class Index:
     @property
     def head(self) -> str:
         """The file without which nobody takes the others for what they are: fetched last."""
-        own = [name for name in self.files if name == WAYBILL or name.endswith(f".{WAYBILL}")]
+        own = [name for name in self.files if waybills.is_waybill(name)]
         return _HEADS.get(self.kind) or min(own, key=len)
 
     def to_bytes(self) -> bytes:
@@ -78,7 +79,7 @@ def index_from(content: bytes, file: str) -> Index:
     found, times = {}, {}
     for name in files:
         folders = ("/".join(name.split("/")[:n]) for n in range(1, name.count("/") + 1))
-        if not is_relative(name) or name.endswith(PART) or any(folder in files for folder in folders):
+        if not waybills.is_relative(name) or name.endswith(PART) or any(folder in files for folder in folders):
             origin.refuse(files.place_of(name), "the relative path of a file", repr(name))
         fields = files.record(name).each(_FILE)
         times[name] = fields.pop("time")
@@ -86,7 +87,7 @@ def index_from(content: bytes, file: str) -> Index:
     index = Index(values["kind"], found, times)
     if values["lading_published"] != _VERSION or (index.kind in _HEADS and index.head not in found):
         origin.refuse("", f"version {_VERSION} of an index, with the head of a {index.kind}", "something else")
-    if index.kind == CHECKPOINT and not any(name.endswith(WAYBILL) for name in found):
+    if index.kind == CHECKPOINT and not any(map(waybills.is_waybill, found)):
         origin.refuse("files", "the waybill of the checkpoint", "none")
     return index
 
@@ -98,10 +99,10 @@ def contents_of(path: str | os.PathLike[str]) -> tuple[str, dict[str, Path]]:
         return RUN, _run_files(RunFolder(folder))
     if (folder / _HEADS[TOKENS]).is_file():
         return TOKENS, dict(sorted(files_below(folder)))
-    checkpoint = checkpoint_path(path)
-    read_waybill(checkpoint)  # says how to make one
+    checkpoint = waybills.checkpoint_path(path)
+    waybills.read_waybill(checkpoint)  # says how to make one
     files = files_of(checkpoint)
-    beside = [checkpoint / name if checkpoint.is_dir() else Path(f"{checkpoint}.{name}") for name in (WAYBILL, CLAIMS)]
+    beside = [waybills.own_path(checkpoint, name) for name in (waybills.WAYBILL, waybills.CLAIMS)]
     return CHECKPOINT, {**files, **{file.name: file for file in beside if file.is_file()}}
 
 
@@ -123,7 +124,7 @@ def index_of(kind: str, files: Mapping[str, Path], progress: Progress = silent) 
     index = Index(kind, found, {name: int(path.stat().st_mtime) for name, path in files.items()})
     if kind == CHECKPOINT:
         head = files[index.head]
-        for name, file in read_waybill(checkpoint_path(head)).files.items():
+        for name, file in waybills.read_waybill(waybills.checkpoint_path(head)).files.items():
             if found.get(name) != file:
                 raise CorruptLedgerError(f"{name} is missing, or not what {head} says: run `lading model check`.")
     return index
