@@ -46,6 +46,24 @@ def test_of_two_that_claim_a_number_one_takes_the_next(tmp_path: Path):
     assert log.head == (6, log.newest)
 
 
+def test_of_a_log_that_was_read_only_what_is_new_is_read(tmp_path: Path):
+    """Every waybill asks for it: a thousand of them read a thousand records, not half a million."""
+    run, sha256 = begun(tmp_path)
+    block(run, sha256, 1)
+    known = read_log(run, sha256)
+    block(run, sha256, 2)
+    whole, content = read_log(run, sha256), run.record(0).read_bytes()
+    run.record(0).write_bytes(b"nobody looks at it again")
+
+    on = read_log(run, sha256, known)
+
+    assert on is known and on == whole and not on.problems
+    run.record(1).write_bytes(content)
+    assert read_log(run, sha256).problems
+    run.record(1).unlink()
+    assert read_log(run, sha256, on).problems, "a record that is gone is looked for from the beginning"
+
+
 def test_a_log_that_grows_while_it_is_read_has_no_problem(tmp_path: Path):
     """The head is read before the records: it is never ahead of them."""
     run, sha256 = begun(tmp_path)

@@ -82,9 +82,22 @@ def test_any_other_bytes_are_refused_or_are_rows_that_a_ledger_writes(name: str,
 
     try:
         found = packing.from_bytes(bytes(content))
+        packing.check([found])
     except ValueError:
         return
     typed(rows_table(name, [found]), name)
+
+
+def test_texts_that_moved_from_one_piece_to_another_are_refused():
+    """Pieces are checked together, and each answers for its own texts."""
+    packing = layout("events")
+    pieces = [packing.of_rows([packing.pack((step, "note", "{}", 0))]) for step in (0, 1)]
+    moved = [pieces[0]._replace(texts=pieces[0].texts + b"n"), pieces[1]._replace(texts=pieces[1].texts[1:])]
+
+    packing.check(pieces)
+
+    with pytest.raises(ValueError, match="other texts"):
+        packing.check(moved)
 
 
 def test_a_loss_that_four_bytes_do_not_hold_is_infinite():

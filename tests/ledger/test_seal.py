@@ -169,7 +169,7 @@ def test_opening_reads_only_what_came_after_the_newest_seal(tmp_path: Path, monk
     read: list[str] = []
     real = begun_file.read_begun
     monkeypatch.setattr("lading.ledger.seal.read_begun", lambda path: read.append(str(path)) or real(path))
-    monkeypatch.setattr("lading.ledger.attempts.read_begun", lambda path: read.append(str(path)) or real(path))
+    monkeypatch.setattr("lading.ledger.begun.read_begun", lambda path: read.append(str(path)) or real(path))
     (ledger,) = train(tmp_path, range(1))
     opened = list(read)
     ledger.close()

@@ -9,8 +9,7 @@ from accelerate.utils import ProjectConfiguration
 
 from lading import Columns, Ledger, Loader
 from lading.errors import ResumeError
-from lading.ledger.waybill.stamping import own_path
-from lading.ledger.waybill.waybill import read_waybill
+from lading.ledger.waybill.waybill import own_path, read_waybill
 from lading.report import open_checkpoint, open_run
 from lading.report.checkpoint.check import check
 from lading.train.accelerate import describe_saves

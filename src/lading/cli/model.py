@@ -8,21 +8,21 @@ lading model prove checkpoint-600 corpus 93412 -o proof.json
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Group, RenderableType
-from rich.text import Text
 
-from lading.cli.output import Json, answer, progress_bar
+from lading.cli.output import Json, Trust, answer, progress_bar
 from lading.errors import ConfigError
 from lading.ledger.waybill.waybill import checkpoint_path
 from lading.report import text as render
 from lading.report.checkpoint.check import check as check_checkpoint
 from lading.report.checkpoint.checkpoint import OpenedCheckpoint, open_checkpoint
-from lading.report.checkpoint.family import Family, Relative
+from lading.report.checkpoint.family import Family
 from lading.report.checkpoint.stamp import stamp as stamp_checkpoint
 from lading.runtime.arrow import without_pandas
 from lading.runtime.fields import listed
@@ -34,9 +34,8 @@ Ckpt = Annotated[str, typer.Argument(help="Folder or file of the checkpoint.", m
 Runs = Annotated[
     list[str] | None, typer.Option("--runs", help="Folder with runs and checkpoints in it; several times.")
 ]
-Trust = Annotated[
-    list[str], typer.Option("--trust", help="Public key of somebody you trust; several times.", show_default=False)
-]
+Dataset = Annotated[str, typer.Argument(help="Name of the dataset.", metavar="DATASET", show_default=False)]
+Out = Annotated[Path, typer.Option("--out", "-o", help="File to write.", show_default=False)]
 _DEEPEST = 16  # generations that a tree is indented by
 _ANSWERS = {True: "yes", False: "no", None: "unknown"}
 
@@ -54,17 +53,11 @@ def show(ckpt: Ckpt, runs: Runs = None, as_json: Json = False) -> None:
     """
     opened = _open(ckpt, runs)
     totals = opened.totals().dicts()
-    value = {"family": [_member(m) for m in opened.family()], "totals": totals, "unknown": opened.unknown}
+    value = {"family": [asdict(member) for member in opened.family()], "totals": totals, "unknown": opened.unknown}
     columns = {"dataset": "dataset", "samples": "samples", "passes": "passes", "tokens": "tokens", "from": "of run"}
-    answer(
-        value,
-        lambda: render.sections(
-            _tree(opened.relatives),
-            render.table(totals, columns, "What it learned from"),
-            *([_sentences("Unknown", opened.unknown)] if opened.unknown else []),
-        ),
-        as_json=as_json,
-    )
+    parts = [_tree(opened.relatives), render.table(totals, columns, "What it learned from")]
+    parts += [_sentences({"Unknown": opened.unknown})] if opened.unknown else []
+    answer(value, lambda: render.sections(*parts), as_json=as_json)
 
 
 @app.command()
@@ -75,20 +68,17 @@ def check(ckpt: Ckpt, runs: Runs = None, as_json: Json = False) -> None:
     """
     with progress_bar(quiet=as_json) as progress:
         verdict = check_checkpoint(_open(ckpt, runs), progress)
-    parts: list[RenderableType] = [
-        Text(f"{'holds' if verdict.holds else 'does not hold'}: {render.counted(verdict.files, 'file')} as written")
-    ]
-    for title, found in (("Wrong", verdict.faults), ("Unknown", verdict.remarks)):
-        parts += [_sentences(title, found)] if found else []
+    said = f"{'holds' if verdict.holds else 'does not hold'}: {render.counted(verdict.files, 'file')} as written"
+    parts = [render.line(said), _sentences({"Wrong": verdict.faults, "Unknown": verdict.remarks})]
     if verdict.not_covered:
         parts.append(render.line(f"Not covered, added later: {listed(verdict.not_covered)}"))
-    answer(verdict.to_dict(), lambda: Group(*parts), as_json=as_json, holds=verdict.holds)
+    answer({"holds": verdict.holds, **vars(verdict)}, lambda: Group(*parts), as_json=as_json, holds=verdict.holds)
 
 
 @app.command()
 def seen(
     ckpt: Ckpt,
-    dataset: Annotated[str, typer.Argument(help="Name of the dataset.", metavar="DATASET", show_default=False)],
+    dataset: Dataset,
     index: Annotated[int | None, typer.Argument(help="Index of the sample.", metavar="[INDEX]", min=0)] = None,
     document: Annotated[int | None, typer.Option(help="A document of a packed dataset instead.", min=0)] = None,
     packing: Annotated[str | None, typer.Option(help="Directory of its packing index.", show_default=False)] = None,
@@ -102,16 +92,13 @@ def seen(
     if (index is None) == (document is None):
         raise ConfigError("which sample? Expected INDEX, or --document with the number of a document.")
     opened = _open(ckpt, runs)
-    found = (
-        opened.seen_document(dataset, document, packing) if document is not None else opened.seen(dataset, index or 0)
-    )
+    found = opened.seen(dataset, index or 0) if document is None else opened.seen_document(dataset, document, packing)
     uses = found.uses.dicts()
     value = {"answer": _ANSWERS[found.answer], "uses": uses, "unknown": list(found.unknown)}
     columns = {name: name for name in ("step", "update", "epoch", "index", "attempt", "run", "note")}
-    parts: list[RenderableType] = [Text(f"{_ANSWERS[found.answer]}: {render.counted(len(uses), 'use')}")]
+    parts: list[RenderableType] = [render.line(f"{_ANSWERS[found.answer]}: {render.counted(len(uses), 'use')}")]
     parts += [render.table(uses, columns)] if uses else []
-    parts += [_sentences("Unknown", list(found.unknown))] if found.unknown else []
-    answer(value, lambda: Group(*parts), as_json=as_json)
+    answer(value, lambda: Group(*parts, _sentences({"Unknown": found.unknown})), as_json=as_json)
 
 
 @app.command()
@@ -157,17 +144,10 @@ def attest(
     without_pandas()
     with progress_bar(quiet=as_json) as progress:
         claim = attest_checkpoint(ckpt, private_key(key), runs or (), progress)
-    value: dict[str, Any] = {
-        "waybill": claim.waybill,
-        "files": len(claim.subject),
-        "runs": [run.run for run in claim.runs],
-    }
-    value |= {"unknown": list(claim.unknown), "notes": list(claim.notes)}
+    value = {"waybill": claim.waybill, "files": len(claim.subject), "runs": [run.run for run in claim.runs]}
     told = f"{render.counted(len(claim.subject), 'file')} and {render.counted(len(claim.runs), 'run')}"
-    parts: list[RenderableType] = [render.line(f"{ckpt}: claimed of {told}")]
-    for title, found in (("Not known", claim.unknown), ("Noted", claim.notes)):
-        parts += [_sentences(title, [*found])] if found else []
-    answer(value, lambda: Group(*parts), as_json=as_json)
+    parts = [render.line(f"{ckpt}: claimed of {told}"), _sentences({"Not known": claim.unknown, "Noted": claim.notes})]
+    answer({**value, "unknown": claim.unknown, "notes": claim.notes}, lambda: Group(*parts), as_json=as_json)
 
 
 @app.command()
@@ -184,22 +164,18 @@ def claims(ckpt: Ckpt, trust: Trust, runs: Runs = None, as_json: Json = False) -
     without_pandas()
     with progress_bar(quiet=as_json) as progress:
         verdict = check_claims(ckpt, [public_key(file) for file in trust], runs or (), progress)
-    said = render.counted(len(verdict.claims), "claim")
-    parts: list[RenderableType] = [
-        render.line(f"{'hold' if verdict.holds else 'do not hold'}: {said} by keys you trust")
-    ]
-    for title, found in (("Wrong", verdict.faults), ("Claimed as unknown", verdict.notes), ("Noted", verdict.remarks)):
-        parts += [_sentences(title, found)] if found else []
-    value = {"holds": verdict.holds, **vars(verdict)}
-    answer(value, lambda: Group(*parts), as_json=as_json, holds=verdict.holds)
+    holds, said = verdict.holds, render.counted(len(verdict.claims), "claim")
+    found = {"Wrong": verdict.faults, "Claimed as unknown": verdict.notes, "Noted": verdict.remarks}
+    parts = [render.line(f"{'hold' if holds else 'do not hold'}: {said} by keys you trust"), _sentences(found)]
+    answer({"holds": holds, **vars(verdict)}, lambda: Group(*parts), as_json=as_json, holds=holds)
 
 
 @app.command()
 def prove(
     ckpt: Ckpt,
-    dataset: Annotated[str, typer.Argument(help="Name of the dataset.", metavar="DATASET", show_default=False)],
+    dataset: Dataset,
     index: Annotated[int, typer.Argument(help="Index of the sample.", metavar="INDEX", min=0, show_default=False)],
-    out: Annotated[Path, typer.Option("--out", "-o", help="File to write.", show_default=False)],
+    out: Out,
     as_json: Json = False,
 ) -> None:
     """Write a proof that the model learned from a sample, or did not: for lading check-proof, anywhere.
@@ -221,7 +197,7 @@ def prove(
 @app.command()
 def summary(
     ckpt: Ckpt,
-    out: Annotated[Path, typer.Option("--out", "-o", help="File to write, Markdown.", show_default=False)],
+    out: Out,
     purpose: Annotated[str, typer.Option("--for", help="ai-act or model-card.")] = "model-card",
     sources: Annotated[
         str | None, typer.Option(help="sources.yaml: licence, origin and more of each dataset.", show_default=False)
@@ -244,10 +220,6 @@ def summary(
     answer({"file": str(out), "for": purpose, "not_declared": missing}, lambda: render.line(text), as_json=as_json)
 
 
-def _member(member: Relative) -> dict[str, Any]:
-    return {**asdict(member), "moment": None if member.moment is None else asdict(member.moment)}
-
-
 def _tree(family: Family) -> RenderableType:
     lines = []
     for depth, member, again in family.tree():
@@ -256,5 +228,9 @@ def _tree(family: Family) -> RenderableType:
     return Group(*lines)
 
 
-def _sentences(title: str, found: list[str]) -> RenderableType:
-    return Group(render.line(title, "bold"), *(render.line(f"  {sentence}") for sentence in found))
+def _sentences(found: Mapping[str, Sequence[str]]) -> RenderableType:
+    """Return sentences below their titles; a title without any is left out."""
+    lines = []
+    for title, texts in found.items():
+        lines += [render.line(title, "bold"), *(render.line(f"  {text}") for text in texts)] if texts else []
+    return Group(*lines)

@@ -43,6 +43,9 @@ Stores = Annotated[
     list[str] | None,
     typer.Option("--store", metavar="DATASET=PATH", help="Where a dataset's token store lies now; names come from it."),
 ]
+Trust = Annotated[
+    list[str], typer.Option("--trust", help="Public key of somebody you trust; several times.", show_default=False)
+]
 
 
 def open_run(

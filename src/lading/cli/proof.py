@@ -8,16 +8,14 @@ from typing import Annotated
 import typer
 from rich.console import Group, RenderableType
 
-from lading.cli.output import Json, answer
+from lading.cli.output import Json, Trust, answer
 from lading.report import text as render
 from lading.report.forget.certificate import check_certificate
 
 
 def check_proof(
     file: Annotated[Path, typer.Argument(help="proof.json", metavar="PROOF", show_default=False)],
-    trust: Annotated[
-        list[str], typer.Option("--trust", help="Public key of somebody you trust; several times.", show_default=False)
-    ],
+    trust: Trust,
     as_json: Json = False,
 ) -> None:
     """Whether a model learned from a sample, or did not, if you believe the owner of a key. Opens nothing else.
@@ -40,10 +38,10 @@ def check_proof(
     uses = [use._asdict() for use in shown.uses]
     until = [f"run {run.run[:8]}, attempt {run.attempt}, before step {run.step}" for run in claim.runs]
     value = {"answer": proof.answer, "dataset": proof.dataset, "index": proof.index, "uses": uses}
-    value |= {"waybill": claim.waybill, "key": shown.keyid, "until": until, "notes": [*claim.notes]}
+    value |= {"waybill": claim.waybill, "key": proof.claim.keyid, "until": until, "notes": claim.notes}
     parts: list[RenderableType] = [
         render.line(f"{proof.answer}: sample {proof.index} of {proof.dataset!r}, {render.counted(len(uses), 'use')}"),
-        render.line(f"  if you believe key {shown.keyid[:16]}"),
+        render.line(f"  if you believe key {proof.claim.keyid[:16]}"),
         render.line(f"  waybill {claim.waybill}"),
         *(render.line(f"  {one}") for one in until),
         *(render.line(f"  noted: {note}") for note in claim.notes),

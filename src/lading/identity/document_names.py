@@ -16,6 +16,7 @@ import contextlib
 import hashlib
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
@@ -37,6 +38,7 @@ _BLOCK = 1 << 20
 _MOST = 1 << 48
 
 I64 = NDArray[np.int64]
+_new_hash = partial(hashlib.blake2b, digest_size=16)
 
 
 class DocumentNames:
@@ -85,7 +87,8 @@ class DocumentNames:
         if not 0 <= file < len(self._ends) - self._first_file or not 0 <= first <= document:
             _refuse(_file_of(self.folder, "places"), f"document {document}")
         name = self._text(self._first_file + file)
-        return name if line == WHOLE_FILE else f"{name}{_mark(name)}{line + document - first}"
+        mark = "#" if name.endswith(".parquet") else ":"
+        return name if line == WHOLE_FILE else f"{name}{mark}{line + document - first}"
 
     def find(self, name: str) -> list[int]:
         """Return every document of a name: an id, or a place as ``place`` says it."""
@@ -105,11 +108,10 @@ class DocumentNames:
 
     def check(self) -> None:
         """Look at every byte; raise where it is not what was written."""
-        hashes = [hashlib.blake2b(digest_size=16) for _ in _COLUMNS]
-        for state, name in zip(hashes, _COLUMNS, strict=True):
+        hashes = []
+        for name in _COLUMNS:
             with open(_file_of(self.folder, name), "rb") as file:
-                while content := file.read(_BLOCK):
-                    state.update(content)
+                hashes.append(hashlib.file_digest(file, _new_hash))
         if _digest(hashes) != self.digest:
             _refuse(_file_of(self.folder, "*"), "their digest")
 
@@ -163,7 +165,7 @@ class NamesWriter:
 
     def __init__(self, folder: Path, files: Sequence[str], field: str = "") -> None:
         self._folder, self._files, self._field = folder, files, field
-        self._hashes = {name: hashlib.blake2b(digest_size=16) for name in _COLUMNS}
+        self._hashes = {name: _new_hash() for name in _COLUMNS}
         self._sizes = dict.fromkeys(_COLUMNS, 0)
         self._num_documents = self._num_ids = 0
 
@@ -222,10 +224,6 @@ def _encoded(text: str) -> bytes:
 
 def _digest(hashes: Iterable[Any]) -> str:
     return fingerprint([state.hexdigest() for state in hashes])
-
-
-def _mark(file: str) -> str:
-    return "#" if file.endswith(".parquet") else ":"
 
 
 def _refuse(file: Path, what: str) -> NoReturn:

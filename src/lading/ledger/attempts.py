@@ -25,12 +25,12 @@ from lading.identity import World, fingerprint
 from lading.identity.world import key_value_store, waited
 from lading.ledger.begun import (
     Begun,
+    begun_if_readable,
     changed_lately,
     is_alive,
     leave_claim,
     leave_refusal,
     new_begun,
-    read_begun,
     read_refusal,
 )
 from lading.ledger.description import read_plan
@@ -171,17 +171,10 @@ def _waits(run: RunFolder, launch: Launch) -> bool:
     if alive is False or (alive is None and time.time() - launch.time > _JOIN_SECONDS):
         return False
     for folder in run.ranks(launch.attempt):
-        begun = _read(folder.begun)
+        begun = begun_if_readable(folder.begun)
         if begun is not None and (begun.has_ended or is_alive(begun.host, begun.process) is False):
             return False
     return True
-
-
-def _read(path: Path) -> Begun | None:
-    try:
-        return read_begun(path)
-    except CorruptLedgerError:
-        return None
 
 
 def check_alone(run: RunFolder, before: Mapping[tuple[int, int], Begun], own: int | None = None) -> None:
@@ -241,11 +234,11 @@ def tidy(run: RunFolder, attempt: int) -> None:
         if folder.is_dir():
             clean_up(folder)
     for claim in run.claims(attempt):
-        begun = _read(claim)
+        begun = begun_if_readable(claim)
         if begun is not None and is_alive(begun.host, begun.process) is False:
             claim.unlink(missing_ok=True)
     for rank in run.ranks(attempt - 1) if attempt else ():
-        begun = _read(rank.begun)
+        begun = begun_if_readable(rank.begun)
         if begun is not None and is_alive(begun.host, begun.process) is False:
             clean_up(rank.path)
             remove_unclosed(rank)

@@ -32,6 +32,7 @@ from lading.ledger.log import sha256_of_bytes
 from lading.ledger.run_folder import RankFolder, RunFolder
 from lading.runtime.fields import COUNT, LONGEST_TEXT, SHA256, Fields, FieldTable, Origin, optional, row_of
 from lading.runtime.files import create_aside, json_bytes, sync_folder, write_aside
+from lading.runtime.json import known
 from lading.runtime.processes import is_running, process_identity
 
 STATES = ("opening", "running", "closed", "interrupted", "failed", "died")
@@ -91,7 +92,7 @@ class Begun:
         return json_bytes({**self._fields(), "check": self._check()})
 
     def _fields(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if value is not None}
+        return known(vars(self))
 
     def _check(self) -> str:
         return sha256_of_bytes(json.dumps(self._fields(), sort_keys=True, separators=(",", ":")).encode())
@@ -120,6 +121,14 @@ def read_begun(path: Path) -> Begun:
     if (begun.rows is None) != (begun.rows_sha256 is None) or (begun.has_ended and begun.rows is None):
         origin.refuse("rows", "the number and the SHA-256 of the rows of a rank that ended", "not both")
     return begun
+
+
+def begun_if_readable(path: Path) -> Begun | None:
+    """Read what a rank says of itself; None where that cannot be read."""
+    try:
+        return read_begun(path)
+    except CorruptLedgerError:
+        return None
 
 
 _LINES = partial(Fields.integer, low=0, high=10**9)

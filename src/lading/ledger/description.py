@@ -10,14 +10,14 @@ import math
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 from lading.errors import ConfigError, CorruptLedgerError, LedgerError, ResumeError
 from lading.ledger.launch import RUN, TIME
 from lading.ledger.limits import now_seconds, readable
-from lading.ledger.log import Log, sha256_of_bytes
+from lading.ledger.log import Log, read_log, sha256_of_bytes
 from lading.ledger.run_folder import LEDGER_VERSION, RunFolder
 from lading.order import plan_json
 from lading.order.plan import Plan
@@ -83,6 +83,28 @@ def _setting(value: Any) -> Setting:
     """Return a setting as ``run.json`` keeps it: numbers, flags and texts; anything else as its text."""
     kept = value is None or isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value))
     return value if kept else readable(value)
+
+
+class KnownRun:
+    """A run that is looked at again and again: what it is is read once, and of its log what was added since.
+
+    Args:
+        folder: Where it is.
+    """
+
+    def __init__(self, folder: RunFolder) -> None:
+        self.folder = folder
+        self._log: Log | None = None
+
+    @cached_property
+    def description(self) -> Description:
+        """What it is; that never changes."""
+        return read_description(self.folder)
+
+    def log(self) -> Log:
+        """Return its log as it is now; by one thread at a time."""
+        self._log = read_log(self.folder, self.description.sha256, self._log)
+        return self._log
 
 
 def read_description(run: RunFolder) -> Description:

@@ -141,11 +141,12 @@ def launch_from(fields: Fields, values: dict[str, Any], sha256: str) -> Launch:
 
 
 def ranges(fields: Fields, key: str) -> tuple[Range, ...]:
-    """Return a list of ``[first, stop)``, checked."""
-    found = _PAIRS(fields, key)
-    if any(first >= stop for first, stop in found):
-        fields.refuse(key, "ranges [first, stop)")
-    return tuple(found)
+    """Return an ascending list of ``[first, stop)``, checked."""
+    found: tuple[Range, ...] = _PAIRS(fields, key)
+    edges = [edge for pair in found for edge in pair]
+    if any(first >= stop for first, stop in found) or edges != sorted(edges):
+        fields.refuse(key, "ascending ranges [first, stop)")
+    return found
 
 
 def as_ranges(steps: Sequence[int]) -> list[list[int]]:

@@ -146,16 +146,25 @@ def sha256_of_bytes(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def read_log(run: RunFolder, description_sha256: str) -> Log:
-    """Read the log of a run and check its chain; what is wrong is in ``problems``."""
-    log = Log(newest=description_sha256)
+def read_log(run: RunFolder, description_sha256: str, known: Log | None = None) -> Log:
+    """Read the log of a run and check its chain; what is wrong is in ``problems``.
+
+    Args:
+        run: The run.
+        description_sha256: SHA-256 of its description, which the first record continues.
+        known: The log as this process read it before: only what was added since is read, into the same object.
+    """
+    log = Log(newest=description_sha256) if known is None or known.problems else known
     log.head = _read_head(run, log)  # before the records: another process may add one, and the head must not be ahead
     numbers = run.records()
     if log.head is None and numbers and not log.problems:
         log.problems.append(Problem(run.head, "is missing"))
-    hashes: dict[int, str] = {-1: description_sha256}
+    first, stop = log.next_number, numbers[-1] + 1 if numbers else 0
+    if stop < first:  # records are gone
+        return read_log(run, description_sha256)
+    hashes: dict[int, str] = {first - 1: log.newest}
     previous: dict[int, str] = {}
-    for number in range(numbers[-1] + 1 if numbers else 0):
+    for number in range(first, stop):
         path = run.record(number)
         try:
             content = Origin(path, CorruptLedgerError, _WAY_OUT).read(_MOST_BYTES)
@@ -164,8 +173,8 @@ def read_log(run: RunFolder, description_sha256: str) -> Log:
         except CorruptLedgerError as error:
             text = "is missing" if number not in numbers else f"cannot be read ({error})"
             log.problems.append(Problem(path, text))
-    log.next_number = numbers[-1] + 1 if numbers else 0
-    log.newest = hashes.get(log.next_number - 1, description_sha256)
+    log.next_number = stop
+    log.newest = hashes.get(stop - 1, description_sha256)
     _check_chain(run, log, hashes, previous)
     _check_attempts(run, log)
     return log

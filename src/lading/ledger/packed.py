@@ -148,16 +148,26 @@ class Layout:
         return found
 
     def from_bytes(self, content: bytes) -> RowBytes:
-        """Return the rows of a table in a tail; refuse what no ledger writes."""
+        """Return the rows of a table in a tail, as they are; ``check`` says whether a ledger writes such ones."""
         if len(content) < _COUNT.size:
             raise ValueError(f"{len(content)} bytes are no rows")
         rows = _COUNT.unpack_from(content)[0]
         end = _COUNT.size + rows * self._struct.size
         if not rows or end > len(content):
             raise ValueError(f"{len(content)} bytes do not hold {rows} rows")
-        found = RowBytes(rows, content[_COUNT.size : end], content[end:])
-        self.columns(found)
-        return found
+        return RowBytes(rows, content[_COUNT.size : end], content[end:])
+
+    def check(self, pieces: Sequence[RowBytes]) -> None:
+        """Refuse pieces of which one is not what a ledger writes; a thousand take little longer than one."""
+        whole = joined(pieces)
+        self.columns(whole)
+        table, names = np.frombuffer(whole.structs, self._dtype), [*self._bits]
+        lengths = sum(
+            (table[names[place]].astype(np.int64) for place, _ in self._varying), np.zeros(whole.rows, np.int64)
+        )
+        ends = lengths.cumsum()[np.cumsum([piece.rows for piece in pieces]) - 1]
+        if not np.array_equal(ends, np.cumsum([len(piece.texts) for piece in pieces])):
+            raise ValueError("a piece has other texts than its rows say")
 
     def columns(self, found: RowBytes) -> dict[str, tuple[Any, NDArray[np.bool_]]]:
         """Return each column (array, texts or maps) and which rows have it; refuse what no ledger writes."""

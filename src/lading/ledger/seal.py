@@ -21,12 +21,11 @@ import socket
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lading.errors import CorruptLedgerError, LadingError
-from lading.ledger.begun import DIED, OPENING, Begun, lives, read_begun, write_begun
-from lading.ledger.description import read_description
+from lading.ledger.begun import DIED, OPENING, Begun, begun_if_readable, lives, read_begun, write_begun
+from lading.ledger.description import KnownRun
 from lading.ledger.launch import Launch, Seal
 from lading.ledger.limits import now_seconds
 from lading.ledger.log import Log, append, read_log
@@ -105,10 +104,8 @@ def unsealed(run: RunFolder, log: Log) -> dict[tuple[int, int], Begun]:
     for attempt, some in wanted.items():
         for folder in run.ranks(attempt):
             if any(first <= folder.rank < stop for _, first, stop in some):
-                begun = _read(folder.begun)
-                if begun is not None:
-                    found[attempt, folder.rank] = begun
-    return found
+                found[attempt, folder.rank] = begun_if_readable(folder.begun)
+    return {key: begun for key, begun in found.items() if begun is not None}
 
 
 def added(before: Seal, seal: Seal, launches: Mapping[int, Launch]) -> Iterator[tuple[int, int]]:
@@ -146,13 +143,6 @@ def _line(begun: Begun) -> str:
     return f"{begun.attempt} {begun.rank} {state} {begun.rows} {begun.rows_sha256} {who}\n"
 
 
-def _read(path: Path) -> Begun | None:
-    try:
-        return read_begun(path)
-    except CorruptLedgerError:
-        return None
-
-
 def seal(path: str | os.PathLike[str]) -> Sealing:
     """Seal what the ranks of a run stored that have ended or died; those that run stay open.
 
@@ -160,15 +150,13 @@ def seal(path: str | os.PathLike[str]) -> Sealing:
         path: Folder of the run.
     """
     run = RunFolder(local_path(path))
-    description = read_description(run)
-    log = read_log(run, description.sha256)
-    if log.problems:
+    known = KnownRun(run)
+    if known.log().problems:
         raise CorruptLedgerError(f"{run.log} is damaged. Run `lading verify` to see what is wrong, and restore it.")
-    damaged = [text for text in hash_dead(run, log) if text is not None]
-    ranks = append_seal(run, description.sha256)
-    log = read_log(run, description.sha256)
-    running = sum(lives(run.rank(*key), begun) for key, begun in unsealed(run, log).items())
-    return Sealing(sealed_by(log), ranks, running, tuple(damaged))
+    damaged = tuple(text for text in hash_dead(run, known.log()) if text is not None)
+    ranks = append_seal(run, known.description.sha256)
+    running = sum(lives(run.rank(*key), begun) for key, begun in unsealed(run, known.log()).items())
+    return Sealing(sealed_by(known.log()), ranks, running, damaged)
 
 
 def seal_dead(run: RunFolder, description_sha256: str) -> Iterator[None]:
@@ -233,7 +221,7 @@ def seal_own(run: RunFolder, description_sha256: str, launch: Launch) -> None:
     deadline = time.monotonic() + _PEERS_SECONDS
     for rank in range(launch.world_size):
         path = run.rank(launch.attempt, rank).begun
-        while (begun := _read(path)) is None or not begun.has_ended:
+        while (begun := begun_if_readable(path)) is None or not begun.has_ended:
             if time.monotonic() > deadline or (begun is not None and _is_here(begun)):
                 return
             time.sleep(_LOOK_SECONDS)

@@ -20,6 +20,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from lading.errors import LedgerError
 from lading.ledger.packed import RowBytes, layout
@@ -198,6 +199,7 @@ def _read_lengths(content: bytes, static_crc: int | None, tail: Tail) -> tuple[i
 
 def _read_records(content: bytes, written: int, chain: int | None, tail: Tail) -> None:
     offset, number = HEADER_BYTES, 0
+    whole: list[_Found] = []
     while offset + _RECORD_BYTES <= len(content):
         start = offset + _RECORD_BYTES
         head, sums = content[offset : offset + _RECORD.size], content[offset + _RECORD.size : start]
@@ -210,30 +212,48 @@ def _read_records(content: bytes, written: int, chain: int | None, tail: Tail) -
             offset, chain, number = (place if place > 0 else len(content)), None, -1
             continue
         stop = start + sum(lengths)
-        whole = stop <= len(content)
         body = content[start:stop]
         if number >= 0 and (found != number or (chain is not None and zlib.crc32(_CRC.pack(own), chain) != linked)):
             tail.damaged.append((offset, first_step))  # whole as it may be, it is not the record that belongs here
-        elif whole and (zlib.crc32(body, zlib.crc32(head)) != own or not _take(body, lengths, tail)):
+        elif stop <= len(content) and zlib.crc32(body, zlib.crc32(head)) != own:
             tail.damaged.append((offset, first_step))
+        elif stop <= len(content):
+            whole.append(_Found(offset, first_step, body, lengths))
         offset, chain, number = stop, linked, found + 1
+    if not _take(whole, tail):  # one of them: which
+        tail.damaged += [(one.offset, one.first_step) for one in whole if not _take([one], tail)]
+        tail.damaged.sort(key=lambda damage: damage[0])
     if len(content) >= HEADER_BYTES and HEADER_BYTES <= offset < written <= len(content):
         tail.damaged.append((offset, None))
 
 
-def _take(body: bytes, lengths: list[int], tail: Tail) -> bool:
-    """Add the rows of a record; return False where they are not what a ledger writes."""
-    found, start = {}, 0
-    for name, length in zip(TABLES, lengths, strict=True):
-        if length:
-            try:
-                found[name] = layout(name).from_bytes(body[start : start + length])
-            except ValueError:
-                return False
-        start += length
-    for name, rows in found.items():
-        tail.rows[name].append(rows)
-    tail.records += 1
+class _Found(NamedTuple):
+    """A record whose bytes are those that were written."""
+
+    offset: int
+    first_step: int
+    body: bytes
+    lengths: list[int]
+
+
+def _take(found: list[_Found], tail: Tail) -> bool:
+    """Add the rows of records; return False, and add none, where one holds what a ledger does not write."""
+    rows: dict[str, list[RowBytes]] = {name: [] for name in TABLES}
+    try:
+        for record in found:
+            start = 0
+            for name, length in zip(TABLES, record.lengths, strict=True):
+                if length:
+                    rows[name].append(layout(name).from_bytes(record.body[start : start + length]))
+                start += length
+        for name, pieces in rows.items():
+            if pieces:
+                layout(name).check(pieces)
+    except ValueError:
+        return False
+    for name, pieces in rows.items():
+        tail.rows[name] += pieces
+    tail.records += len(found)
     return True
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from lading.errors import ConfigError
+from lading.order.packing.index import PackingIndex
 from lading.report.documents import RunDocuments
 from lading.report.views import Views
 
@@ -56,27 +57,26 @@ def documents_used(views: Views, documents: RunDocuments, numbers: list[int], un
         numbers: The datasets.
         until: Only uses before this step count.
     """
-    packed = [number for number in numbers if _is_packed(documents, number)]
+    packed = [number for number in numbers if _packing(documents, number) is not None]
+    if documents.missing and any(documents.corpus(number) is None for number in numbers):
+        raise ConfigError(next(iter(documents.missing.values())))
     views.register("packed", pa.table({"dataset": pa.array(packed, pa.int32())}))
     views.register("pieces", pa.RecordBatchReader.from_batches(_PIECES, _pieces(documents, packed)))
     for batch in views.stream(_HELD.format(exposed=_EXPOSED.format(until=until))):
         yield _named(batch, "document", documents, packed=True)
 
 
-def _is_packed(documents: RunDocuments, number: int) -> bool:
-    """Say whether a dataset has rows of documents; refuse one whose rows nobody can read now."""
+def _packing(documents: RunDocuments, number: int) -> PackingIndex | None:
+    """Return which documents the rows of a dataset hold; None where a row is a document of its own."""
     corpus = documents.corpus(number)
-    if corpus is None and documents.missing:
-        raise ConfigError(next(iter(documents.missing.values())))
-    return corpus is not None and corpus.packing is not None
+    return None if corpus is None else corpus.packing
 
 
 def _pieces(documents: RunDocuments, packed: list[int]) -> Iterator[pa.RecordBatch]:
     """Yield which documents the rows of packed datasets hold, each once a row."""
     for number in packed:
-        corpus = documents.corpus(number)
-        assert corpus is not None and corpus.packing is not None, "it was asked for"
-        index = corpus.packing
+        index = _packing(documents, number)
+        assert index is not None  # it was asked for
         for first in range(0, len(index), _ROWS_AT_ONCE):
             offsets = index.row_offsets[first : first + _ROWS_AT_ONCE + 1]
             held = index.document[int(offsets[0]) : int(offsets[-1])].astype(np.int64)
@@ -91,11 +91,6 @@ def _pieces(documents: RunDocuments, packed: list[int]) -> Iterator[pa.RecordBat
 def _named(batch: pa.RecordBatch, key: str, documents: RunDocuments, *, packed: bool) -> pa.RecordBatch:
     """Return rows with what they are called behind their numbers."""
     pairs = zip(batch["dataset"].to_pylist(), batch[key].to_pylist(), strict=True)
-    names = [documents.name(n, d) if packed or not _is_row(documents, n) else None for n, d in pairs]
+    names = [documents.name(n, d) if packed or _packing(documents, n) is None else None for n, d in pairs]
     columns = {"dataset": batch["dataset"], "name": batch["name"], key: batch[key], "id": pa.array(names, pa.string())}
     return pa.record_batch({**columns, **{name: batch[name] for name in ("times", *_TIMES)}})
-
-
-def _is_row(documents: RunDocuments, number: int) -> bool:
-    corpus = documents.corpus(number)
-    return corpus is not None and corpus.packing is not None

@@ -10,7 +10,7 @@ from lading.report.asked import AskedRun
 from lading.report.where import BAD, FORGOTTEN, IS_BLOCKED, PLANNED, fates_of
 
 _NOT_DELIVERED = (PLANNED, BAD, IS_BLOCKED, FORGOTTEN)
-_KEPT = ("step", "epoch", "slot", "attempt", "note")
+_KEPT = ("index", "step", "epoch", "slot", "attempt", "note")
 
 
 def uses_of(run: AskedRun, number: int, indices: Iterable[int], document: int | None = None) -> list[dict[str, Any]]:
@@ -25,16 +25,10 @@ def uses_of(run: AskedRun, number: int, indices: Iterable[int], document: int | 
     found = [row for row in deliveries_of(run, number, indices, document) if row["fate"] == APPLIED]
     fates = fates_of(run.evidence, {row["step"] for row in found}) if found else {}
     named = {"run": run.evidence.description.run, "dataset": run.datasets[number]}
-    uses = [
-        {
-            **named,
-            "index": row["index"],
-            "update": fates[row["attempt"], row["step"]]["update"],
-            **{name: row[name] for name in _KEPT},
-        }
-        for row in found
-    ]
-    return sorted(uses, key=lambda use: (use["attempt"], use["step"], use["slot"]))
+    found.sort(key=lambda row: (row["attempt"], row["step"], row["slot"]))
+    updates = [fates[row["attempt"], row["step"]]["update"] for row in found]
+    kept = [{name: row[name] for name in _KEPT} for row in found]
+    return [{**named, **row, "update": update} for row, update in zip(kept, updates, strict=True)]
 
 
 def deliveries_of(

@@ -266,6 +266,23 @@ def is_aside(name: str) -> bool:
     return _ASIDE.fullmatch(name) is not None
 
 
+def files_below(folder: Path, enters: Callable[[Path], bool] = Path.is_dir) -> Iterator[tuple[str, Path]]:
+    """Yield each file below a folder, and links to files, by relative path; nothing that is being written aside.
+
+    Args:
+        folder: The folder.
+        enters: Says of a folder below whether to look into it.
+    """
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            path = Path(entry.path)
+            if entry.is_dir(follow_symlinks=False):
+                if enters(path):
+                    yield from ((f"{entry.name}/{name}", file) for name, file in files_below(path, enters))
+            elif entry.is_file() and not is_aside(entry.name):
+                yield entry.name, path
+
+
 def clean_up(folder: Path, name: str | None = None) -> None:
     """Remove what dead processes left in a folder when they wrote aside; put back what they did not replace.
 

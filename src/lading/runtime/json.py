@@ -7,6 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 
+def known(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields that are not None: what is not known is not written."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
 def plain(value: Any) -> Any:
     """Return a value that every JSON reader accepts; what is not finite becomes null.
 

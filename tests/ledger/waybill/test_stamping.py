@@ -16,8 +16,8 @@ from tests.report.runs import PLAN
 from lading.errors import LedgerError
 from lading.ledger import Ledger
 from lading.ledger.waybill import stamping
-from lading.ledger.waybill.stamping import Stamps, own_path, stamp_now
-from lading.ledger.waybill.waybill import Waybill, read_waybill
+from lading.ledger.waybill.stamping import Stamps, stamp_now
+from lading.ledger.waybill.waybill import Waybill, own_path, read_waybill
 from lading.runtime import files as runtime_files
 
 

@@ -29,7 +29,7 @@ def test_a_key_is_never_replaced(tmp_path):
     new_key(tmp_path / "key")
     before = (tmp_path / "key").read_bytes()
 
-    with pytest.raises(ConfigError, match=r"is there already, and a key is never replaced. Take a new name"):
+    with pytest.raises(ConfigError, match=r"is there, and a key is never replaced. Take a new name"):
         new_key(tmp_path / "key")
 
     assert (tmp_path / "key").read_bytes() == before

@@ -15,12 +15,11 @@ from numpy.typing import NDArray
 
 from lading.errors import CorruptLedgerError
 from lading.identity.document_names import names_digest
-from lading.ledger.description import Description, read_description, read_plan
+from lading.ledger.description import Description, KnownRun, read_plan
 from lading.ledger.deviations import deviations_from
 from lading.ledger.events import event_rows
 from lading.ledger.launch import MOST_RANKS, MOST_STEPS, Launch
 from lading.ledger.lineage import Span, lineage, pending_of
-from lading.ledger.log import read_log
 from lading.ledger.parts import rows_of
 from lading.ledger.run_folder import RunFolder
 from lading.ledger.schema import SCHEMAS
@@ -35,7 +34,7 @@ from lading.runtime.fields import Origin
 I64 = NDArray[np.int64]
 
 
-def consumed(run: RunFolder, moments: Iterable[Moment], most_ranks: int = MOST_RANKS) -> dict[str, Total]:
+def consumed(run: KnownRun, moments: Iterable[Moment], most_ranks: int = MOST_RANKS) -> dict[str, Total]:
     """Return what a run had used of each dataset at some moments, what several of them share once.
 
     Args:
@@ -43,20 +42,19 @@ def consumed(run: RunFolder, moments: Iterable[Moment], most_ranks: int = MOST_R
         moments: Where training stood.
         most_ranks: Nothing is returned where more ranks than these recorded: it takes too long.
     """
-    description = read_description(run)
-    launches = read_log(run, description.sha256).launches
+    description, folder, launches = run.description, run.folder, run.log().launches
     counts = np.zeros(len(description.datasets), dtype=np.int64)
     newest: Plan | None = None
     for attempt, pieces in sorted(_pieces(launches, moments).items()):
         if launches[attempt].world_size > most_ranks:
             return {}
-        batches, plan = _rows(run, attempt, "batches"), _plan(run, launches[attempt])
+        batches, plan = _rows(folder, attempt, "batches"), _plan(folder, launches[attempt])
         steps = _applied(batches, launches[attempt].world_size, pieces)
         if plan is None:
-            samples = _rows(run, attempt, "samples")
+            samples = _rows(folder, attempt, "samples")
             found = np.bincount(numbers(samples["dataset"])[0][np.isin(numbers(samples["step"])[0], steps)])
         else:
-            found = counts_of_steps(plan, steps) - _left_out(run, batches, steps, len(plan.names))
+            found = counts_of_steps(plan, steps) - _left_out(folder, batches, steps, len(plan.names))
         counts[: len(found)] += found[: len(counts)]
         newest = plan or newest
     return {name: _total(int(counts[d]), d, description, newest) for d, name in description.named_datasets if counts[d]}

@@ -9,14 +9,13 @@ answers for itself.
 from __future__ import annotations
 
 import hashlib
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from lading.errors import LedgerError
 from lading.ledger.waybill.waybill import CLAIMS, WAYBILL, CoveredFile, is_relative
-from lading.runtime.files import is_aside
+from lading.runtime.files import files_below
 from lading.runtime.processes import usable_cpus
 
 # DeepSpeed's pointer to the newest checkpoint, and what a resume from an earlier one renames.
@@ -24,52 +23,43 @@ MARKS = ("latest", "lading.json", "lading.rolled-back.json")
 _NOT_COVERED = (WAYBILL, CLAIMS, *MARKS)
 _DISTCP = ".distcp"
 _MOST_METADATA = 1 << 28
+_AT_ONCE = 1 << 20
 
 
 def files_of(checkpoint: Path) -> dict[str, Path]:
     """Return the files that a waybill covers, by relative path; of a single file that one, by its name."""
     if not checkpoint.is_dir():
         return {checkpoint.name: checkpoint}
-    return dict(sorted(_inside(checkpoint, "")))
-
-
-def _inside(folder: Path, prefix: str) -> Iterator[tuple[str, Path]]:
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            name = f"{prefix}{entry.name}"
-            if entry.is_dir(follow_symlinks=False):
-                if not any((Path(entry.path) / own).exists() for own in (WAYBILL, "run.json")):
-                    yield from _inside(Path(entry.path), f"{name}/")
-            elif entry.is_file() and not is_aside(entry.name) and (prefix or entry.name not in _NOT_COVERED):
-                yield name, Path(entry.path)
+    found = files_below(checkpoint, lambda folder: not any((folder / own).exists() for own in (WAYBILL, "run.json")))
+    return {name: path for name, path in sorted(found) if name not in _NOT_COVERED}
 
 
 def hashed(
-    files: dict[str, Path], threads: int = 1, heard: Callable[[int], None] | None = None
+    files: Mapping[str, Path], threads: int = 1, progress: Callable[[float], None] = lambda share: None
 ) -> dict[str, CoveredFile]:
     """Return size and SHA-256 of files.
 
     Args:
         files: Their paths by name.
         threads: Files that are read at once; 0: as many as there are processors.
-        heard: Is called with the bytes read since the last call.
+        progress: Is called with the share that is done.
     """
-    if threads == 1:
-        return {name: _hash(path, heard) for name, path in files.items()}
+    total, done = max(sum(path.stat().st_size for path in files.values()), 1), 0
+
+    def hash_file(path: Path) -> CoveredFile:
+        nonlocal done
+        state, size, room = hashlib.sha256(), 0, memoryview(bytearray(_AT_ONCE))
+        with open(path, "rb", buffering=0) as file:
+            while read := file.readinto(room):
+                state.update(room[:read])
+                size, done = size + read, done + read
+                progress(min(done / total, 1.0))
+        return CoveredFile(size, state.hexdigest())
+
+    if threads == 1:  # a process that ends takes no new work into a pool
+        return {name: hash_file(path) for name, path in files.items()}
     with ThreadPoolExecutor(threads or usable_cpus()) as pool:
-        found = pool.map(lambda path: _hash(path, heard), files.values())
-        return dict(zip(files, found, strict=True))
-
-
-def _hash(path: Path, heard: Callable[[int], None] | None) -> CoveredFile:
-    total, size, room = hashlib.sha256(), 0, memoryview(bytearray(1 << 20))
-    with open(path, "rb", buffering=0) as file:
-        while read := file.readinto(room):
-            total.update(room[:read])
-            size += read
-            if heard is not None:
-                heard(read)
-    return CoveredFile(size, total.hexdigest())
+        return dict(zip(files, pool.map(hash_file, files.values()), strict=True))
 
 
 def check_names(checkpoint: Path, files: dict[str, Path]) -> None:

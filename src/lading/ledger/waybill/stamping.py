@@ -21,22 +21,31 @@ from pathlib import Path
 from typing import Any
 
 from lading.errors import LadingError
-from lading.ledger.log import sha256_of_bytes
 from lading.ledger.waybill.covered import check_names, files_of, hashed
-from lading.ledger.waybill.waybill import CLAIMS, WAYBILL, CoveredFile, Waybill, checked, waybill_at
+from lading.ledger.waybill.waybill import (
+    CLAIMS,
+    WAYBILL,
+    CoveredFile,
+    Waybill,
+    checked,
+    described_by,
+    own_path,
+    waybill_at,
+)
 from lading.runtime.files import written_aside
 
 Make = Callable[[dict[str, CoveredFile]], Waybill]
+Record = Callable[[Path, Waybill], Any]
 
 
 class Stamps:
     """The waybills of a ledger that are not in place yet.
 
     Args:
-        record: Is called, by the thread that hashes, with each that is ready to be put in place.
+        record: Is called, by the thread that hashes, with each checkpoint whose waybill is ready to be put in place.
     """
 
-    def __init__(self, record: Callable[[Stamping], Any] = lambda ready: None) -> None:
+    def __init__(self, record: Record = lambda checkpoint, waybill: None) -> None:
         self._works: list[Stamping] = []
         self._record, self._has_warned = record, False
 
@@ -83,17 +92,10 @@ class Stamping(threading.Thread):
     """Hash one checkpoint and make its waybill; ``place`` is the training thread's."""
 
     def __init__(
-        self,
-        checkpoint: Path,
-        make: Make,
-        after: Any,
-        before: threading.Thread | None,
-        record: Callable[[Stamping], Any],
+        self, checkpoint: Path, make: Make, after: Any, before: threading.Thread | None, record: Record
     ) -> None:
         super().__init__(name="lading-waybill", daemon=True)
         self.checkpoint = checkpoint
-        self.sha256 = ""  # of the waybill
-        self.waybill: Waybill | None = None
         self.is_void = False
         self._make, self._after, self._before, self._record = make, after, before, record
         self._content = b""
@@ -112,22 +114,20 @@ class Stamping(threading.Thread):
                 self._identity = _identity(self.checkpoint)
             files = files_of(self.checkpoint)
             check_names(self.checkpoint, files)
-            self.waybill = self._make(hashed(files))
-            self._content = checked(self.waybill, self.checkpoint)
-            self.sha256 = sha256_of_bytes(self._content)
-            self._record(self)
+            self._content, waybill = checked(self._make(hashed(files)), self.checkpoint)
+            self._record(self.checkpoint, waybill)
         except BaseException as error:  # raised in the thread that trains
             self._error = error
 
     def place(self) -> bool:
         """Put the waybill in place; False where the checkpoint is gone or another one."""
-        is_there = not self.is_void and self._identity is not None and _identity(self.checkpoint) == self._identity
-        if is_there and self._error is not None:
+        if self.is_void or self._identity is None or _identity(self.checkpoint) != self._identity:
+            return False
+        if self._error is not None:
             raise self._error
         with contextlib.suppress(FileNotFoundError):
-            if is_there:
-                _write(self.checkpoint, self._content, synced=False)
-            return is_there
+            _write(self.checkpoint, self._content, synced=False)
+            return True
         return False
 
 
@@ -135,8 +135,9 @@ def stamp_now(checkpoint: Path, make: Make) -> Waybill:
     """Write the waybill of a checkpoint and return it."""
     files = files_of(checkpoint)
     check_names(checkpoint, files)
-    _write(checkpoint, checked(make(hashed(files, 0)), checkpoint), synced=True)
-    return waybill_at(own_path(checkpoint))
+    content, waybill = checked(make(hashed(files, 0)), checkpoint)
+    _write(checkpoint, content, synced=True)
+    return waybill
 
 
 def _write(checkpoint: Path, content: bytes, *, synced: bool) -> None:
@@ -144,11 +145,6 @@ def _write(checkpoint: Path, content: bytes, *, synced: bool) -> None:
         file.write(content)
     if not checkpoint.is_dir():
         _sweep(checkpoint.parent)
-
-
-def own_path(checkpoint: Path) -> Path:
-    """Return where the waybill of a checkpoint is written: never where a link leads."""
-    return checkpoint / WAYBILL if checkpoint.is_dir() else checkpoint.with_name(f"{checkpoint.name}.{WAYBILL}")
 
 
 def remove_stale(checkpoint: Path) -> None:
@@ -174,12 +170,12 @@ def times_kept(checkpoint: Path) -> Iterator[None]:
 def _sweep(folder: Path) -> None:
     """Remove the waybills of single files that are gone, and the claims beside them."""
     for path in folder.glob(f"*.{WAYBILL}"):
-        file = path.with_name(path.name.removesuffix(f".{WAYBILL}"))
+        file = described_by(path)
         if file.name and not os.path.lexists(file):
             with contextlib.suppress(OSError, LadingError):
                 waybill_at(path)  # what is no waybill is not ours
                 path.unlink()
-                path.with_name(f"{file.name}.{CLAIMS}").unlink(missing_ok=True)
+                own_path(file, CLAIMS).unlink(missing_ok=True)
 
 
 def _identity(checkpoint: Path) -> tuple[int, ...] | None:

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from lading.errors import LadingError, LedgerError
-from lading.ledger.description import read_description
+from lading.ledger.description import KnownRun
 from lading.ledger.launch import MOST_RANKS, Base, Launch, Range
 from lading.ledger.lineage import lineage
-from lading.ledger.log import Log, read_log, repeat_until_first
+from lading.ledger.log import repeat_until_first
 from lading.ledger.opening import checked_mark
 from lading.ledger.run_folder import RunFolder
 from lading.ledger.seal import sealed_by
-from lading.ledger.waybill.stamping import Stamping, Stamps
+from lading.ledger.waybill.stamping import Stamps
 from lading.ledger.waybill.waybill import (
     TRAINING,
     CoveredFile,
@@ -52,7 +52,8 @@ class Waybills:
 
     def __init__(self, run: RunFolder, base: Given | Iterable[Given]) -> None:
         self.bases = bases_of(base)
-        self._run, self._stamps = run, Stamps(self._record)
+        self._run = KnownRun(run)
+        self._stamps = Stamps(partial(record_checkpoint, self._run))
         self._taken: dict[tuple[str, int], tuple[int | None, tuple[Range, ...]]] = {}
         self.update: int | None = None  # the last one that was committed
 
@@ -77,7 +78,8 @@ class Waybills:
         update, pending = self._taken.get((launch.sha256, mark["step"]), (None, ()))
         moment = Moment(run, launch.sha256, launch.attempt, mark["step"], update, launch.plan_sha256, None, pending)
         checkpoint = checkpoint_path(path) if after is None else local_path(path)  # such a save may not have begun yet
-        self._stamps.begin(checkpoint, partial(self._made, moment), after)
+        make = partial(trained_waybill, self._run, moment, most_ranks=_BESIDE_TRAINING)
+        self._stamps.begin(checkpoint, make, after)
         self.settle(wait=wait)
 
     def settle(self, *, wait: bool = False) -> None:
@@ -88,16 +90,9 @@ class Waybills:
         """Put everything in place, however long it takes."""
         self.settle(wait=True)
 
-    def _made(self, moment: Moment, files: dict[str, CoveredFile]) -> Waybill:
-        return trained_waybill(self._run, moment, files, most_ranks=_BESIDE_TRAINING)
-
-    def _record(self, ready: Stamping) -> None:
-        assert ready.waybill is not None
-        record_checkpoint(self._run, ready.checkpoint, ready.waybill, ready.sha256)
-
 
 def trained_waybill(
-    run: RunFolder,
+    run: KnownRun,
     moment: Moment,
     files: dict[str, CoveredFile],
     parents: Iterable[Base] = (),
@@ -114,7 +109,7 @@ def trained_waybill(
     """
     from lading.ledger.waybill.consumed import consumed  # here: it reads parts, by Arrow
 
-    log = _log(run)
+    log = run.log()
     spans = lineage(log.launches, moment.attempt)
     bases = [*(base for span in spans for base in log.launches[span.attempt].bases), *parents]
     totals: dict[str, Total] = {}
@@ -122,18 +117,13 @@ def trained_waybill(
         totals = consumed(run, [moment], most_ranks)
     once = tuple({base.waybill: base for base in bases}.values())
     moment = dataclasses.replace(moment, seal=sealed_by(log))
-    return Waybill(TRAINING, files, moment, once, str(run.path.absolute()), totals)
+    return Waybill(TRAINING, files, moment, once, str(run.folder.path.absolute()), totals)
 
 
-def record_checkpoint(run: RunFolder, checkpoint: Path, waybill: Waybill, sha256: str) -> None:
+def record_checkpoint(run: KnownRun, checkpoint: Path, waybill: Waybill) -> None:
     """Add a checkpoint that training saved to the log of its run."""
     moment = waybill.moment
     assert moment is not None
-    fields = {name: getattr(moment, name) for name in ("attempt", "step", "update")}
-    more = {"pending": moment.pending} if moment.pending else {}
-    where = str(checkpoint.absolute())
-    repeat_until_first(run, partial(_log, run), "checkpoint", {"where": where, "waybill": sha256, **fields, **more})
-
-
-def _log(run: RunFolder) -> Log:
-    return read_log(run, read_description(run).sha256)
+    fields = {"where": str(checkpoint.absolute()), "waybill": waybill.sha256, "attempt": moment.attempt}
+    fields |= {"step": moment.step, "update": moment.update, **({"pending": moment.pending} if moment.pending else {})}
+    repeat_until_first(run.folder, run.log, "checkpoint", fields)

@@ -21,6 +21,7 @@ from lading.errors import ConfigError, CorruptLedgerError, LedgerError
 from lading.ledger.launch import ATTEMPT, BASES, RUN, STEP, Base, Range, ranges
 from lading.ledger.log import sha256_of_bytes
 from lading.runtime.fields import COUNT, SHA256, Fields, FieldTable, Origin, named, optional, record_of
+from lading.runtime.json import known
 from lading.runtime.paths import local_path
 
 WAYBILL_VERSION = 1
@@ -112,36 +113,42 @@ class Waybill:
             **{name: value for name, value in moment.items() if value not in (None, ())},
             "parents": [vars(parent) for parent in self.parents],
             "run_folder": self.run_folder,
-            "totals": {name: _known(vars(total)) for name, total in sorted(self.totals.items())},
+            "totals": {name: known(vars(total)) for name, total in sorted(self.totals.items())},
         }
         lines = [f" {json.dumps(name)}: {json.dumps(value)}" for name, value in values.items() if value != ""]
         files = ",\n".join(f"  {json.dumps(name)}: {json.dumps(vars(self.files[name]))}" for name in sorted(self.files))
         return "\n".join(["{", *(line + "," for line in lines), ' "files": {', files, " }", "}", ""]).encode()
 
 
-def _known(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
-
-
 def checkpoint_path(given: Any) -> Path:
     """Return the checkpoint that a user means: a folder, a file, or a link to one; its waybill means it, too."""
     path = local_path(given)
-    if path.name == WAYBILL:
-        path = path.parent
-    elif path.name.endswith(f".{WAYBILL}"):
-        path = path.with_name(path.name.removesuffix(f".{WAYBILL}"))
+    path = described_by(path) if is_waybill(path.name) else path
     if not path.exists():
         raise LedgerError(f"there is no checkpoint {path}: expected a folder or a file of weights. Check the path.")
     return path
 
 
+def is_waybill(name: str) -> bool:
+    """Say whether a file of this name is a waybill: of the folder it is in, or of the file beside it."""
+    return name == WAYBILL or name.endswith(f".{WAYBILL}")
+
+
+def described_by(waybill: Path) -> Path:
+    """Return the checkpoint that the file of a waybill is about."""
+    return waybill.parent if waybill.name == WAYBILL else waybill.with_name(waybill.name.removesuffix(f".{WAYBILL}"))
+
+
+def own_path(checkpoint: Path, name: str = WAYBILL) -> Path:
+    """Return where the waybill of a checkpoint is written, or another file about it: never where a link leads."""
+    return checkpoint / name if checkpoint.is_dir() else checkpoint.with_name(f"{checkpoint.name}.{name}")
+
+
 def waybill_path(checkpoint: Path) -> Path:
     """Return where the waybill of a checkpoint lies; a link that has none of its own has its target's."""
-    own = checkpoint / WAYBILL if checkpoint.is_dir() else checkpoint.with_name(f"{checkpoint.name}.{WAYBILL}")
-    if not own.exists() and checkpoint.is_symlink() and not checkpoint.is_dir():
-        real = checkpoint.resolve()
-        return real.with_name(f"{real.name}.{WAYBILL}")
-    return own
+    own = own_path(checkpoint)
+    is_link = checkpoint.is_symlink() and not checkpoint.is_dir()
+    return own_path(checkpoint.resolve()) if is_link and not own.exists() else own
 
 
 def read_waybill(checkpoint: Path) -> Waybill:
@@ -162,14 +169,13 @@ def waybill_at(path: Path) -> Waybill:
     return waybill_from(origin.read(MOST_BYTES), origin)
 
 
-def checked(waybill: Waybill, path: Path) -> bytes:
-    """Return the content of a waybill that every reader takes; refuse others before they are written."""
+def checked(waybill: Waybill, path: Path) -> tuple[bytes, Waybill]:
+    """Return the content of a waybill, and it as every reader takes it; refuse others before they are written."""
     content = waybill.to_bytes()
     origin = Origin(f"the waybill of {path}", ConfigError, "Nothing is written.")
     if len(content) > MOST_BYTES:
         origin.refuse("", f"at most {MOST_BYTES} bytes", f"{len(content)}: too many files")
-    waybill_from(content, origin)
-    return content
+    return content, waybill_from(content, origin)
 
 
 def waybill_from(content: bytes, origin: Origin) -> Waybill:

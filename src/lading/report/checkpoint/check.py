@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from lading.errors import CorruptLedgerError
 from lading.ledger.waybill.covered import files_of, hashed
-from lading.ledger.waybill.waybill import WAYBILL, waybill_at
+from lading.ledger.waybill.waybill import WAYBILL, described_by, waybill_at
 from lading.report.checkpoint.checkpoint import OpenedCheckpoint
 from lading.runtime.blocks.progress import Progress, silent
 
@@ -36,19 +36,12 @@ class CheckpointVerdict:
         """Whether nothing speaks against the waybill."""
         return not self.faults
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything as JSON-able fields."""
-        return {"holds": self.holds, **vars(self)}
-
 
 def check(checkpoint: OpenedCheckpoint, progress: Progress = silent) -> CheckpointVerdict:
     """Read every file of a checkpoint and compare it with the waybill; look at its parents and its run."""
     verdict = CheckpointVerdict()
     _check_files(checkpoint, verdict, progress)
-    family = checkpoint.relatives
-    for member in list(family.members.values())[1:]:
-        if "was changed" in member.problem:
-            verdict.faults.append(member.problem)
+    verdict.faults += [member.problem for member in checkpoint.family()[1:] if "was changed" in member.problem]
     verdict.remarks += [why for why in checkpoint.unknown if why not in verdict.faults]
     moment = checkpoint.waybill.moment
     for run in checkpoint.runs_asked(verdict.remarks):
@@ -62,16 +55,8 @@ def _check_files(checkpoint: OpenedCheckpoint, verdict: CheckpointVerdict, progr
     known, there = checkpoint.waybill.files, files_of(checkpoint.path)
     if not checkpoint.path.is_dir() and len(known) == 1:  # a single file may have another name by now
         there = {next(iter(known)): checkpoint.path}
-    total = max(sum(known[name].size for name in there if name in known), 1)
-
-    read = 0
-
-    def heard(more: int) -> None:
-        nonlocal read
-        read += more
-        progress(min(read / total, 1.0), str(checkpoint.path))
-
-    found = hashed({name: path for name, path in there.items() if name in known}, 0, heard)
+    looked_at = {name: path for name, path in there.items() if name in known}
+    found = hashed(looked_at, 0, lambda share: progress(share, str(checkpoint.path)))
     verdict.bytes = sum(file.size for file in found.values())
     for name, file in known.items():
         if name not in found:
@@ -89,12 +74,9 @@ def _owner(checkpoint: Path, sha256: str) -> str | None:
     """Return the checkpoint beside this one whose waybill has a file with a SHA-256: two may have been exchanged."""
     beside = checkpoint.absolute().parent
     for path in [*sorted(beside.glob(f"*/{WAYBILL}")), *sorted(beside.glob(f"*.{WAYBILL}"))]:
-        try:
-            waybill = waybill_at(path)
-        except (CorruptLedgerError, OSError):
-            continue
-        if any(file.sha256 == sha256 for file in waybill.files.values()):
-            moment = waybill.moment
-            name = path.parent.name if path.name == WAYBILL else path.name.removesuffix(f".{WAYBILL}")
-            return name if moment is None else f"{name}, step {moment.step} of attempt {moment.attempt}"
+        with contextlib.suppress(CorruptLedgerError, OSError):
+            waybill, name = waybill_at(path), described_by(path).name
+            if any(file.sha256 == sha256 for file in waybill.files.values()):
+                moment = waybill.moment
+                return name if moment is None else f"{name}, step {moment.step} of attempt {moment.attempt}"
     return None

@@ -18,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from lading.errors import ConfigError, LadingError, PlanError
+from lading.ledger.description import KnownRun
 from lading.ledger.run_folder import RunFolder
 from lading.ledger.waybill.consumed import consumed
 from lading.ledger.waybill.waybill import Moment, Waybill, checkpoint_path, read_waybill
@@ -134,7 +135,7 @@ class OpenedCheckpoint:
         for path, moment in self.relatives.moments:
             by_run.setdefault(path, []).append(moment)
         for path, moments in by_run.items():
-            for name, total in consumed(RunFolder(path), moments).items():
+            for name, total in consumed(KnownRun(RunFolder(path)), moments).items():
                 rows.append({"run": moments[0].run, "dataset": name, **vars(total), "from": str(path)})
         for key, waybill in self.relatives.waybills.items():
             if waybill.moment is not None and self.relatives.members[key].run is None:

@@ -14,10 +14,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from lading.errors import CorruptLedgerError, LadingError
-from lading.ledger.description import read_description
-from lading.ledger.log import Log, read_log
+from lading.ledger.description import KnownRun
+from lading.ledger.log import Log
 from lading.ledger.run_folder import RunFolder
-from lading.ledger.waybill.waybill import WAYBILL, Moment, Waybill, waybill_at, waybill_path
+from lading.ledger.waybill.waybill import Moment, Waybill, is_waybill, waybill_at, waybill_path
 from lading.report.runs_below import runs_in
 from lading.runtime.fields import Origin
 from lading.runtime.paths import local_path
@@ -57,7 +57,7 @@ class Places:
     def log(self, path: Path) -> Log:
         """Return the log of a run that was found."""
         if path not in self._logs:
-            self._logs[path] = read_log(RunFolder(path), read_description(RunFolder(path)).sha256)
+            self._logs[path] = KnownRun(RunFolder(path)).log()
         return self._logs[path]
 
     def waybill(self, sha256: str, hint: str) -> tuple[Path | None, Waybill | None, str]:
@@ -125,4 +125,4 @@ def waybills_below(root: Path) -> Iterator[Path]:
             folders[:] = [name for name in folders if name not in ("ledger", "log", "plans")]
         if len(Path(folder).parts) - depth >= _DEEPEST:
             folders.clear()
-        yield from (Path(folder, name) for name in files if name == WAYBILL or name.endswith(f".{WAYBILL}"))
+        yield from (Path(folder, name) for name in files if is_waybill(name))

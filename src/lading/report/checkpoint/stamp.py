@@ -9,21 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from lading.errors import ConfigError, LadingError, LedgerError
+from lading.ledger.description import KnownRun
 from lading.ledger.events import pending_at
 from lading.ledger.opening import checked_mark
 from lading.ledger.run_folder import RunFolder
 from lading.ledger.waybill.covered import MARKS, files_of
-from lading.ledger.waybill.stamping import own_path, stamp_now
+from lading.ledger.waybill.stamping import stamp_now
 from lading.ledger.waybill.trained import bases_of, record_checkpoint, trained_waybill
-from lading.ledger.waybill.waybill import (
-    CONVERSION,
-    MADE,
-    MERGE,
-    TRAINING,
-    Moment,
-    Waybill,
-    checkpoint_path,
-)
+from lading.ledger.waybill.waybill import CONVERSION, MADE, MERGE, TRAINING, Moment, Waybill, checkpoint_path, own_path
 from lading.report.history import largest
 from lading.report.run import Run
 from lading.report.snapshot import read_evidence
@@ -66,11 +59,11 @@ def stamp(
     named = bases_of(parents)
     if run is None:
         return stamp_now(checkpoint, lambda files: Waybill(str(made), files, parents=named))
-    folder = RunFolder(local_path(run))
-    moment = _moment(checkpoint, folder, step, attempt)
-    found = stamp_now(checkpoint, lambda files: trained_waybill(folder, moment, files, named))
+    known = KnownRun(RunFolder(local_path(run)))
+    moment = _moment(checkpoint, known.folder, step, attempt)
+    found = stamp_now(checkpoint, lambda files: trained_waybill(known, moment, files, named))
     with contextlib.suppress(OSError):  # a run that may only be read
-        record_checkpoint(folder, checkpoint, found, found.sha256)
+        record_checkpoint(known, checkpoint, found)
     return found
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from lading.errors import CorruptLedgerError, LadingError, LedgerError
 from lading.ledger.seal import seal
+from lading.ledger.waybill.stamping import times_kept
 from lading.ledger.waybill.waybill import CLAIMS, WAYBILL, checkpoint_path, read_waybill, waybill_path
 from lading.report.checkpoint.check import check
 from lading.report.checkpoint.checkpoint import OpenedCheckpoint, open_checkpoint
@@ -31,6 +32,7 @@ from lading.runtime.files import write_aside
 
 Runs = Sequence[str | os.PathLike[str]]
 _MOST_LINES = 1000
+_MAKE_ONE = "Make one with `lading model attest CKPT --key FILE`."
 
 
 def attest(path: str | os.PathLike[str], key: PrivateKey, runs: Runs = (), progress: Progress = silent) -> Claim:
@@ -46,16 +48,14 @@ def attest(path: str | os.PathLike[str], key: PrivateKey, runs: Runs = (), progr
     own = opened.family()[0]
     if own.problem and own.made == "training":
         raise LedgerError(f"nothing can be claimed of {opened.path}: {own.problem}.")
-    _refuse_changed(opened, progress)
+    for changed in check(opened, progress).faults:
+        raise CorruptLedgerError(f"nothing is claimed of {opened.path}: {changed}.")
     for folder in {run.path for run in opened.runs_asked([])}:
         _seal(folder)
     opened = open_checkpoint(path, runs)  # as it is after the seal
     for run in opened.runs_asked([]):
-        faults = run.verify(allow_empty=True).faults
-        if faults:
-            raise CorruptLedgerError(
-                f"nothing is claimed of {opened.path}: {run.path} does not hold: {faults[0].message}"
-            )
+        for fault in run.verify(allow_empty=True).faults:
+            raise CorruptLedgerError(f"nothing is claimed of {opened.path}: {run.path} is wrong: {fault.message}")
     claim = claim_of(opened)
     short = dataclasses.replace(claim, subject={WAYBILL_SUBJECT: claim.waybill}, totals=())
     whole = dataclasses.replace(claim, subject={**claim.subject, WAYBILL_SUBJECT: claim.waybill})
@@ -64,20 +64,12 @@ def attest(path: str | os.PathLike[str], key: PrivateKey, runs: Runs = (), progr
     return claim
 
 
-def _refuse_changed(opened: OpenedCheckpoint, progress: Progress) -> None:
-    verdict = check(opened, progress)
-    if not verdict.holds:
-        raise CorruptLedgerError(f"nothing is claimed of {opened.path}: {verdict.faults[0]}.")
-
-
 def _seal(folder: Path) -> None:
     try:
         found = seal(folder)
     except OSError as error:
-        raise LedgerError(
-            f"{folder} cannot be sealed ({error.strerror}): a claim rests on the seal. "
-            "Attest where the run can be written."
-        ) from error
+        why = f"{folder} cannot be sealed ({error.strerror}): a claim rests on the seal"
+        raise LedgerError(f"{why}. Attest where the run can be written.") from error
     if found.damaged:
         raise CorruptLedgerError(f"nothing is claimed: {found.damaged[0]}")
 
@@ -89,29 +81,24 @@ def claims_path(checkpoint: Path) -> Path:
 
 
 def _append(path: Path, lines: bytes) -> None:
-    """Add lines, all or nothing; the folder keeps its times, by which trainers choose what to delete."""
+    """Add lines, all or nothing."""
     before = path.read_bytes() if path.exists() else b""
     if len(before) + len(lines) > MOST_BYTES:
-        raise LedgerError(
-            f"{path} would be larger than {MOST_BYTES} bytes: the claim is too long, or there are too many."
-        )
-    times = path.parent.stat()
-    write_aside(path, before + lines)
-    os.utime(path.parent, ns=(times.st_atime_ns, times.st_mtime_ns))
+        raise LedgerError(f"{path} would be larger than {MOST_BYTES} bytes: claims are too long, or too many.")
+    with times_kept(path.parent):
+        write_aside(path, before + lines)
 
 
 def read_claims(checkpoint: Path) -> Iterator[tuple[int, Envelope | None, Claim | None, str]]:
     """Yield number, envelope and content of each line beside a checkpoint, unchecked signatures; or what is wrong."""
     path = claims_path(checkpoint)
     if not path.exists():
-        raise LedgerError(
-            f"{checkpoint} has no claims: expected {path}. Make one with `lading model attest CKPT --key FILE`."
-        )
+        raise LedgerError(f"{checkpoint} has no claims: expected {path}. {_MAKE_ONE}")
     lines = Origin(path, CorruptLedgerError).read(MOST_BYTES).splitlines()
     if len(lines) > _MOST_LINES:
         raise CorruptLedgerError(f"{path}: expected at most {_MOST_LINES} lines, found {len(lines)}.")
-    for number, line in enumerate(lines):
-        origin = Origin(f"{path}, line {number + 1}", CorruptLedgerError, "Restore it from a copy, or attest again.")
+    for number, line in enumerate(lines, 1):
+        origin = Origin(f"{path}, line {number}", CorruptLedgerError, "Restore it from a copy, or attest again.")
         try:
             envelope = envelope_from(origin.record(line))
             yield number, envelope, claim_from(envelope.payload, origin), ""
@@ -122,16 +109,11 @@ def read_claims(checkpoint: Path) -> Iterator[tuple[int, Envelope | None, Claim 
 def newest_claim(checkpoint: Path) -> Envelope:
     """Return the newest claim about a checkpoint's waybill: what proofs are made of. Its signature is not checked."""
     sha256 = read_waybill(checkpoint).sha256
-    found = [
-        envelope
-        for _, envelope, claim, _ in read_claims(checkpoint)
-        if envelope is not None and claim is not None and claim.subject == {WAYBILL_SUBJECT: sha256}
-    ]
+    read = [(envelope, claim) for _, envelope, claim, _ in read_claims(checkpoint) if envelope and claim]
+    found = [envelope for envelope, claim in read if claim.subject == {WAYBILL_SUBJECT: sha256}]
     if not found:
-        raise LedgerError(
-            f"{claims_path(checkpoint)} holds no claim about this checkpoint that a proof could rest on. Make one with "
-            "`lading model attest CKPT --key FILE`."
-        )
+        path = claims_path(checkpoint)
+        raise LedgerError(f"{path} holds no claim about this checkpoint that a proof could rest on. {_MAKE_ONE}")
     return found[-1]
 
 
@@ -170,24 +152,22 @@ def check_claims(
     """
     checkpoint, signers, verdict = checkpoint_path(path), list(trusted), ClaimsVerdict()
     opened = open_checkpoint(checkpoint, runs)
-    files = check(opened, progress)
-    verdict.faults += files.faults
+    verdict.faults += check(opened, progress).faults
     for number, envelope, claim, problem in read_claims(checkpoint):
+        line = f"line {number}"
         signer = next((s for s in signers if envelope is not None and envelope.is_by(s)), None)
         if envelope is None or claim is None:
             verdict.faults.append(problem)
         elif signer is None and any(envelope.keyid == s.keyid for s in signers):
-            verdict.faults.append(f"line {number + 1}: the signature is not that of key {envelope.keyid[:16]}")
+            verdict.faults.append(f"{line}: the signature is not that of key {envelope.keyid[:16]}")
         elif signer is None:
-            verdict.remarks.append(
-                f"line {number + 1} is by an unknown key, {envelope.keyid[:16]}: it is not looked at"
-            )
+            verdict.remarks.append(f"{line} is by an unknown key, {envelope.keyid[:16]}: it is not looked at")
         elif (fault := _mismatch(opened, claim)) is not None:
-            verdict.faults.append(f"line {number + 1}: {fault}")
+            verdict.faults.append(f"{line}: {fault}")
         else:
-            verdict.claims.append({"line": number + 1, "key": envelope.keyid, "files": len(claim.subject)})
+            verdict.claims.append({"line": number, "key": envelope.keyid, "files": len(claim.subject)})
             verdict.notes += [note for note in (*claim.unknown, *claim.notes) if note not in verdict.notes]
-            _compare(opened, claim, f"line {number + 1}", verdict)
+            _compare(opened, claim, line, verdict)
     if not verdict.claims:
         verdict.faults.append("no claim about these files is by a trusted key")
     verdict.remarks = list(dict.fromkeys(verdict.remarks))

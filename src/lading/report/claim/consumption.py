@@ -10,7 +10,7 @@ from typing import Any
 import lading
 from lading.ledger.launch import as_ranges
 from lading.ledger.seal import newest_seal, sealed_by
-from lading.ledger.waybill.waybill import IMPORT, Waybill
+from lading.ledger.waybill.waybill import IMPORT
 from lading.order import plan_json
 from lading.order.event import event_to_dict
 from lading.order.plan import Plan
@@ -21,6 +21,7 @@ from lading.report.claim.envelope import compact
 from lading.report.claim.statement import Claim, ClaimedRun, ClaimedSpan
 from lading.report.evidence import Evidence
 from lading.report.run import Run
+from lading.runtime.json import known
 
 _MOST_PLAN_BYTES = 4 << 20
 
@@ -28,14 +29,13 @@ _MOST_PLAN_BYTES = 4 << 20
 def claim_of(opened: OpenedCheckpoint) -> Claim:
     """Return what can be said of a checkpoint; its subject are its files and its waybill."""
     plans: dict[str, dict[str, Any]] = {}
-    runs, notes = [], []
-    failed: list[str] = []
+    runs, notes, failed = [], list[str](), list[str]()
     for run in opened.runs_asked(failed):
         runs.append(_claimed(run, plans))
         notes += _unsealed(run.evidence)
     unknown = [problem_of(member) for member in opened.family() if member.problem]
     unknown += [text.partition(":")[0] for text in failed]
-    waybill: Waybill = opened.waybill
+    waybill = opened.waybill
     return Claim(
         subject={name: file.sha256 for name, file in sorted(waybill.files.items())},
         waybill=waybill.sha256,
@@ -43,7 +43,7 @@ def claim_of(opened: OpenedCheckpoint) -> Claim:
         parents=tuple(parent.waybill for parent in waybill.parents),
         runs=tuple(runs),
         plans=plans,
-        totals=tuple(_total(row) for row in opened.totals().dicts()),
+        totals=tuple(known({**row, "from": None}) for row in opened.totals().dicts()),
         unknown=tuple(dict.fromkeys(unknown)),
         notes=tuple(dict.fromkeys(notes)),
         lading=lading.__version__,
@@ -51,8 +51,7 @@ def claim_of(opened: OpenedCheckpoint) -> Claim:
 
 
 def _claimed(run: Run, plans: dict[str, dict[str, Any]]) -> ClaimedRun:
-    evidence, log = run.evidence, run.evidence.log
-    moment = evidence.moment
+    evidence, log, moment = run.evidence, run.evidence.log, run.evidence.moment
     assert moment is not None  # it was asked for as a checkpoint saw it
     spans, why = [], ""
     for span in evidence.spans:
@@ -113,12 +112,6 @@ def _unsealed(evidence: Evidence) -> list[str]:
     """Return sentences about attempts of history with rows that are in no seal."""
     seal = newest_seal(evidence.log)
     still_open = {attempt for attempt, _, _ in seal.open}
-    return [
-        f"rows of attempt {span.attempt} of run {evidence.description.run} are in no seal: its ranks have not ended"
-        for span in evidence.spans
-        if span.attempt >= seal.stop or span.attempt in still_open
-    ]
-
-
-def _total(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if name != "from" and value is not None}
+    attempts = [span.attempt for span in evidence.spans if span.attempt >= seal.stop or span.attempt in still_open]
+    of = f"of run {evidence.description.run} are in no seal: its ranks have not ended"
+    return [f"rows of attempt {attempt} {of}" for attempt in attempts]

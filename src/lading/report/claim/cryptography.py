@@ -9,7 +9,10 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from lading.errors import ConfigError, missing_extra
 from lading.runtime.fields import Origin
@@ -24,15 +27,10 @@ except ImportError as error:
     raise missing_extra("cryptography", "sign", "signing claims and checking them") from error
 
 _MOST_BYTES = 1 << 14
-_PUBLIC_NAME = ".pub"
 
 
 class PublicKey:
-    """A key that says who signed.
-
-    Args:
-        key: The key of the package.
-    """
+    """A key that says who signed."""
 
     def __init__(self, key: Ed25519PublicKey) -> None:
         self._key = key
@@ -49,43 +47,29 @@ class PublicKey:
 
 
 class PrivateKey:
-    """A key that signs.
-
-    Args:
-        key: The key of the package.
-    """
+    """A key that signs."""
 
     def __init__(self, key: Ed25519PrivateKey) -> None:
-        self._key = key
+        self.sign = key.sign
         self.public = PublicKey(key.public_key())
-
-    def sign(self, message: bytes) -> bytes:
-        """Return the signature of a message."""
-        return self._key.sign(message)
 
 
 def new_key(path: str | os.PathLike[str]) -> PublicKey:
     """Make a key for its owner alone, and its public half beside it; replace nothing."""
     file = local_path(path)
-    key = Ed25519PrivateKey.generate()
-    public = file.with_name(file.name + _PUBLIC_NAME)
+    public = file.with_name(f"{file.name}.pub")
+    key, pem = Ed25519PrivateKey.generate(), serialization.Encoding.PEM
     try:
         if file.exists() or public.exists():
             raise FileExistsError
         with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as private:
-            private.write(
-                key.private_bytes(
-                    serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-                )
-            )
+            private.write(key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()))
             private.flush()
             os.fsync(private.fileno())
-        pem, form = serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
-        create_aside(public, key.public_key().public_bytes(pem, form))
+        content = key.public_key().public_bytes(pem, serialization.PublicFormat.SubjectPublicKeyInfo)
+        create_aside(public, content)
     except FileExistsError as error:
-        raise ConfigError(
-            f"{file} or {public} is there already, and a key is never replaced. Take a new name."
-        ) from error
+        raise ConfigError(f"{file} or {public} is there, and a key is never replaced. Take a new name.") from error
     except OSError as error:
         raise ConfigError(f"{file} cannot be written: {error.strerror}. Give a file in a folder of yours.") from error
     return PublicKey(key.public_key())
@@ -100,27 +84,24 @@ def private_key(path: str | os.PathLike[str]) -> PrivateKey:
             f"{file} can be read by others than you (mode {stat.S_IMODE(file.stat().st_mode):03o}): expected mode 600. "
             f"Whoever read it can sign as you: make a new key, or, if nobody did, run `chmod 600 {file}`."
         )
-    try:
-        found = serialization.load_pem_private_key(content, password=None)
-    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise ConfigError(_no_key(file, "a private ed25519 key in PEM, without a password", error)) from error
-    if not isinstance(found, Ed25519PrivateKey):
-        raise ConfigError(_no_key(file, "a private ed25519 key", "a key of another kind"))
-    return PrivateKey(found)
+    load = partial(serialization.load_pem_private_key, content, password=None)
+    return PrivateKey(_loaded(file, load, Ed25519PrivateKey, "a private ed25519 key in PEM, without a password"))
 
 
 def public_key(path: str | os.PathLike[str]) -> PublicKey:
     """Return the public key in a file."""
     file = local_path(path)
     content = Origin(file, ConfigError, "Give the file FILE.pub that `lading key new FILE` wrote.").read(_MOST_BYTES)
+    load = partial(serialization.load_pem_public_key, content)
+    return PublicKey(_loaded(file, load, Ed25519PublicKey, "a public ed25519 key in PEM"))
+
+
+def _loaded(file: Path, load: Callable[[], Any], kind: Any, expected: str) -> Any:
+    why: object = "a key of another kind"
     try:
-        found = serialization.load_pem_public_key(content)
+        found = load()
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise ConfigError(_no_key(file, "a public ed25519 key in PEM", error)) from error
-    if not isinstance(found, Ed25519PublicKey):
-        raise ConfigError(_no_key(file, "a public ed25519 key", "a key of another kind"))
-    return PublicKey(found)
-
-
-def _no_key(file: Path, expected: str, found: object) -> str:
-    return f"{file}: expected {expected}, found something else ({found}). Give the file of the key."
+        found, why = None, error
+    if isinstance(found, kind):
+        return found
+    raise ConfigError(f"{file}: expected {expected}, found something else ({why}). Give the file of the key.")

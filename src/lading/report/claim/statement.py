@@ -4,7 +4,7 @@
     predicate   "training consumption": for each run of the model's family the plan, and the steps that updates used
 
 Nothing here needs the run, its data, or more than this text: whether a sample
-was used is arithmetic over the plan (``lading.report.claim.uses``). Texts may
+was used is arithmetic over the plan (``lading.report.claim.proof``). Texts may
 come from anyone: every field is checked.
 """
 
@@ -15,25 +15,15 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
+from lading.ledger.launch import RUN, STEP, Range, ranges
 from lading.report.claim.envelope import compact
-from lading.runtime.fields import (
-    COUNT,
-    SHA256,
-    Fields,
-    FieldTable,
-    Origin,
-    named,
-    nullable,
-    optional,
-    record_of,
-    row_of,
-    tuple_of,
-)
+from lading.runtime import fields as read
+from lading.runtime.fields import COUNT, SHA256, Fields, FieldTable, Origin, nullable, record_of, tuple_of
+from lading.runtime.json import known
 
 STATEMENT = "https://in-toto.io/Statement/v1"
 PREDICATE = "urn:lading:training-consumption:1"
 WAYBILL_SUBJECT = "waybill.json"
-_MOST_STEPS = (1 << 62) - 1
 
 Departure = tuple[int, int, int, int, int | None]
 """Step, slot, dataset, the index that was planned there, and the one that came instead; None: nothing did."""
@@ -54,7 +44,7 @@ class ClaimedSpan:
     attempt: int
     plan: str | None
     events: tuple[dict[str, Any], ...]
-    steps: tuple[tuple[int, int], ...]
+    steps: tuple[Range, ...]
     exceptions: tuple[Departure, ...]
 
 
@@ -113,56 +103,28 @@ class Claim:
 
     def to_bytes(self) -> bytes:
         """Return the statement, as it is signed."""
-        predicate = {name: value for name, value in asdict(self).items() if name != "subject"}
-        return compact(
-            {
-                "_type": STATEMENT,
-                "subject": [{"name": name, "digest": {"sha256": sha256}} for name, sha256 in self.subject.items()],
-                "predicateType": PREDICATE,
-                "predicate": predicate,
-            }
-        )
+        predicate = asdict(self)
+        subject = [{"name": name, "digest": {"sha256": sha256}} for name, sha256 in predicate.pop("subject").items()]
+        values = {"_type": STATEMENT, "subject": subject, "predicateType": PREDICATE, "predicate": predicate}
+        return compact(values)
 
 
 def claim_from(payload: bytes, origin: Origin) -> Claim:
     """Return what a statement says, every field checked."""
     fields = origin.record(payload).each(_STATEMENT)
     values = fields["predicate"].each(_PREDICATE)
-    subject = [(one["name"], one["digest"]) for one in fields["subject"]]
-    claim = Claim(subject=dict(subject), **values)
-    for run in claim.runs:
-        for span in run.spans:
-            if span.plan is not None and span.plan not in claim.plans:
-                origin.refuse("predicate.plans", f"the plan {span.plan} that attempt {span.attempt} followed", "none")
+    claim = Claim(subject={one["name"]: one["digest"]["sha256"] for one in fields["subject"]}, **values)
+    for span in (span for run in claim.runs for span in run.spans):
+        if span.plan is not None and span.plan not in claim.plans:
+            origin.refuse("predicate.plans", f"the plan {span.plan} that attempt {span.attempt} followed", "none")
     if claim.to_bytes() != payload:
         origin.refuse("", "a statement as it is written, field by field", "another form of it")
     return claim
 
 
-def _ranges(fields: Fields, key: str) -> tuple[tuple[int, int], ...]:
-    found: tuple[tuple[int, int], ...] = _PAIRS(fields, key)
-    edges = [edge for pair in found for edge in pair]
-    if any(a >= b for a, b in found) or edges != sorted(edges):
-        fields.refuse(key, "ascending ranges [first, stop)")
-    return found
-
-
-def _known(**values: Any) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
-
-
-def _digest(sha256: str) -> str:
-    return sha256
-
-
-_STEP = partial(Fields.integer, low=0, high=_MOST_STEPS)
-_RUN_ID, _FINGERPRINT = (partial(Fields.hexadecimal, digits=digits) for digits in (32, 16))
-_PAIRS = tuple_of(partial(Fields.integers, low=0, high=_MOST_STEPS, least=2, most=2))
-_PLAIN = named(Fields.value)  # checked where it is used
-_SUBJECT: FieldTable = {
-    "name": Fields.text,
-    "digest": record_of(_digest, {"sha256": SHA256}),
-}
+_FINGERPRINT = partial(Fields.hexadecimal, digits=16)
+_PLAIN = read.named(Fields.value)  # checked where it is used
+_SUBJECT: FieldTable = {"name": Fields.text, "digest": record_of(dict, {"sha256": SHA256})}
 _STATEMENT: FieldTable = {
     "_type": partial(Fields.text, choices=(STATEMENT,)),
     "subject": tuple_of(record_of(dict, _SUBJECT), least=1),
@@ -173,33 +135,33 @@ _SPAN: FieldTable = {
     "attempt": COUNT,
     "plan": nullable(_FINGERPRINT),
     "events": tuple_of(_PLAIN),
-    "steps": _ranges,
-    "exceptions": tuple_of(row_of(COUNT, COUNT, COUNT, COUNT, nullable(COUNT))),
+    "steps": ranges,
+    "exceptions": tuple_of(read.row_of(COUNT, COUNT, COUNT, COUNT, nullable(COUNT))),
 }
 _RUN: FieldTable = {
-    "run": _RUN_ID,
+    "run": RUN,
     "attempt": COUNT,
     "launch": SHA256,
-    "step": _STEP,
-    "head": row_of(partial(Fields.integer, low=-1), SHA256),
+    "step": STEP,
+    "head": read.row_of(partial(Fields.integer, low=-1), SHA256),
     "seal": nullable(SHA256),
     "spans": tuple_of(record_of(ClaimedSpan, _SPAN)),
     "unprovable": Fields.text,
 }
 _TOTAL: FieldTable = {
-    "run": _RUN_ID,
+    "run": RUN,
     "dataset": Fields.text,
     "samples": COUNT,
-    "passes": optional(Fields.number, low=0),
-    "tokens": optional(COUNT),
+    "passes": read.optional(Fields.number, low=0),
+    "tokens": read.optional(COUNT),
 }
 _PREDICATE: FieldTable = {
     "waybill": SHA256,
     "made": Fields.text,
     "parents": tuple_of(SHA256),
     "runs": tuple_of(record_of(ClaimedRun, _RUN)),
-    "plans": named(_PLAIN),
-    "totals": tuple_of(record_of(_known, _TOTAL)),
+    "plans": read.named(_PLAIN),
+    "totals": tuple_of(record_of(lambda **total: known(total), _TOTAL)),
     "unknown": Fields.texts,
     "notes": Fields.texts,
     "lading": Fields.text,

@@ -14,10 +14,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from lading.errors import ConfigError
 from lading.runtime.fields import Fields, Origin, Reader, given, named
+from lading.runtime.json import known
 from lading.runtime.yaml_text import read_yaml
 
 KINDS = {
@@ -30,10 +30,8 @@ KINDS = {
     "other": "other sources",
 }
 MODEL = ("name", "version", "provider", "contact", "representative", "released", "licence", "languages", "description")
-DATASET = (
-    *("kind", "description", "origin", "url", "licence", "dates", "modality", "languages", "consent"),
-    "personal_data",
-)
+ABOUT = ("description", "origin", "url", "licence", "dates", "modality", "languages", "consent", "personal_data")
+DATASET = ("kind", *ABOUT)
 PROCESSING = ("copyright", "illegal_content", "personal_data", "other")
 NOT_DECLARED = "not declared"
 _LONGEST = 1 << 16
@@ -71,13 +69,9 @@ def read_declared(path: str | os.PathLike[str]) -> Declared:
     return found
 
 
-def _texts(known: tuple[str, ...]) -> Reader:
+def _texts(names: tuple[str, ...]) -> Reader:
     """Return the reader of an object of which each field that is not null is a text."""
-    return given(lambda fields, key: _known(fields.record(key).each(dict.fromkeys(known, given(_text)))), {})
-
-
-def _known(values: dict[str, Any]) -> Texts:
-    return {name: value for name, value in values.items() if value is not None}
+    return given(lambda fields, key: known(fields.record(key).each(dict.fromkeys(names, given(_text)))), {})
 
 
 def _text(record: Fields, name: str) -> str:
@@ -90,8 +84,4 @@ def _text(record: Fields, name: str) -> str:
     return str(value)
 
 
-_FIELDS = {
-    "model": _texts(MODEL),
-    "datasets": given(named(_texts(DATASET)), {}),
-    "processing": _texts(PROCESSING),
-}
+_FIELDS = {"model": _texts(MODEL), "datasets": given(named(_texts(DATASET)), {}), "processing": _texts(PROCESSING)}

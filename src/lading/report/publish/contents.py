@@ -7,23 +7,23 @@ lading-publishing/<sha256>.json the same, written first, and removed in the end:
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from lading.errors import CorruptLedgerError, LedgerError
 from lading.ledger.begun import lives
-from lading.ledger.description import read_description
-from lading.ledger.log import read_log, sha256_of_bytes
+from lading.ledger.description import KnownRun
+from lading.ledger.log import sha256_of_bytes
 from lading.ledger.run_folder import RunFolder
 from lading.ledger.seal import unsealed
+from lading.ledger.waybill import waybill as waybills
 from lading.ledger.waybill.covered import files_of, hashed
-from lading.ledger.waybill.waybill import CLAIMS, WAYBILL, CoveredFile, checkpoint_path, is_relative, read_waybill
+from lading.ledger.waybill.waybill import CoveredFile
 from lading.runtime.blocks.progress import Progress, silent
 from lading.runtime.fields import COUNT, SHA256, Fields, FieldTable, Origin
-from lading.runtime.files import is_aside, json_bytes
+from lading.runtime.files import files_below, json_bytes
 from lading.runtime.paths import local_path
 
 RUN, TOKENS, CHECKPOINT = KINDS = ("run", "tokens", "checkpoint")
@@ -51,7 +51,7 @@ class Index:
     @property
     def head(self) -> str:
         """The file without which nobody takes the others for what they are: fetched last."""
-        own = [name for name in self.files if name == WAYBILL or name.endswith(f".{WAYBILL}")]
+        own = [name for name in self.files if waybills.is_waybill(name)]
         return _HEADS.get(self.kind) or min(own, key=len)
 
     def to_bytes(self) -> bytes:
@@ -60,9 +60,13 @@ class Index:
         return json_bytes({"lading_published": _VERSION, "kind": self.kind, "files": files})
 
     @property
-    def sha256(self) -> str:
-        """What a publication that is under way is called by."""
-        return sha256_of_bytes(self.to_bytes())
+    def under_way(self) -> str:
+        """What it is called while it is put there."""
+        return f"{UNDER_WAY}{sha256_of_bytes(self.to_bytes())}.json"
+
+    def is_of(self, other: Index) -> bool:
+        """Say whether it is a publication of the same thing as another, if perhaps of another time."""
+        return (self.kind, self.files.get(self.head)) == (other.kind, other.files.get(other.head))
 
 
 def index_from(content: bytes, file: str) -> Index:
@@ -75,7 +79,7 @@ def index_from(content: bytes, file: str) -> Index:
     found, times = {}, {}
     for name in files:
         folders = ("/".join(name.split("/")[:n]) for n in range(1, name.count("/") + 1))
-        if not is_relative(name) or name.endswith(PART) or any(folder in files for folder in folders):
+        if not waybills.is_relative(name) or name.endswith(PART) or any(folder in files for folder in folders):
             origin.refuse(files.place_of(name), "the relative path of a file", repr(name))
         fields = files.record(name).each(_FILE)
         times[name] = fields.pop("time")
@@ -83,7 +87,7 @@ def index_from(content: bytes, file: str) -> Index:
     index = Index(values["kind"], found, times)
     if values["lading_published"] != _VERSION or (index.kind in _HEADS and index.head not in found):
         origin.refuse("", f"version {_VERSION} of an index, with the head of a {index.kind}", "something else")
-    if index.kind == CHECKPOINT and not any(name.endswith(WAYBILL) for name in found):
+    if index.kind == CHECKPOINT and not any(map(waybills.is_waybill, found)):
         origin.refuse("files", "the waybill of the checkpoint", "none")
     return index
 
@@ -94,56 +98,35 @@ def contents_of(path: str | os.PathLike[str]) -> tuple[str, dict[str, Path]]:
     if (folder / _HEADS[RUN]).is_file():
         return RUN, _run_files(RunFolder(folder))
     if (folder / _HEADS[TOKENS]).is_file():
-        return TOKENS, dict(sorted(_below(folder, "")))
-    checkpoint = checkpoint_path(path)
-    read_waybill(checkpoint)  # says how to make one
+        return TOKENS, dict(sorted(files_below(folder)))
+    checkpoint = waybills.checkpoint_path(path)
+    waybills.read_waybill(checkpoint)  # says how to make one
     files = files_of(checkpoint)
-    beside = [checkpoint / name if checkpoint.is_dir() else Path(f"{checkpoint}.{name}") for name in (WAYBILL, CLAIMS)]
+    beside = [waybills.own_path(checkpoint, name) for name in (waybills.WAYBILL, waybills.CLAIMS)]
     return CHECKPOINT, {**files, **{file.name: file for file in beside if file.is_file()}}
 
 
 def _run_files(run: RunFolder) -> dict[str, Path]:
-    description = read_description(run)
-    for (attempt, rank), begun in unsealed(run, read_log(run, description.sha256)).items():
+    for (attempt, rank), begun in unsealed(run, KnownRun(run).log()).items():
         if lives(run.rank(attempt, rank), begun):
             raise LedgerError(
                 f"rank {rank} of attempt {attempt} is running: process {begun.process[0]} on {begun.host} writes to "
                 f"{run.path}. Expected a run that has ended: publish it then."
             )
-    parts = [folder for folder in (run.path / "plans", run.log, run.ledger) if folder.is_dir()]
-    files = {name: path for folder in parts for name, path in _below(folder, f"{folder.name}/")}
-    return {run.description.name: run.description, **dict(sorted(files.items()))}
-
-
-def _below(folder: Path, prefix: str) -> Iterator[tuple[str, Path]]:
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.is_dir(follow_symlinks=False):
-                yield from _below(Path(entry.path), f"{prefix}{entry.name}/")
-            elif entry.is_file() and not is_aside(entry.name):
-                yield f"{prefix}{entry.name}", Path(entry.path)
+    ours = (run.path / "plans", run.log, run.ledger)
+    files = files_below(run.path, lambda folder: any(folder.is_relative_to(part) for part in ours))
+    return {name: path for name, path in sorted(files) if "/" in name or path == run.description}
 
 
 def index_of(kind: str, files: Mapping[str, Path], progress: Progress = silent) -> Index:
     """Hash files; those of a checkpoint must be what its waybill says."""
-    total, read = max(sum(path.stat().st_size for path in files.values()), 1), 0
-
-    def heard(more: int) -> None:
-        nonlocal read
-        read += more
-        progress(read / total / 2, "hashing")
-
-    index = Index(
-        kind, hashed(dict(files), 0, heard), {name: int(path.stat().st_mtime) for name, path in files.items()}
-    )
+    found = hashed(files, 0, lambda share: progress(share / 2, "hashing"))
+    index = Index(kind, found, {name: int(path.stat().st_mtime) for name, path in files.items()})
     if kind == CHECKPOINT:
-        path = files[index.head]
-        known = read_waybill(
-            path.parent if path.name == WAYBILL else path.with_name(path.name.removesuffix(f".{WAYBILL}"))
-        )
-        wrong = [name for name, file in known.files.items() if index.files.get(name) != file]
-        if wrong:
-            raise CorruptLedgerError(f"{wrong[0]} is missing, or not what {path} says: run `lading model check`.")
+        head = files[index.head]
+        for name, file in waybills.read_waybill(waybills.checkpoint_path(head)).files.items():
+            if found.get(name) != file:
+                raise CorruptLedgerError(f"{name} is missing, or not what {head} says: run `lading model check`.")
     return index
 
 
@@ -153,9 +136,3 @@ _FIELDS: FieldTable = {
     "kind": partial(Fields.text, choices=KINDS),
     "files": Fields.record,
 }
-
-
-def differs(one: Index, other: Index) -> bool:
-    """Say whether two publications are of different things."""
-    head: Any = one.files.get(one.head)
-    return one.kind != other.kind or other.files.get(other.head) != head

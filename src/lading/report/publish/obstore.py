@@ -71,11 +71,8 @@ class ObjectStore:
         try:
             yield
         except FileNotFoundError as error:
-            raise LedgerError(
-                f"{self.url} has no object {shown(name)!r}: it was removed, or the address is wrong."
-            ) from error
+            where = f"{self.url} has no object {shown(name)!r}"
+            raise LedgerError(f"{where}: it was removed, or the address is wrong.") from error
         except (BaseError, OSError, ValueError) as error:
             text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-            raise LedgerError(
-                f"{self.url}: {shown(text)}. Check address and credentials, and run the same again."
-            ) from error
+            raise LedgerError(f"{self.url}: {shown(text)}. Check address and credentials, and try again.") from error

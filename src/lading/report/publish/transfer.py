@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,17 +20,7 @@ from pathlib import Path
 from lading.errors import CorruptLedgerError, LedgerError
 from lading.ledger.waybill.covered import hashed
 from lading.ledger.waybill.waybill import CoveredFile
-from lading.report.publish.contents import (
-    INDEX,
-    MOST_BYTES,
-    PART,
-    UNDER_WAY,
-    Index,
-    contents_of,
-    differs,
-    index_from,
-    index_of,
-)
+from lading.report.publish.contents import INDEX, MOST_BYTES, PART, UNDER_WAY, Index, contents_of, index_from, index_of
 from lading.report.publish.obstore import ObjectStore
 from lading.runtime.blocks.progress import BlockProgress, Progress, silent
 from lading.runtime.fields import listed
@@ -67,25 +57,25 @@ def publish(path: str | os.PathLike[str], url: str, progress: Progress = silent)
     index = index_of(kind, files, progress)
     sizes = store.sizes()
     known = {name: _index(store, name) for name in sizes if name == INDEX or name.startswith(UNDER_WAY)}
-    other = next((name for name, one in known.items() if differs(one, index)), None)
-    if other is not None:
-        raise LedgerError(
-            f"{url} holds something else already, says {other}. Take another address, or remove what is there."
-        )
-    there = {name for name, file in index.files.items() if sizes.get(name) == file.size and _agree(known, name, file)}
-    store.put(f"{UNDER_WAY}{index.sha256}.json", index.to_bytes())
+    others = [name for name, one in known.items() if not one.is_of(index)]
+    if others:
+        raise LedgerError(f"{url} holds something else already, says {others[0]}. Take another address, or remove it.")
+
+    def is_there(name: str) -> bool:
+        named = [one.files[name] for one in known.values() if name in one.files]
+        return sizes.get(name) == index.files[name].size and bool(named) and all(f == index.files[name] for f in named)
 
     def send(name: str) -> None:
         store.put(name, files[name])
         now = files[name].stat()
         if (now.st_size, int(now.st_mtime)) != (index.files[name].size, index.times[name]):
-            raise LedgerError(
-                f"{files[name]} was changed while it was published. Publish again when nobody writes to it."
-            )
+            raise LedgerError(f"{files[name]} was changed while it was published. Publish again when nobody writes it.")
 
-    _each(index, there, send, _later(progress))
+    there = {name for name in index.files if is_there(name)}
+    store.put(index.under_way, index.to_bytes())
+    _each(index, there, send, lambda share, text: progress(0.5 + share / 2, text))
     store.put(INDEX, index.to_bytes())
-    for name in {*known, f"{UNDER_WAY}{index.sha256}.json"} - {INDEX}:
+    for name in {*known, index.under_way} - {INDEX}:
         store.delete(name)
     return Transfer(index, len(index.files) - len(there), len(there))
 
@@ -169,43 +159,18 @@ def _index(store: ObjectStore, name: str) -> Index:
     return index_from(store.read(name, MOST_BYTES), f"{store.url}/{name}")
 
 
-def _agree(known: dict[str, Index], name: str, file: CoveredFile) -> bool:
-    """Say whether every index there that names a file has it so; without one nobody knows what an object is."""
-    named = [index.files[name] for index in known.values() if name in index.files]
-    return bool(named) and all(one == file for one in named)
-
-
 def _each(index: Index, there: set[str], act: Callable[[str], None], progress: Progress) -> None:
-    """Act on each file that is not there, several at once; the first error ends it."""
+    """Act on each file that is not there, several at once, the largest first; the first error ends it."""
     done = BlockProgress(len(index.files), sum(file.size for file in index.files.values()))
     lock = threading.Lock()
 
-    def count(name: str, *, was_there: bool = False) -> None:
+    def one(name: str) -> None:
+        if name not in there:
+            act(name)
         with lock:
-            done.add(index.files[name].size, was_there=was_there)
+            done.add(index.files[name].size, was_there=name in there)
             progress(min(done.share, 1.0), done.text().replace("block", "file"))
 
-    def one(name: str) -> None:
-        act(name)
-        count(name)
-
-    for name in there:
-        count(name, was_there=True)
+    names = sorted(index.files, key=lambda name: (name not in there, -index.files[name].size))
     with ThreadPoolExecutor(THREADS) as pool:
-        waiting = [pool.submit(one, name) for name in _largest_first(index, there)]
-        try:
-            for future in waiting:
-                future.result()
-        except BaseException:
-            for future in waiting:
-                future.cancel()
-            raise
-
-
-def _largest_first(index: Index, there: set[str]) -> Iterable[str]:
-    return sorted((name for name in index.files if name not in there), key=lambda name: -index.files[name].size)
-
-
-def _later(progress: Progress) -> Progress:
-    """Return a progress that is the second half of another."""
-    return lambda share, text: progress(0.5 + share / 2, text)
+        list(pool.map(one, names))  # after an error no other file is begun

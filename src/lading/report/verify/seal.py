@@ -61,11 +61,12 @@ def _counted(rank: RankEvidence, file: PartFile) -> pa.Table:
 
 def _check_chain(evidence: Evidence, verdict: Verdict) -> None:
     """Recompute every seal from what the ranks say of themselves; the first that differs is named."""
+    known = {(rank.folder.attempt, rank.folder.rank): rank.begun for rank in evidence.ranks()}
     before = NOTHING
     for number, seal in sorted(evidence.log.seals.items()):
         held: list[Begun] = []
         for attempt, rank in added(before, seal, evidence.launches):
-            begun = _begun_of(evidence, attempt, rank)
+            begun = known.get((attempt, rank))
             if begun is None or begun.rows is None:
                 path = evidence.run.rank(attempt, rank).begun
                 verdict.fault(f"{path} is not what {evidence.run.record(number)} sealed: it knows no rows", file=path)
@@ -80,11 +81,6 @@ def _check_chain(evidence: Evidence, verdict: Verdict) -> None:
             verdict.fault(f"{folder}: {text}: their rows, or how they ended, were rewritten", file=folder, step=step)
             return
         before = seal
-
-
-def _begun_of(evidence: Evidence, attempt: int, rank: int) -> Begun | None:
-    found = evidence.attempts.get(attempt)
-    return None if found is None else next((r.begun for r in found.ranks if r.folder.rank == rank), None)
 
 
 def _say_unsealed(evidence: Evidence, verdict: Verdict) -> None:
