@@ -132,7 +132,7 @@ def where(
     attempt: Attempt = None,
     as_json: Json = False,
 ) -> None:
-    """Every step that used a sample or a document. Exit code 1: none did.
+    """Every step that used a sample or a document. Exit code 1: none did; 2: that is not known.
 
     Example: lading where runs/7 code 93412 --until 60000, or lading where runs/7 --id https://example.org/7
     """
@@ -144,6 +144,8 @@ def where(
     if id_ is not None:
         held, what, named = opened.documents.find(id_, number), id_, None
         found = [use for document in held for use in _uses(opened, *document, until)]
+        if not held or (opened.documents.missing and not found):
+            raise opened.documents.not_known(id_, number)
         columns = {"dataset": "dataset", "document": "document", **columns}
     elif number is not None and document is not None:
         found, what = _uses(opened, number, document, until), f"document {document} of {dataset}"
