@@ -32,6 +32,7 @@ from lading.cli.output import (
 from lading.errors import ConfigError
 from lading.report import Run as OpenedRun, text as render
 from lading.report.documents import brief
+from lading.report.mix import weighs_tokens
 from lading.report.summary import summarise
 from lading.report.uses import uses_of_document
 from lading.report.where import FORGOTTEN, IS_BLOCKED
@@ -175,6 +176,14 @@ def _tell_uses(found: list[dict[str, Any]], columns: dict[str, str], what: str, 
 
 _MIX_COLUMNS = {"group": "", "dataset": "dataset", "samples": "samples", "share": "share", "planned": "planned"}
 
+_TOKEN_MIX_COLUMNS = {
+    "group": "",
+    "dataset": "dataset",
+    "samples": "samples",
+    **render.TOKEN_SHARES,
+    "tokens": "tokens",
+}
+
 
 def mix(
     run: Run,
@@ -182,13 +191,14 @@ def mix(
     attempt: Attempt = None,
     as_json: Json = False,
 ) -> None:
-    """What the model got of each dataset, against the plan.
+    """What the model got of each dataset, against the plan: in samples, or in tokens if the weights are of tokens.
 
     Example: lading mix runs/7 --by epoch
     """
     opened = open_run(run, attempt)
     found = opened.mix(grouped_by(by)).dicts()
-    columns = _MIX_COLUMNS if by != "run" else {k: v for k, v in _MIX_COLUMNS.items() if k != "group"}
+    columns = _TOKEN_MIX_COLUMNS if weighs_tokens(found) else _MIX_COLUMNS
+    columns = columns if by != "run" else {k: v for k, v in columns.items() if k != "group"}
     answer(
         found,
         lambda: Group(render.table(found, columns), *render.decision_counts(opened.decisions()["kind"])),

@@ -1,4 +1,4 @@
-"""``audit``: seven planted faults are found, seven sound set-ups (and more) are left in peace."""
+"""``audit``: planted faults are found, sound set-ups are left in peace."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from lading.loader.torch.loader import Loader
 from lading.observe.auditing.command import audit
 from lading.observe.auditing.finding import (
     DROPPED_TAIL,
-    LEFT_OUT,
     FAULTS,
+    LEFT_OUT,
     NEVER_REACHED,
     PADDING_TWICE,
     REPEATED,

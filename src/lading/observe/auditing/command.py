@@ -43,8 +43,8 @@ def audit(
 ) -> list[Finding]:
     """Watch a short run and return what is wrong; an empty list if nothing is.
 
-    A finding whose ``level`` is ``note`` may be meant: sampling with replacement, epochs of a part of the data, a stream in the
-    same order.
+    A finding whose ``level`` is ``note`` may be meant: sampling with replacement, epochs of a part of the data, a
+    stream in the same order.
 
     The loader is left as it was: everything happens on copies, and random numbers are put back. Of map-style data only
     a few samples are loaded. A distributed sampler is watched on all its ranks; in a process group the ranks compare

@@ -173,8 +173,8 @@ class StreamJudge(Judge):
         """Say that workers take their shares of different orders: samples between the shares are lost, others twice."""
         return Finding(
             NEVER_REACHED,
-            f"{missing} of {expected} samples of the stream are never reached: each of {self.num_workers} workers takes "
-            "its share of another order.",
+            f"{missing} of {expected} samples of the stream are never reached: each of {self.num_workers} workers "
+            "takes its share of another order.",
             f"one reader gives {expected} samples; of {self.given} samples of {self.num_workers} workers {extra} came "
             f"again, and {missing} did not come{self._example()}",
             "mine = ids[info.id :: info.num_workers]; rng.shuffle(mine)  # first divide, then shuffle; or shuffle with "
