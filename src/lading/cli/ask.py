@@ -33,6 +33,7 @@ from lading.errors import ConfigError
 from lading.report import Run as OpenedRun, text as render
 from lading.report.documents import brief
 from lading.report.mix import weighs_tokens
+from lading.report.step import BATCH_ID
 from lading.report.summary import summarise
 from lading.report.uses import uses_of_document
 from lading.report.where import FORGOTTEN, IS_BLOCKED
@@ -63,18 +64,22 @@ def show(
     answer(found.to_dict(), lambda: render.summary(found), as_json=as_json)
 
 
-def _step_number(text: str) -> int:
-    """Return the number of a step as it was typed; the last one is -1 (``lading.cli`` makes last-1 of it)."""
+def _step_number(text: str) -> int | str:
+    """Return the number of a step, or a batch id, as it was typed; -1 is the last (``lading.cli`` makes it last-1)."""
+    if BATCH_ID.fullmatch(text):
+        return text
     number = "-1" if text == "last" else text.removeprefix("last")
     if not number.removeprefix("-").isdecimal():
-        raise typer.BadParameter(f"{text}. Expected a number from 0, or -1 for the last step, -2 for the one before.")
+        raise typer.BadParameter(
+            f"{text}. Expected a number from 0, or -1 for the last step, -2 for the one before; or a batch id."
+        )
     return int(number)
 
 
 Step = Annotated[
-    int,
+    Any,
     typer.Argument(
-        help="The step, from 0; -1 is the last one, -2 the one before.",
+        help="The step, from 0; -1 is the last one, -2 the one before; or the id of its batch.",
         metavar="STEP",
         show_default=False,
         parser=_step_number,
@@ -82,8 +87,10 @@ Step = Annotated[
 ]
 
 
-def _counted(run: OpenedRun, number: int) -> int:
-    """Return the number of a step from 0, where it may be counted from the end."""
+def _counted(run: OpenedRun, number: int | str) -> int:
+    """Return the number of a step from 0, where it may be counted from the end or named by its batch."""
+    if isinstance(number, str):
+        return run.step(number).step
     if number < 0 <= run.num_steps + number:
         return run.num_steps + number
     if number < 0:
@@ -103,7 +110,7 @@ def step(
 
     Tokens are shown as text where the store they came from can say it; other samples with --decode.
 
-    Example: lading step runs/7 48213, or lading step runs/7 -1
+    Example: lading step runs/7 48213, or lading step runs/7 -1, or lading step runs/7 e0-s17-de2f4aab
     """
     opened = open_run(run, attempt, decodes=decode is not None, stores=store)
     record = opened.step(_counted(opened, number))
