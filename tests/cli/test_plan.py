@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
+from pathlib import Path
 
 import pytest
 from tests.cli.calling import lading
 
+from lading.cli.plan import KEYS, read_plan
 from lading.errors import ConfigError
 from lading.order import Plan
 
@@ -131,3 +134,44 @@ def test_the_image_is_an_image(tmp_path, config, capsys):
 
     data = (tmp_path / "mix.png").read_bytes()
     assert data.startswith(b"\x89PNG") and len(data) > 10_000
+
+
+def test_mean_tokens_may_be_given_in_one_place(tmp_path, capsys):
+    """Beside the lengths or by themselves, the plan is the same; shares of tokens are shown where weights are."""
+    weights = "batch_size: 16\nunit: tokens\nweights: {code: .5, web: .5}\n"
+    (tmp_path / "apart.yaml").write_text(
+        f"datasets: {{code: 300, web: 500}}\nmean_tokens: {{code: 90, web: 30}}\n{weights}"
+    )
+    both = "{code: {length: 300, mean_tokens: 90}, web: {length: 500, mean_tokens: 30}}"
+    (tmp_path / "beside.yaml").write_text(f"datasets: {both}\n{weights}")
+
+    plans = [read_plan(str(tmp_path / name))[0] for name in ("apart.yaml", "beside.yaml")]
+
+    assert plans[0].fingerprint == plans[1].fingerprint and plans[0].datasets == plans[1].datasets
+    assert lading("plan", tmp_path / "apart.yaml") == 0
+    assert "of tokens" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("mean_tokens: {cod: 90}", "mean_tokens names cod: expected datasets, which are code"),
+        ("mean_tokens: {code: many}", "mean_tokens.code"),
+        ("policy: 3\nmixtur: 4", "unknown key policy, mixtur; expected datasets, batch_size"),
+    ],
+)
+def test_what_a_plan_does_not_use_is_refused(tmp_path, capsys, line, message):
+    """By name, with the keys that there are, each once."""
+    (tmp_path / "mix.yaml").write_text(f"datasets: {{code: 300}}\nbatch_size: 8\nweights: {{code: 1}}\n{line}\n")
+
+    assert lading("plan", tmp_path / "mix.yaml") == 2
+
+    said = capsys.readouterr().err
+    assert message in said and said.count("lookahead_steps") <= 1
+
+
+def test_the_reference_has_every_key():
+    """And no other."""
+    text = (Path(__file__).parents[2] / "docs" / "reference" / "plan.md").read_text()
+
+    assert re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE) == list(KEYS)

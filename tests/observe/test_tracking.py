@@ -560,6 +560,19 @@ def test_ledger_keeps_the_names_of_a_tracked_run(tmp_path):
         expected = [(b.step, int(np.flatnonzero(b.idx == index)[0])) for b in seen if index in b.idx]
         assert [(row["step"], row["slot"]) for row in run.where("numbers", index)] == expected
     assert run.verify().holds
+    assert [run.step(bill.batch_id).step for bill in seen] == [bill.step for bill in seen]
+
+
+def test_the_id_of_a_batch_depends_on_what_is_in_it():
+    """Other samples, or the same ones in another order, are another batch; the same again is the same."""
+
+    def ids(seed, shuffle=True):
+        torch.manual_seed(seed)
+        loader = DataLoader(TensorDataset(torch.arange(10)), 4, shuffle=shuffle)
+        return [bill.batch_id for _, bill in track(loader).with_bills()]
+
+    assert ids(0) == ids(0) and ids(0, False) == ids(1, False)
+    assert not set(ids(0)) & set(ids(1)) and not set(ids(0)) & set(ids(0, False))
 
 
 def test_commit_and_skip_say_it_more_precisely(tmp_path):
@@ -753,6 +766,7 @@ def test_two_real_ranks_track_stream_and_audit(tmp_path):
     assert sorted(i for b in first["bills"][:3] + second["bills"][:3] for i in b[2]) == list(range(24))
     run = open_run(tmp_path / "run")
     assert run.verify().holds
+    assert [run.step(step).batch_id for step in range(6)] == [b[0] for b in first["bills"]]
     assert len(run.where("numbers", 7)) == 2
     assert [number for _, number in first["stream"]] == [0, 2, 4]
     assert [number for _, number in second["stream"]] == [1, 3, 5]
@@ -862,6 +876,7 @@ def test_what_a_tracked_collate_function_left_out_is_booked(workers, tmp_path):
     for batch, bill in pairs:
         assert batch["x"].tolist() == bill.idx.tolist()
     assert sorted(i for _, bill in pairs for i in bill.idx.tolist()) == list(range(0, 20, 2))
+    assert [run.step(bill.step).batch_id for _, bill in pairs] == [bill.batch_id for _, bill in pairs]
     assert run.verify().holds and len(run.bad()) == 10
     assert [(row["fate"], row["note"]) for row in run.where("data", 7).dicts()] == [
         ("skipped", "left out (by the collate function)")

@@ -76,7 +76,24 @@ def test_where_by_id_is_what_a_scan_finds(home, capsys):
     place = f"{home / 'books.parquet'}#4"
     code, out, _ = call(capsys, "where", home / "runs" / "plain", "plain", "--id", place, "--json")
     assert [row["step"] for row in json.loads(out)] == [s for s, rows in enumerate(held(home, "plain")) if [4] in rows]
-    assert call(capsys, "where", home / "runs" / "packed", "--id", "https://example.org/99")[0] == 1
+
+
+def test_what_is_not_known_is_not_called_unused(home, capsys):
+    """A name that no store has, a run without names, a store that is gone: exit code 2 and why; a true 0 is a 0."""
+    record(home / "runs" / "bare", range(3))
+    loader = Loader({"plain": TokenStore(home / "books")}, batch_size=3, collate_fn=list)
+    with Ledger(home / "runs" / "part", loader.plan) as ledger:
+        ledger.commit(loader.plan.bill(0))
+    unused = (set(range(9)) - set(loader.plan.bill(0).idx.tolist())).pop()
+
+    unnamed = [call(capsys, "where", home / "runs" / "bare", "--id", "44", *form) for form in ((), ("--json",))]
+    other = call(capsys, "where", home / "runs" / "packed", "--id", "https://example.org/99")
+    true_zero = call(capsys, "where", home / "runs" / "part", "--id", f"{home / 'books.parquet'}#{unused}")
+
+    assert all(code == 2 and not out and "unknown whether '44' was used" in why for code, out, why in unnamed)
+    assert "Dataset 'code' has no names of documents" in unnamed[0][2] and "DATASET and INDEX" in unnamed[0][2]
+    assert other[0] == 2 and "'packed' has names of 40 documents, and not this one" in other[2]
+    assert true_zero[0] == 1 and "used 0 times" in true_zero[1]
 
 
 def test_where_says_what_a_sample_is_called(home, capsys):
@@ -103,7 +120,7 @@ def test_a_store_that_is_gone_fails_no_question(home, capsys):
     assert code == 0 and found["samples"][0]["documents"] is None
     assert "had its packing index at" in found["unnamed"][0] and "--store packed=PATH" in found["unnamed"][0]
     assert used == 0 and "packed:0: used 2 times" in uses and "--store packed=PATH" in said
-    assert gone == 1 and "not available" in why
+    assert gone == 2 and "unknown whether" in why and "not available" in why and "--store packed=PATH" in why
     assert call(capsys, "explain", run, 0)[0] == 0
     pointed = f"packed={home / 'moved'}"
     assert call(capsys, "where", run, "--id", "https://example.org/3", "--store", pointed)[0] == 0

@@ -169,7 +169,9 @@ def test_runs_that_used_a_sample_are_listed(capsys, tmp_path, home):  # noqa: F8
     rows = {row["run"]: row for row in json.loads(ids)}
     used = [s for s, step in enumerate(held(home, "packed")) for row in step if 5 in row]
     assert named == 0 and (rows["packed"]["times"], rows["packed"]["first_step"]) == (len(used), used[0])
-    assert rows["plain"]["times"] == rows["short"]["times"] == 0
-    assert "used by 1 of 3 runs" in call(capsys, "ls", home / "runs", "--id", "https://example.org/5")[1]
-    assert call(capsys, "ls", home / "runs", "--id", "nothing")[0] == 1
+    assert rows["plain"]["times"] is rows["short"]["times"] is None  # neither knows the name
+    assert "and not this one" in rows["plain"]["problem"] and "has no names" in rows["short"]["problem"]
+    assert "used by 1 of 3 runs, unknown of 2" in call(capsys, "ls", home / "runs", "--id", "https://example.org/5")[1]
+    assert call(capsys, "ls", home / "runs", "--id", "nothing")[0] == 2
+    assert call(capsys, "ls", home / "runs" / "short", "--has", "code", PLAN.bill(50).samples[0].index)[0] == 1
     assert call(capsys, "ls", home / "runs", "--id", "x", "--has", "code", 1)[0] == 2

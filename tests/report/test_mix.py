@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.cli.calling import call
 
 from lading import Ledger, open_run
 from lading.order import Plan, integer_weights
@@ -56,3 +57,29 @@ def test_a_ramp_weighs_steps_by_their_size(tmp_path):
 
     assert planned == pytest.approx([40 / 200, 160 / 200])
     assert np.sum(planned) == pytest.approx(1)
+
+
+def test_weights_of_tokens_are_compared_with_shares_of_tokens(tmp_path, capsys):
+    """50 to 30 to 20 of the tokens is 29 to 53 to 18 of the samples: both are said, the plan beside the first."""
+    means = {"code": 90.0, "prose": 30.0, "web": 60.0}
+    mixture = Mixture({"code": 0.5, "prose": 0.3, "web": 0.2}, unit="tokens", mean_tokens=means)
+    train(tmp_path, Plan.make({"code": 300, "prose": 200, "web": 500}, 16, mixture=mixture), range(60))
+
+    rows = open_run(tmp_path).mix().dicts()
+    _, mixed, _ = call(capsys, "mix", tmp_path)
+    _, shown, _ = call(capsys, "show", tmp_path)
+
+    assert [row["token_planned"] for row in rows] == pytest.approx([0.5, 0.3, 0.2])
+    assert [row["token_share"] for row in rows] == pytest.approx([0.5, 0.3, 0.2], abs=0.005)
+    assert [row["tokens"] for row in rows] == [row["samples"] * means[row["dataset"]] for row in rows]
+    assert [row["share"] for row in rows] == pytest.approx([0.294, 0.529, 0.176], abs=0.01)
+    for text in (mixed, shown):
+        assert "of samples   of tokens   planned" in text and "50.00%" in text
+
+
+def test_weights_of_samples_say_nothing_of_tokens(tmp_path, capsys):
+    """Shares are of samples, as they were."""
+    train(tmp_path, Plan.make({"a": 90, "b": 10}, 10, mixture=Mixture([1, 1])), range(4))
+
+    assert open_run(tmp_path).mix()["token_share"] == [None, None]
+    assert "tokens" not in call(capsys, "mix", tmp_path)[1]

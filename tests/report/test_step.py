@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.cli.calling import call
 from tests.report.runs import PLAN, record
 
+from lading.errors import ConfigError
 from lading.identity import World
 from lading.report import open_run
 
@@ -34,3 +36,19 @@ def test_every_answer_gives_a_sample_to_the_rank_that_had_it(tmp_path: Path, wor
         for rank, dataset, index in expected[:3]:
             places = PLAN.where(dataset, index, step, step + 1, world_size=world_size)
             assert [place.rank for place in places] == [rank]
+
+
+def test_a_step_is_found_by_the_id_of_its_batch(tmp_path: Path, capsys):
+    """In Python and on the command line; an id of another run is refused, with what this one has there."""
+    record(tmp_path, range(5))
+    ours, theirs = PLAN.bill(3).batch_id, PLAN.bill(3).batch_id[:-8] + "00c0ffee"
+
+    code, out, _ = call(capsys, "step", tmp_path, ours)
+    wrong, _, why = call(capsys, "step", tmp_path, theirs)
+
+    assert open_run(tmp_path).step(ours).step == 3
+    assert code == 0 and out == call(capsys, "step", tmp_path, 3)[1] and ours in out
+    assert call(capsys, "explain", tmp_path, ours)[0] == 0
+    assert wrong == 2 and f"its step 3 is {ours}" in why and "another run" in why
+    with pytest.raises(ConfigError, match="expected an id as a bill has it"):
+        open_run(tmp_path).step("3")

@@ -32,6 +32,8 @@ from lading.cli.output import (
 from lading.errors import ConfigError
 from lading.report import Run as OpenedRun, text as render
 from lading.report.documents import brief
+from lading.report.mix import weighs_tokens
+from lading.report.step import BATCH_ID
 from lading.report.summary import summarise
 from lading.report.uses import uses_of_document
 from lading.report.where import FORGOTTEN, IS_BLOCKED
@@ -62,18 +64,22 @@ def show(
     answer(found.to_dict(), lambda: render.summary(found), as_json=as_json)
 
 
-def _step_number(text: str) -> int:
-    """Return the number of a step as it was typed; the last one is -1 (``lading.cli`` makes last-1 of it)."""
+def _step_number(text: str) -> int | str:
+    """Return the number of a step, or a batch id, as it was typed; -1 is the last (``lading.cli`` makes it last-1)."""
+    if BATCH_ID.fullmatch(text):
+        return text
     number = "-1" if text == "last" else text.removeprefix("last")
     if not number.removeprefix("-").isdecimal():
-        raise typer.BadParameter(f"{text}. Expected a number from 0, or -1 for the last step, -2 for the one before.")
+        raise typer.BadParameter(
+            f"{text}. Expected a number from 0, or -1 for the last step, -2 for the one before; or a batch id."
+        )
     return int(number)
 
 
 Step = Annotated[
-    int,
+    Any,
     typer.Argument(
-        help="The step, from 0; -1 is the last one, -2 the one before.",
+        help="The step, from 0; -1 is the last one, -2 the one before; or the id of its batch.",
         metavar="STEP",
         show_default=False,
         parser=_step_number,
@@ -81,8 +87,10 @@ Step = Annotated[
 ]
 
 
-def _counted(run: OpenedRun, number: int) -> int:
-    """Return the number of a step from 0, where it may be counted from the end."""
+def _counted(run: OpenedRun, number: int | str) -> int:
+    """Return the number of a step from 0, where it may be counted from the end or named by its batch."""
+    if isinstance(number, str):
+        return run.step(number).step
     if number < 0 <= run.num_steps + number:
         return run.num_steps + number
     if number < 0:
@@ -102,7 +110,7 @@ def step(
 
     Tokens are shown as text where the store they came from can say it; other samples with --decode.
 
-    Example: lading step runs/7 48213, or lading step runs/7 -1
+    Example: lading step runs/7 48213, or lading step runs/7 -1, or lading step runs/7 e0-s17-de2f4aab
     """
     opened = open_run(run, attempt, decodes=decode is not None, stores=store)
     record = opened.step(_counted(opened, number))
@@ -132,7 +140,7 @@ def where(
     attempt: Attempt = None,
     as_json: Json = False,
 ) -> None:
-    """Every step that used a sample or a document. Exit code 1: none did.
+    """Every step that used a sample or a document. Exit code 1: none did; 2: that is not known.
 
     Example: lading where runs/7 code 93412 --until 60000, or lading where runs/7 --id https://example.org/7
     """
@@ -144,6 +152,8 @@ def where(
     if id_ is not None:
         held, what, named = opened.documents.find(id_, number), id_, None
         found = [use for document in held for use in _uses(opened, *document, until)]
+        if not held or (opened.documents.missing and not found):
+            raise opened.documents.not_known(id_, number)
         columns = {"dataset": "dataset", "document": "document", **columns}
     elif number is not None and document is not None:
         found, what = _uses(opened, number, document, until), f"document {document} of {dataset}"
@@ -173,6 +183,14 @@ def _tell_uses(found: list[dict[str, Any]], columns: dict[str, str], what: str, 
 
 _MIX_COLUMNS = {"group": "", "dataset": "dataset", "samples": "samples", "share": "share", "planned": "planned"}
 
+_TOKEN_MIX_COLUMNS = {
+    "group": "",
+    "dataset": "dataset",
+    "samples": "samples",
+    **render.TOKEN_SHARES,
+    "tokens": "tokens",
+}
+
 
 def mix(
     run: Run,
@@ -180,13 +198,14 @@ def mix(
     attempt: Attempt = None,
     as_json: Json = False,
 ) -> None:
-    """What the model got of each dataset, against the plan.
+    """What the model got of each dataset, against the plan: in samples, or in tokens if the weights are of tokens.
 
     Example: lading mix runs/7 --by epoch
     """
     opened = open_run(run, attempt)
     found = opened.mix(grouped_by(by)).dicts()
-    columns = _MIX_COLUMNS if by != "run" else {k: v for k, v in _MIX_COLUMNS.items() if k != "group"}
+    columns = _TOKEN_MIX_COLUMNS if weighs_tokens(found) else _MIX_COLUMNS
+    columns = columns if by != "run" else {k: v for k, v in columns.items() if k != "group"}
     answer(
         found,
         lambda: Group(render.table(found, columns), *render.decision_counts(opened.decisions()["kind"])),

@@ -33,7 +33,7 @@ def ls(
     id_: Annotated[str | None, typer.Option("--id", help="Which runs used the document of this name.")] = None,
     as_json: Json = False,
 ) -> None:
-    """The runs of a folder, the newest first; or which of them used a sample. Exit code 1: none did.
+    """The runs of a folder, the newest first; or which of them used a sample. Exit code 1: none did; 2: not known.
 
     Of what Ledger(config=...) was given, settings that differ between the runs are shown.
 
@@ -64,8 +64,11 @@ def _list_uses(folder: str, has: tuple[str, int] | None, name: str | None, as_js
     columns = {"run": "run", "times": "times", "first_step": "first step", "first_time": "first (UTC)"}
     columns |= {"last_step": "last step"} | ({"problem": "problem"} if any(row["problem"] for row in rows) else {})
     what = f"{has[0]}:{has[1]}" if has is not None else name
-    title = f"{what}: used by {using} of {render.counted(len(rows), 'run')}"
-    answer(rows, lambda: render.table(rows, columns, title), as_json=as_json, holds=bool(using))
+    unknown = sum(row["times"] is None for row in rows)
+    title = f"{what}: used by {using} of {render.counted(len(rows), 'run')}" + f", unknown of {unknown}" * bool(unknown)
+    answer(rows, lambda: render.table(rows, columns, title), as_json=as_json)
+    if not using:
+        raise typer.Exit(2 if unknown else 1)
 
 
 def spikes(

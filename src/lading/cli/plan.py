@@ -8,6 +8,7 @@ A configuration says what will be mixed, how, and for how long:
     batch_size: 1024                                # all ranks together; or batch_schedule: [[0, 512], [2000ba, 1024]]
     seed: 0
     weights: {code: .7, prose: .3}                  # or schedule:, or temperature:
+    mean_tokens: {code: 900}                        # with unit: tokens; or beside the length, as above
     until: 20000ba                                  # ba steps, sp samples, ep epochs, tok tokens
 
 YAML or JSON; it may stand under the key ``plan`` of a larger file. The JSON of
@@ -49,8 +50,8 @@ from lading.runtime.paths import local_path
 from lading.runtime.yaml_text import parse_yaml
 
 _PLAN = ("seed", "shuffle", "window_samples", "drop_last", "chunk_batches", "lookahead_steps")
-_MIXTURE = tuple(f.name for f in fields(Mixture))
-_KEYS = ("datasets", "batch_size", "batch_schedule", "until", *_PLAN, *_MIXTURE)
+_MIXTURE = tuple(f.name for f in fields(Mixture) if f.name != "policy")  # a policy chooses while the run goes on
+KEYS = tuple(dict.fromkeys(("datasets", "batch_size", "batch_schedule", "until", *_PLAN, *_MIXTURE)))
 
 
 def read_plan(path: str) -> tuple[Plan, str | None]:
@@ -66,9 +67,9 @@ def read_plan(path: str) -> tuple[Plan, str | None]:
         raise ConfigError(
             f"{path}: expected the keys datasets and batch_size (or batch_schedule), at the top or under plan."
         )
-    unknown = [key for key in values if key not in _KEYS]
+    unknown = [key for key in values if key not in KEYS]
     if unknown:
-        raise ConfigError(f"{path}: unknown key {listed(unknown)}; expected {', '.join(_KEYS)}.")
+        raise ConfigError(f"{path}: unknown key {listed(unknown)}; expected {', '.join(KEYS)}.")
     fields = Fields(values, Origin(path, ConfigError))
     for key in [key for key in _READERS if key in values]:  # what values mean together is checked by the plan
         _READERS[key](fields, key)
@@ -107,6 +108,7 @@ _READERS: FieldTable = {
     "stopping": Fields.text,
     "weights": _weights,
     "schedule": partial(_schedule, read=_weights),
+    "mean_tokens": _weights,
     "until": _point,
 }
 
@@ -170,6 +172,7 @@ _COLUMNS = {
     "samples": "drawn",
     "share": "share",
     "tokens": "tokens",
+    "token_share": "of tokens",
     "passes": "passes",
     "used_up": "used up at step",
 }
@@ -194,12 +197,17 @@ def plan(
         _draw(found, picture)
     worn = [d.dataset for d in found.datasets if max_passes is not None and d.passes > max_passes]
     value = {**found.to_dict(), "plan": planned.fingerprint, "too_many_passes": worn}
-    answer(value, lambda: _text(found, worn, max_passes), as_json=as_json, holds=not worn)
+    by_tokens = planned.mixture is not None and planned.mixture.unit == "tokens"
+    answer(value, lambda: _text(found, worn, max_passes, by_tokens=by_tokens), as_json=as_json, holds=not worn)
 
 
-def _text(found: Forecast, worn: list[str], max_passes: float | None) -> RenderableType:
-    rows = [vars(d) for d in found.datasets]
-    columns = {k: v for k, v in _COLUMNS.items() if k != "tokens" or any(row["tokens"] is not None for row in rows)}
+def _text(found: Forecast, worn: list[str], max_passes: float | None, *, by_tokens: bool) -> RenderableType:
+    tokens = sum(d.tokens or 0 for d in found.datasets) or 1
+    rows = [{**vars(d), "token_share": (d.tokens or 0) / tokens} for d in found.datasets]
+    columns = (
+        _COLUMNS | {"share": "of samples"} if by_tokens else {k: v for k, v in _COLUMNS.items() if k != "token_share"}
+    )
+    columns = {k: v for k, v in columns.items() if k != "tokens" or any(row["tokens"] is not None for row in rows)}
     lines = [f"{found.steps} steps, {found.samples} samples"]
     if found.changes:
         steps = ", ".join(map(str, found.changes[:8])) + (" ..." if len(found.changes) > 8 else "")

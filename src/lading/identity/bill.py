@@ -91,12 +91,21 @@ def batch_id(key: int, epoch: int, step: int) -> str:
     return f"e{epoch}-s{step}-{fold_int(key, step) >> 32:08x}"
 
 
+def observed_id(digest: int, epoch: int, step: int, world: World = _ALONE) -> str:
+    """Return the id of a batch that no plan knows: its digits are of the samples in it and their places.
+
+    On several ranks none knows the samples of the others, and the id is the same on all: the digits are of the step.
+    """
+    return batch_id(digest if world.world_size == 1 else 0, epoch, step)
+
+
 @dataclass(frozen=True, eq=False)
 class Bill:
     """What one batch holds; one row per sample of this rank.
 
     Attributes:
-        batch_id: The same on every rank and in every attempt.
+        batch_id: The same on every rank and in every attempt. Its digits are of the plan; without one of the samples
+            in it and their places, and on several ranks without a plan of the step alone.
         step: Global batch number in the run.
         epoch: Epoch of the step.
         chunk: Chunk of the step, where the plan has chunks.

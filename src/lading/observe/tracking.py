@@ -10,7 +10,7 @@ observed; ``lading.observe.recording`` says how. A bill has
 
     step, epoch    batches yielded, passes begun: steps count on from pass to pass
     slots          rank 1 of 2 with 4 rows: 4 5 6 7      every rank is taken to hold as many rows as this one
-    batch_id       the same on every rank, and after a resume
+    batch_id       the same on every rank, and after a resume; alone: other samples, another id
 
 Nothing is believed of the sampler: it is asked again in each pass, and after a
 resume the order is drawn again and compared with what was yielded before.
@@ -22,7 +22,6 @@ import functools
 import os
 import warnings
 import weakref
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -30,7 +29,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lading.errors import ConfigError, InexactResumeWarning, LoaderError, ResumeError
-from lading.identity import Bill, World, fingerprint
+from lading.identity import Bill, World
+from lading.identity.bill import observed_id
+from lading.identity.digest import digest_of_slots
 from lading.ledger.ledger import Ledger
 from lading.loader.iteration import Batches
 from lading.loader.note import BeginsIterations, Tracker, Trackers
@@ -45,37 +46,25 @@ from lading.runtime.random_state import GLOBAL, PutBack, Snapshot, capture, rest
 from lading.source.counting import kept_rows
 
 
-class ObservedBills:
-    """Makes the bills of one loader.
-
-    Args:
-        source: What is read, in words.
-        batch_size: Samples of a batch, where the loader says so.
-        names: Names of the datasets, by number.
-    """
-
-    def __init__(self, source: str, batch_size: int | None, names: Sequence[str]) -> None:
-        self._names = tuple(names)
-        self._id_key = int(fingerprint([source, batch_size, list(names)])[:8], 16)
-
-    def bill(self, at: TrackedState, world: World, names: RowNames) -> Bill:
-        """Return the bill of the batch yielded next."""
-        rows = len(names.indices)
-        bill = Bill(
-            batch_id=f"e{at.epoch}-s{at.step}-{zlib.crc32(at.step.to_bytes(8, 'little'), self._id_key):08x}",
-            step=at.step,
-            epoch=at.epoch,
-            chunk=None,
-            position=at.position,
-            slots=_slots(world.rank, rows),
-            dataset_idx=names.datasets,
-            idx=names.indices,
-            is_padding=names.is_padding,
-            global_size=(rows - int(np.count_nonzero(names.is_padding))) * world.world_size,
-            world=world,
-            names=self._names,
-        )
-        return bill if names.kept is None else kept_rows(bill, names.kept)
+def observed_bill(at: TrackedState, world: World, names: RowNames, datasets: tuple[str, ...]) -> Bill:
+    """Return the bill of the batch yielded next; ``datasets`` are the names of the datasets, by number."""
+    rows = len(names.indices)
+    named = (_slots(world.rank, rows), names.datasets, names.indices, names.is_padding)
+    bill = Bill(
+        observed_id(digest_of_slots(at.position, *named), at.epoch, at.step, world),
+        at.step,
+        at.epoch,
+        None,
+        at.position,
+        *named,
+        global_size=(rows - int(np.count_nonzero(names.is_padding))) * world.world_size,
+        world=world,
+        names=datasets,
+    )
+    if names.kept is None:
+        return bill
+    bill = kept_rows(bill, names.kept)
+    return bill.replace(batch_id=observed_id(bill.digest, at.epoch, at.step, world))
 
 
 @functools.lru_cache(maxsize=64)
@@ -124,7 +113,6 @@ class TrackedLoader(Lockstep):
         self._known: tuple[Any, Any, Trackers] | None = None
         self.last_bill: Bill | None = None
         self._source = described(self._inner)
-        self._bills = ObservedBills(self._source, self._inner.batch_size, self.names)
         self._standing = TrackedState()
         self._is_resumed = False
         self._loaded: dict[str, Any] | None = None  # the state loaded last, until its first batch is yielded
@@ -320,7 +308,7 @@ class TrackedLoader(Lockstep):
         return batches
 
     def _yielded(self, names: RowNames, mark: object, batch: Any) -> Bill:
-        bill = self._bills.bill(self._standing, self.world, names)
+        bill = observed_bill(self._standing, self.world, names, self.names)
         self.last_bill, self._idle = bill, None
         self._standing.count(len(names.indices) * self.world.world_size)
         if mark is self._newest:  # an older pass that continues uses up steps, but not the newest pass

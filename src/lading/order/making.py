@@ -37,6 +37,8 @@ def fields_of(
         if name in more:
             raise MixtureError(f"Plan.make has no {name}=: pass mixture=lading.Mixture({name}={name}).")
     datasets = datasets_of(lengths)
+    if isinstance(mixture, Mixture):
+        datasets = mixture.with_means(datasets)
     if (batch_size is None) == (batch_schedule is None):
         raise PlanError(
             f"batch_size={batch_size!r} and batch_schedule={batch_schedule!r}: expected one of them, "

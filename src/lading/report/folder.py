@@ -115,8 +115,11 @@ def use_in(path: Path, sample: tuple[str, int] | None, name: str | None = None) 
         asked = [(run.number_of(sample[0]), sample[1])] if sample is not None else []
         for number, document in run.documents.find(name) if name is not None else ():
             asked += [(number, row["index"]) for row in run.documents.rows_of(number, document)]
+        missing = "; ".join(run.documents.missing.values()) or None
         steps = sorted(row["step"] for one in set(asked) for row in run.where(*one) if row["fate"] == APPLIED)
-        found["times"], found["problem"] = len(steps), "; ".join(run.documents.missing.values()) or None
+        if name is not None and (not asked or (missing and not steps)):
+            raise run.documents.not_known(name)
+        found["times"], found["problem"] = len(steps), missing
         if steps:
             when = run.step(steps[0]).time
             found |= {"first_step": steps[0], "first_time": when, "last_step": steps[-1]}

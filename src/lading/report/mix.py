@@ -1,6 +1,7 @@
 """What the model really got: samples of each dataset, over the run or by parts of it.
 
-mix         samples and share of each dataset, against the weights planned for each step
+mix         samples and share of each dataset, against the weights planned for each step; in tokens, too, by the
+            means of the plan, where its weights are shares of tokens
 passes      how often each dataset was gone through
 coverage    how many of its samples were ever used
 """
@@ -8,7 +9,7 @@ coverage    how many of its samples were ever used
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from lading.report.planned import mark_seen
 from lading.report.seen import SeenSamples
 from lading.report.table import Table
 from lading.report.views import Views
+from lading.report.where import newest_plan
 from lading.runtime.fields import is_whole
 
 I64 = NDArray[np.int64]
@@ -39,6 +41,9 @@ MIX = pa.schema(
         ("samples", pa.int64()),
         ("share", pa.float64()),
         ("planned", pa.float64()),
+        ("tokens", pa.int64()),
+        ("token_share", pa.float64()),
+        ("token_planned", pa.float64()),
     ]
 )
 PASSES = pa.schema(
@@ -56,7 +61,7 @@ _GROUPS = ("run", "epoch", "chunk", "attempt")
 
 def mix(evidence: Evidence, history: History, views: Views, by: str | int) -> Table:
     """Return the samples of each dataset by group: ``run``, ``epoch``, ``chunk``, ``attempt`` or so many steps."""
-    applied = history.applied
+    applied, means = history.applied, token_means(evidence)
     labels, prefix = _labels(applied, by), by if isinstance(by, str) else "steps"
     groups = _places(labels)
     counts = _counts(evidence, views, applied, labels, groups)
@@ -66,6 +71,7 @@ def mix(evidence: Evidence, history: History, views: Views, by: str | int) -> Ta
         planned = _planned_shares(evidence, applied, groups[label])
         ends = {"first_step": int(inside.min()), "last_step": int(inside.max())}
         total, group = max(int(found.sum()), 1), _name(prefix, label, by, ends)
+        in_tokens = _in_tokens(found, planned, means)
         for d, name in evidence.description.named_datasets:
             rows.append(
                 {
@@ -75,9 +81,41 @@ def mix(evidence: Evidence, history: History, views: Views, by: str | int) -> Ta
                     "samples": int(found[d]),
                     "share": float(found[d] / total),
                     "planned": None if planned is None else float(planned[d]),
+                    **in_tokens(d),
                 }
             )
     return Table.of(rows, MIX)
+
+
+def token_means(evidence: Evidence) -> NDArray[np.float64] | None:
+    """Return the mean tokens of a sample of each dataset, by number; None unless the weights are shares of tokens."""
+    plan = newest_plan(evidence)
+    if plan is None or plan.mixture is None or plan.mixture.unit != "tokens":
+        return None
+    means = np.zeros(len(evidence.datasets))
+    for number in plan.parts.numbers:
+        means[number] = plan.datasets[plan.parts.source(number)].mean_tokens or 0.0
+    return means
+
+
+def weighs_tokens(rows: Iterable[Mapping[str, Any]]) -> bool:
+    """Say whether rows have shares of tokens, which the weights of the mixture were given in."""
+    return any(row["token_share"] is not None for row in rows)
+
+
+def _in_tokens(
+    counts: I64, planned: NDArray[np.float64] | None, means: NDArray[np.float64] | None
+) -> Callable[[int], dict[str, Any]]:
+    """Return what says tokens, their share and their planned share of a dataset; nothing where means are unknown."""
+    if means is None or planned is None:
+        return lambda dataset: {}
+    tokens, wanted = counts * means, planned * means[: len(planned)]
+    shares = [values / max(float(values.sum()), 1e-9) for values in (tokens, wanted)]
+    return lambda d: {
+        "tokens": round(float(tokens[d])),
+        "token_share": float(shares[0][d]),
+        "token_planned": float(shares[1][d]),
+    }
 
 
 def passes(evidence: Evidence, history: History, views: Views) -> Table:

@@ -40,7 +40,7 @@ from lading.report.mix import mix, passes
 from lading.report.planned import SAMPLES, planned_samples
 from lading.report.rollouts import RolloutHistory
 from lading.report.snapshot import read_evidence
-from lading.report.step import StepRecord, step_record
+from lading.report.step import StepRecord, step_of_batch, step_record
 from lading.report.suspects import Lengths
 from lading.report.table import Table
 from lading.report.trace.contaminated import Contamination, contaminated
@@ -153,8 +153,10 @@ class Run:
         """Every row that any rank recorded in any attempt."""
         return Table(self._views.query("SELECT * EXCLUDE owned FROM batches ORDER BY attempt, step, rank"))
 
-    def step(self, step: int) -> StepRecord:
-        """Return everything known of a step: its samples, fate, loss, exceptions, earlier attempts."""
+    def step(self, step: int | str) -> StepRecord:
+        """Return everything known of a step, or of a batch by its id: samples, fate, loss, exceptions, attempts."""
+        if isinstance(step, str):
+            step = step_of_batch(self.step, step)
         record = step_record(self.evidence, self._views, step)
         samples = self.documents.named(record.samples)
         if self.evidence.has_rows("uses"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from lading.errors import ConfigError
-from lading.identity import Bill, rank_of
+from lading.identity import Bill, World, rank_of
+from lading.identity.bill import observed_id
 from lading.order.plan import Plan
 from lading.report.evidence import Evidence
 from lading.report.row_losses import losses_at
@@ -31,6 +34,7 @@ CONTENT = pa.schema(
     ]
 )
 _NAMED = pa.schema(list(CONTENT)[:-1])
+BATCH_ID = re.compile(r"e\d+-s(\d{1,18})-[0-9a-f]{8}")
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,7 @@ class StepRecord:
 
     Attributes:
         step: Its number.
-        batch_id: Its batch's id, where there is a plan.
+        batch_id: Its batch's id, as its bill had it.
         epoch: Its epoch.
         chunk: Its chunk, where there are chunks.
         fate: ``applied``, ``skipped``, ``delivered`` (and not used), or ``planned`` (not reached).
@@ -106,17 +110,19 @@ def step_record(evidence: Evidence, views: Views, step: int) -> StepRecord:
     if known is None and plan is None:
         raise ConfigError(f"step {step} was not recorded: this run goes to step {next_step(evidence) - 1}.")
     fields = {**_unknown(), **(known or {})}
+    world_size = evidence.attempts[owner].launch.world_size if known is not None and owner is not None else 1
     bill = expected_bill(plan, step, fields["exceptions"]) if plan is not None else None
     if plan is not None and bill is not None:
-        world_size = evidence.attempts[owner].launch.world_size if known is not None and owner is not None else 1
         samples = _bill_samples(bill, world_size, plan, fields["exceptions"])
         fields.update(epoch=bill.epoch, chunk=bill.chunk)
+        named = bill.batch_id
     else:
+        named = observed_id(fields["digest"], fields["epoch"], step, World(0, world_size))
         samples = _named_samples(evidence, views, owner, step)
     taken = ("epoch", "chunk", "fate", "update", "loss", "time", "metrics", "reason", "exceptions")
     return StepRecord(
         step=step,
-        batch_id=bill.batch_id if bill is not None else None,
+        batch_id=named,
         attempt=owner if known is not None else None,
         digest=f"{known['digest']:016x}" if known is not None else None,
         expected=f"{bill.digest:016x}" if bill is not None else None,
@@ -124,6 +130,21 @@ def step_record(evidence: Evidence, views: Views, step: int) -> StepRecord:
         earlier=_earlier(records, owner),
         **{name: fields[name] for name in taken},
     )
+
+
+def step_of_batch(ask: Callable[[int], StepRecord], batch_id: str) -> int:
+    """Return the step of a batch; refuse an id that this run gave to none."""
+    match = BATCH_ID.fullmatch(batch_id)
+    if match is None:
+        raise ConfigError(f"batch {batch_id!r}: expected an id as a bill has it, such as e0-s17-de2f4aab.")
+    step = int(match[1])
+    found = ask(step).batch_id
+    if found != batch_id:
+        raise ConfigError(
+            f"batch {batch_id} is not in this run's history: its step {step} is {found}. The id is of another run, "
+            f"plan (seed, data, batch size) or attempt. Ask that one, or for step {step}."
+        )
+    return step
 
 
 def _with_losses(evidence: Evidence, samples: pa.Table, step: int, owner: int | None) -> Table:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from lading.report.run import Run
 
 _MOST_SKIPPED = 1000
+_UNMIXED = {"share": 0.0, "planned": None, "tokens": None, "token_share": None, "token_planned": None}
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,8 @@ class Summary:
 
     Attributes:
         facts: Named values.
-        datasets: One dict per dataset: length, samples, share, planned share, passes, coverage.
+        datasets: One dict per dataset: length, samples, share, planned share, passes, coverage; tokens and
+            their shares, where the weights were given in tokens.
         attempts: One dict per attempt: where it began, what is left of it, how it ended.
         bad: One dict per bad sample: where it was planned, what came instead, and why.
         blocked: One dict per sample that is used no more: since which step, and why.
@@ -71,8 +73,8 @@ def summarise(run: Run) -> Summary:
         "plan_changed": "; ".join(text for _, text in plan_changes(evidence)) or None,
         "noted": "; ".join(text for _, text in notes_of_history(evidence)) or None,
     }
-    mixed = {row["dataset"]: {"share": row["share"], "planned": row["planned"]} for row in run.mix()}
-    datasets = [{**row, **mixed.get(row["dataset"], {"share": 0.0, "planned": None})} for row in run.passes()]
+    mixed = {row["dataset"]: {name: row[name] for name in _UNMIXED} for row in run.mix()}
+    datasets = [{**row, **mixed.get(row["dataset"], _UNMIXED)} for row in run.passes()]
     attempts = [describe_attempt(evidence, a, run.steps) for a in evidence.attempts.values() if not a.is_void]
     facts["steps_left_behind"] = sum(a["left_behind"] for a in attempts) or None
     listed = _skipped(run, skipped[:_MOST_SKIPPED])

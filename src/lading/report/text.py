@@ -19,6 +19,7 @@ from rich.text import Text
 from lading.report.compare import Comparison
 from lading.report.documents import brief
 from lading.report.explain import Explanation
+from lading.report.mix import weighs_tokens
 from lading.report.step import StepRecord
 from lading.report.summary import Summary
 from lading.report.verify.verdict import Verdict
@@ -38,6 +39,7 @@ COLOURS = {
     "blocked": "red",
     "forgotten": "red",
 }
+TOKEN_SHARES = {"share": "of samples", "token_share": "of tokens", "token_planned": "planned"}
 _MOST_ROWS = 200
 _FEW = 10
 _WIDE = 110  # columns of a terminal that has room for times, too
@@ -133,7 +135,7 @@ def cell(value: Any, key: str = "") -> Text:
         return Text("–", style="dim")
     if isinstance(value, bool):
         return Text("yes" if value else "no")
-    if key in ("share", "planned", "usual_share", "coverage"):
+    if key in ("share", "planned", "usual_share", "coverage", "token_share", "token_planned"):
         return Text(f"{value:.2%}")
     if key in ("passes", "ratio", "score"):
         return Text(f"{value:.3g}" if abs(value) < 100 else f"{value:.0f}")
@@ -168,7 +170,7 @@ def summary(found: Summary) -> RenderableType:
                 "dataset": "dataset",
                 "length": "length",
                 "samples": "samples",
-                "share": "share",
+                **(TOKEN_SHARES if weighs_tokens(found.datasets) else {"share": "share"}),
                 "passes": "passes",
                 "coverage": "seen",
             },

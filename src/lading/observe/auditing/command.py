@@ -3,10 +3,10 @@
     for finding in lading.audit(loader):
         print(finding)
 
-Seven faults, each with its evidence and the line that fixes it: samples
-repeated across workers or ranks, samples never reached, the same order in
-every epoch, always the same first batches, identical random numbers in every
-worker, a dropped tail, padding counted twice.
+Eight faults, each with its evidence and the line that fixes it: samples
+repeated across workers or ranks, samples never reached, samples left out of an
+epoch, the same order in every epoch, always the same first batches, identical
+random numbers in every worker, a dropped tail, padding counted twice.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ def audit(
 ) -> list[Finding]:
     """Watch a short run and return what is wrong; an empty list if nothing is.
 
-    A finding whose ``level`` is ``note`` may be meant: sampling with replacement, a stream in the same order.
+    A finding whose ``level`` is ``note`` may be meant: sampling with replacement, epochs of a part of the data, a
+    stream in the same order.
 
     The loader is left as it was: everything happens on copies, and random numbers are put back. Of map-style data only
     a few samples are loaded. A distributed sampler is watched on all its ranks; in a process group the ranks compare

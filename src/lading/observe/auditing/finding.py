@@ -20,6 +20,7 @@ from lading.observe.auditing.watch import Pass, alike
 
 REPEATED = "repeated across workers or ranks"
 NEVER_REACHED = "never reached"
+LEFT_OUT = "left out of an epoch"
 SAME_ORDER = "same order every epoch"
 SAME_HEAD = "always the same first batches"
 SAME_NUMBERS = "identical random numbers in every worker"
@@ -27,7 +28,7 @@ DROPPED_TAIL = "dropped tail"
 PADDING_TWICE = "padding counted twice"
 REPLACEMENT = "sampling with replacement"
 
-FAULTS = (REPEATED, NEVER_REACHED, SAME_ORDER, SAME_HEAD, SAME_NUMBERS, DROPPED_TAIL, PADDING_TWICE)
+FAULTS = (REPEATED, NEVER_REACHED, LEFT_OUT, SAME_ORDER, SAME_HEAD, SAME_NUMBERS, DROPPED_TAIL, PADDING_TWICE)
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from torch.utils.data import RandomSampler, SequentialSampler, SubsetRandomSampl
 
 from lading.observe.auditing.finding import (
     DROPPED_TAIL,
+    LEFT_OUT,
     NEVER_REACHED,
     PADDING_TWICE,
     REPEATED,
@@ -34,6 +35,7 @@ from lading.observe.auditing.finding import (
 )
 from lading.observe.auditing.watch import DRAWS, Pass, alike, is_planned, watch_draws
 from lading.observe.dataloader import order_of
+from lading.order.chunked_sampler import ChunkedSampler
 
 # What chance would do less often than this is not taken for chance.
 _UNLIKELY = math.log(1e-4)
@@ -62,7 +64,7 @@ class OrderJudge(Judge):
 
     def _judged(self) -> Iterable[Finding | None]:
         yield from (self._same_order(), self._same_head(), self._twice(), self._tail(), self._never())
-        yield from (self._replacement(), self._same_numbers())
+        yield from (self._left_out(), self._replacement(), self._same_numbers())
 
     def _same_order(self) -> Finding | None:
         if not self.is_repeated_run or self.is_in_order:
@@ -95,12 +97,13 @@ class OrderJudge(Judge):
     def _twice(self) -> Finding | None:
         if self.with_replacement or (self.is_drawn and not self.is_shared):
             return None
-        samples, times = self.counts[0]
+        epoch = next((e for e, (_, times) in enumerate(self.counts) if (times > 1).any()), 0)
+        samples, times = self.counts[epoch]
         num_rows, again = int(times.sum()), samples[times > 1]
         if not len(again):
             return None
-        if not self._is_padding(num_rows - len(samples)):
-            return self._repeated(again, int(times[times > 1][0]))
+        if not self._is_padding(epoch, num_rows - len(samples)):
+            return self._repeated(epoch, again, times[times > 1])
         where = f"{self.num_ranks} ranks" if self.num_ranks > 1 else "full batches"
         return Finding(
             PADDING_TWICE,
@@ -109,25 +112,26 @@ class OrderJudge(Judge):
             "lading.Loader(dataset, batch_size)  # marks padding: bill.is_padding, batch['is_padding']",
         )
 
-    def _repeated(self, again: NDArray[np.int64], times: int) -> Finding:
-        ranks = [rank for rank, share in enumerate(self.shares) if again[0] in share]
+    def _repeated(self, epoch: int, again: NDArray[np.int64], times: NDArray[np.int64]) -> Finding:
+        most = int(again[np.argmax(times)])
+        ranks = [rank for rank, passes in enumerate(self.ranks) if most in passes[epoch].order]
         if len(ranks) > 1 and not self.is_undivided:
             sizes = ", ".join(f"rank {rank} has {len(share)}" for rank, share in enumerate(self.shares[:4]))
             return Finding(
                 REPEATED,
                 f"the ranks' shares overlap: {len(again)} of {self.length} samples are on several ranks.",
-                f"{sizes} samples; sample {again[0]} is on ranks {some(ranks)}",
+                f"{sizes} samples; sample {most} is on ranks {some(ranks)}",
                 "Subset(dataset, range(rank, len(dataset), world_size))  # shares that divide the data; or "
                 "DistributedSampler(dataset)",
             )
         where, fix = f"ranks {some(ranks)}", "DataLoader(..., sampler=DistributedSampler(dataset))"
         if len(ranks) == 1:
-            workers = {batch.worker for batch in self.first.batches if again[0] in batch.samples}
+            workers = {batch.worker for batch in self.ranks[ranks[0]][epoch].batches if most in batch.samples}
             where, fix = f"batches of workers {some(workers)}", "DataLoader(..., shuffle=True)"
         return Finding(
             REPEATED,
             f"{len(again)} of {self.length} samples come more than once in an epoch.",
-            f"sample {again[0]} came {times} times in epoch 0, in {where}",
+            f"sample {most} came {times.max()} times in epoch {epoch}, in {where}",
             f"{fix}  # or lading.Loader(dataset, batch_size)",
         )
 
@@ -155,9 +159,40 @@ class OrderJudge(Judge):
             "DataLoader(..., sampler=RandomSampler(dataset))  # if a split is meant: torch.utils.data.Subset",
         )
 
+    def _left_out(self) -> Finding | None:
+        """Find samples that an epoch does not have, others in each; a note where the sampler says that it is a part."""
+        missing = [self.length - len(samples) for samples, _ in self.counts]
+        if not max(missing) or self.is_limited or self.is_drawn or self.tail or self.takes_part:
+            return None
+        if self.num_never == max(missing) or self._never() is not None:
+            return None  # always the same ones: they are never reached
+        times = [f"epoch {epoch} has {self._count(epoch)}" for epoch in range(min(self.num_epochs, 3))]
+        rows = int(max(counted.sum() for _, counted in self.counts))
+        is_meant = max(rows, _length(self.order) * self.num_ranks) < self.length
+        return Finding(
+            LEFT_OUT,
+            f"up to {max(missing)} of {self.length} samples are left out of an epoch, others in each.",
+            "; ".join(times),
+            "DataLoader(..., shuffle=True)  # each once in an epoch; if a part is meant: RandomSampler(dataset, "
+            "num_samples=...)",
+            level="note" if is_meant else "fault",
+        )
+
+    def _count(self, epoch: int) -> str:
+        (samples, times), reached = self.counts[epoch], set(self.counts[epoch][0].tolist())
+        absent = islice((i for i in range(self.length) if i not in reached), 6)
+        lost = some(absent, total=self.length - len(samples))
+        return f"{len(samples)} different samples in {times.sum()} rows" + (f", not {lost}" if lost else "")
+
+    @property
+    def takes_part(self) -> bool:
+        """Whether an epoch is a part of the data by what is known of the loader."""
+        takes_some = isinstance(self.order, RandomSampler) and self.order.num_samples < self.length
+        return takes_some or isinstance(self.order, ChunkedSampler) or is_planned(self.loader)
+
     def _replacement(self) -> Finding | None:
         """Mention that samples are drawn with replacement, and how much of the data that reaches."""
-        if not self.draws_again:
+        if not self.draws_again and (self.with_replacement or not self.is_drawn):
             return None
         samples, times = self.counts[0]
         return Finding(
@@ -216,9 +251,20 @@ class OrderJudge(Judge):
 
     @functools.cached_property
     def is_drawn(self) -> bool:
-        """Whether samples are drawn with replacement: some come twice, others not at all, in every epoch."""
-        both = all((times > 1).any() and len(samples) < self.length for samples, times in self.counts)
-        return self.with_replacement or (both and not self.is_shared)
+        """Whether samples are drawn with replacement: some come twice, others not at all, as chance would do it."""
+        both = any((times > 1).any() and len(samples) < self.length for samples, times in self.counts)
+        return self.with_replacement or (both and not self.is_shared and all(map(self._is_draw, self.counts)))
+
+    def _is_draw(self, counts: tuple[NDArray[np.int64], NDArray[np.int64]]) -> bool:
+        """Say whether draws with replacement explain what came how often, whatever the weights of the samples.
+
+        With rates r of the samples, sum(e^-r) of them are missing, sum(r e^-r) come once and at least sum(r^2 e^-r) / 2
+        come more often. By Cauchy and Schwarz: once^2 <= 2 * missing * more.
+        """
+        samples, times = counts
+        once, more = int((times == 1).sum()), int((times > 1).sum())
+        least = once**2 / (2 * max(self.length - len(samples), 1))
+        return more >= least - 5 * math.sqrt(least) - 1
 
     @property
     def is_shared(self) -> bool:
@@ -256,9 +302,8 @@ class OrderJudge(Judge):
         drops_last = any(getattr(part, "drop_last", False) for part in parts)
         if self.step_samples == 0:
             return m if drops_last else 0  # not one batch was full
-        takes_part = isinstance(self.order, RandomSampler) and self.order.num_samples < self.length
         ends = (self.length % (self.step_samples // self.num_ranks), self.length % self.step_samples)
-        is_tail = drops_last or (m in ends and not takes_part)
+        is_tail = drops_last or (m in ends and not self.takes_part)
         return m if is_tail and 0 < m < self.step_samples + self.num_ranks else 0
 
     @functools.cached_property
@@ -274,12 +319,12 @@ class OrderJudge(Judge):
             return False
         return self._is_unlikely(sum(len(b.samples) for b in self.first.batches[: self.common_batches]))
 
-    def _is_padding(self, num_extra: int) -> bool:
+    def _is_padding(self, epoch: int, num_extra: int) -> bool:
         """Say whether what comes twice only fills up the end of an epoch."""
-        if num_extra >= max(self.step_samples, 1) or len(self.counts[0][0]) < self.length:
+        if num_extra >= max(self.step_samples, 1) or len(self.counts[epoch][0]) < self.length:
             return False
-        last = max(len(passes[0].batches) for passes in self.ranks) - 1
-        before = Pass([batch for passes in self.ranks for batch in passes[0].batches[:last]]).order
+        last = max(len(passes[epoch].batches) for passes in self.ranks) - 1
+        before = Pass([batch for passes in self.ranks for batch in passes[epoch].batches[:last]]).order
         return len(np.unique(before)) == len(before)
 
     def _is_chance(self) -> bool:
@@ -291,3 +336,11 @@ class OrderJudge(Judge):
             return self.num_epochs > 1 and not self._is_unlikely(size, ordered=False)
         expected = self.length * math.prod(1 - len(samples) / self.length for samples, _ in self.counts)
         return self.num_never <= expected + 5 * math.sqrt(expected) + 1
+
+
+def _length(sampler: Any) -> int:
+    """Return how many samples a sampler says that it gives; 0 where it does not."""
+    try:
+        return len(sampler)
+    except TypeError:
+        return 0

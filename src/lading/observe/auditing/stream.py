@@ -62,6 +62,10 @@ class StreamJudge(Judge):
     def _is_random(self) -> bool:
         return len(self.alone) > 1 and not alike(p.order for p in self.alone)
 
+    def _holds_the_same(self) -> bool:
+        """Say whether one reader finds the same samples in every pass, in whichever order."""
+        return alike(np.sort(p.order) for p in self.alone)
+
     def _all_alike(self) -> bool:
         return len(self.workers) > 1 and alike(worker.order for worker in self.workers.values())
 
@@ -149,17 +153,32 @@ class StreamJudge(Judge):
 
     def _never(self) -> Finding | None:
         who, expected = ("one reader", len(self.alone[0].order)) if self.alone else ("len(dataset)", self.length or 0)
-        missing = max(0, expected - self.given)
-        if self.alone and not self._is_random():
-            missing = (Counter(self.alone[0].order.tolist()) - Counter(self.first.order.tolist())).total()
+        missing, extra = max(0, expected - self.given), 0
+        if self.alone and self._holds_the_same():
+            wanted, given = (Counter(p.order.tolist()) for p in (self.alone[0], self.first))
+            missing, extra = (wanted - given).total(), (given - wanted).total()
         if self.is_limited or not missing or (self.num_ranks > 1 and not self.alone):
             return None
+        if extra and self.given <= expected:
+            return self._divided_differently(expected, missing, extra)
         return Finding(
             NEVER_REACHED,
             f"{missing} of {expected} samples of the stream are never reached.",
             f"{who} gives {expected} samples, the loader with {self.num_workers} workers gives {self.given}",
             "itertools.islice(stream, info.id, None, info.num_workers)  # every sample to exactly one worker; or "
             "lading.TaggedIterableDataset(source)",
+        )
+
+    def _divided_differently(self, expected: int, missing: int, extra: int) -> Finding:
+        """Say that workers take their shares of different orders: samples between the shares are lost, others twice."""
+        return Finding(
+            NEVER_REACHED,
+            f"{missing} of {expected} samples of the stream are never reached: each of {self.num_workers} workers "
+            "takes its share of another order.",
+            f"one reader gives {expected} samples; of {self.given} samples of {self.num_workers} workers {extra} came "
+            f"again, and {missing} did not come{self._example()}",
+            "mine = ids[info.id :: info.num_workers]; rng.shuffle(mine)  # first divide, then shuffle; or shuffle with "
+            "a seed that is the same in every worker, not info.id, info.seed or torch.initial_seed()",
         )
 
     def _same_order(self) -> Finding | None:

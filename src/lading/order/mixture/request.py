@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,7 @@ from lading.order.mixture.spec import (
     sample_weights,
     tempered,
 )
+from lading.runtime.shown import listed
 
 if TYPE_CHECKING:
     from lading.order.mixture.schedule import Schedule, Segment
@@ -80,6 +81,13 @@ class Mixture:
         check = getattr(self.policy, "check_names", None)
         if check is not None:
             check(list(names))
+
+    def with_means(self, datasets: Sequence[PlannedDataset]) -> tuple[PlannedDataset, ...]:
+        """Return datasets with the mean tokens that were given here, which go before their own."""
+        given, names = dict(self.mean_tokens or {}), [d.name for d in datasets]
+        if unknown := set(given) - set(names):
+            raise MixtureError(f"mean_tokens names {listed(unknown)}: expected datasets, which are {listed(names)}.")
+        return tuple(replace(d, mean_tokens=given.get(d.name, d.mean_tokens)) if given else d for d in datasets)
 
     def epoch(self, datasets: Sequence[PlannedDataset]) -> int:
         """Return the samples of an epoch."""

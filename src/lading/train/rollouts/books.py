@@ -21,7 +21,6 @@ import json
 import math
 import os
 import threading
-import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -29,6 +28,7 @@ import numpy as np
 
 from lading.errors import ConfigError, LedgerError, ResumeError
 from lading.identity import Bill, World
+from lading.identity.bill import observed_id
 from lading.ledger.description import read_description
 from lading.ledger.ledger import Ledger
 from lading.ledger.limits import now_milliseconds, readable
@@ -254,10 +254,9 @@ class RolloutBooks:
             self.begin()
             groups = [self.live.of(number) for number in rollouts]
             world, count = self.world, len(rollouts)
-            key = zlib.crc32(self.step.to_bytes(8, "little"))
             epoch = self._epoch_of(rollouts[0] // self.live.size) if rollouts else 0
             bill = Bill(
-                batch_id=f"e{epoch}-s{self.step}-{key:08x}",
+                batch_id="",
                 step=self.step,
                 epoch=epoch,
                 chunk=None,
@@ -270,6 +269,7 @@ class RolloutBooks:
                 world=world,
                 names=self.prompts.names,
             )
+            bill = bill.replace(batch_id=observed_id(bill.digest, epoch, self.step, world))
             self.ledger.deliver(bill)
             self._delivered[self.step] = list(rollouts), [1.0] * count if weights is None else weights
             self.step, self._position, self._recent = self.step + 1, self._position + bill.global_size, {}

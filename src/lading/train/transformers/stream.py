@@ -26,7 +26,7 @@ from lading.loader.state import loaded_mark, marked
 from lading.observe.heads import Heads
 from lading.observe.names import NAME, RowNames, stream_place
 from lading.observe.track_state import TrackedState
-from lading.observe.tracking import ObservedBills
+from lading.observe.tracking import observed_bill
 from lading.source.counting import RowCounter
 from lading.train.transformers.books import UpdateBooks
 from lading.train.transformers.numbered import NumberedStream
@@ -46,7 +46,6 @@ class StreamBooks(UpdateBooks):
         super().__init__(run, (NAME,), base)
         self.data = NumberedStream(stream)
         self._source, self._batch_size, self._world = f"stream of a {type(stream).__name__}", batch_size, world
-        self._bills = ObservedBills(self._source, batch_size, (NAME,))
         self._at = TrackedState()
         self._loaded: dict[str, Any] | None = None
         self._heads = Heads(stream)
@@ -92,7 +91,8 @@ class StreamBooks(UpdateBooks):
         """Record that a batch arrived in the training process."""
         slots = self._world.rank * len(rows) + np.arange(len(rows))
         padding = np.zeros(len(rows), bool) if real is None else slots >= real
-        bill = self._bills.bill(self._at, self._world, RowNames(np.zeros(len(rows), np.int32), rows, padding, kept))
+        names = RowNames(np.zeros(len(rows), np.int32), rows, padding, kept)
+        bill = observed_bill(self._at, self._world, names, (NAME,))
         if self._loaded is not None:
             self.ledger.begin(bill.step, world=self._world, loaded=self._loaded)
             self._loaded = None

@@ -58,6 +58,21 @@ def test_changes_of_weights_are_on_the_page(tmp_path):
     assert changes[0]["step"] == 10
 
 
+def test_shares_of_tokens_are_on_the_page_where_the_weights_are(tmp_path):
+    """Bars, chart and plan are of tokens; the share of samples stands beside them."""
+    mixture = Mixture({"a": 1, "b": 1}, unit="tokens", mean_tokens={"a": 10.0, "b": 30.0})
+    record(tmp_path, range(40), plan=Plan.make({"a": 500, "b": 500}, batch_size=16, mixture=mixture))
+    run = open_run(tmp_path)
+
+    found = run_page(run)
+
+    assert found["mix"]["unit"] == "tokens"
+    assert [np.mean(d["share"]) for d in found["mix"]["datasets"]] == pytest.approx([0.5, 0.5], abs=0.02)
+    text = page(run)
+    assert "Shares of tokens along the run" in text and "<th>of samples</th><th>of tokens</th>" in text
+    assert "<td>75" in text and "<td>50" in text
+
+
 def test_a_spike_names_datasets_only_that_it_has_more_of_than_usual(rolled_back):
     """Datasets with their usual share, or less, are no hint."""
     (spike,) = run_page(open_run(rolled_back))["spikes"]

@@ -13,6 +13,7 @@ from lading.kits.web.pages.rollouts import rollouts_along
 from lading.kits.web.pages.stretch import strip
 from lading.order.event import Reweight
 from lading.report.length import length
+from lading.report.mix import weighs_tokens
 from lading.report.run import Run
 from lading.report.shares import step_shares
 from lading.report.summary import run_state, summarise
@@ -110,7 +111,9 @@ def weight_changes(run: Run) -> list[dict[str, Any]]:
 
 
 def _shares(run: Run, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the shares of the largest datasets along the run, and of all others together."""
+    """Return the shares of the largest datasets along the run, and of all others together; in tokens if weights are."""
+    if in_tokens := weighs_tokens(rows):
+        rows = [{**row, "share": row["token_share"], "planned": row["token_planned"]} for row in rows]
     groups = {row["group"]: (row["first_step"], row["last_step"]) for row in rows}
     totals: dict[str, int] = {}
     for row in rows:
@@ -144,6 +147,7 @@ def _shares(run: Run, rows: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "first_step": [first for first, _ in groups.values()],
         "last_step": [last for _, last in groups.values()],
+        "unit": "tokens" if in_tokens else "samples",
         "datasets": found,
     }
 

@@ -88,12 +88,15 @@ def run_html(run: Run, values: dict[str, Any], *, name: str | None = None, base:
 def _for_people(run: Run, values: dict[str, Any], base: str) -> dict[str, Any]:
     """Return what the template needs beyond the values: colours, links, what a reader wants to know first."""
     colours = {row["dataset"]: row["colour"] for row in values["mix"]["datasets"]}
+    datasets = [{**row, "colour": colours.get(row["dataset"], MOST_DRAWN)} for row in values["datasets"]]
+    for row in datasets if values["mix"]["unit"] == "tokens" else ():  # weighed by tokens: bars and plan are of tokens
+        row |= {"of_samples": row["share"], "share": row["token_share"] or 0.0, "planned": row["token_planned"]}
     return {
         "details": _details(run, values),
         "seconds_left": _seconds_left(values),
         "detail_links": {"steps": f"{base}/step/last"} if base and values["steps"] else {},
-        "datasets": [{**row, "colour": colours.get(row["dataset"], MOST_DRAWN)} for row in values["datasets"]],
-        "largest_share": max([1e-9, *(max(d["share"], d["planned"] or 0.0) for d in values["datasets"])]),
+        "datasets": datasets,
+        "largest_share": max([1e-9, *(max(d["share"], d["planned"] or 0.0) for d in datasets)]),
         "numbers": {name: number for number, name in run.named_datasets},
         "blocked_together": _together(values["blocked"]),
         "decisions": run.decisions().dicts()[-_DECISIONS:],
