@@ -244,6 +244,40 @@ def test_a_folder_of_many_runs_is_listed_quickly(tmp_path):
     assert Path(tmp_path / "run-00" / "run.json").exists()
 
 
+def test_a_long_run_is_shown_before_all_of_it_is_worked_out(tmp_path, monkeypatch):
+    """At once: how long it is, its loss, its tables. When that is shown: spikes, shares; the next reader waits for none.
+
+    Before, a run of 10^6 steps was shown when its spikes had been looked for.
+    """
+    monkeypatch.setattr("lading.kits.web.ui.site._STEPS_AT_ONCE", 50)
+    record(tmp_path / "run", range(90), plan=Plan.make({"code": 700, "prose": 301}, batch_size=8, seed=3))
+    site = Site({"run": tmp_path / "run"})
+
+    first = site.answer("/r/run", {}).body
+    assert "data-later" in first and "looking for spikes" in first and 'id="loss"' in first and 'id="mix"' not in first
+    assert site.answer("/r/run", {}).body is first, "it is not made twice"
+    whole = site.answer("/r/run", {"whole": ""}).body
+    assert "data-later" not in whole and "looking for" not in whole and 'id="mix"' in whole
+    assert site.answer("/r/run", {}).body is whole
+    fresh = Site({"run": tmp_path / "run"})
+    fresh.answer("/r/run.json", {})
+    assert fresh.answer("/r/run", {}).body == whole
+
+
+def test_a_long_list_is_shown_before_every_run_is_read(tmp_path, monkeypatch):
+    """Names of all, and what the first of them are; the page asks for the rest."""
+    monkeypatch.setattr("lading.kits.web.ui.site._RUNS_AT_ONCE", 1)
+    for name in ("a", "b", "c"):
+        record(tmp_path / name, range(5), config={"lr": len(name)})
+    site = Site(named_runs([tmp_path]))
+
+    first, whole = site.answer("/", {}).body, site.answer("/", {"whole": ""}).body
+
+    assert first.count("reading …") == 2 and "data-later" in first and first.count("data-run=") == 3
+    assert "reading …" not in whole and "data-later" not in whole
+    assert site.answer("/", {}).body == whole
+
+
 def test_checkpoints_are_marked_and_have_a_page_with_their_family(tmp_path):
     """On the curve and in a table; by the SHA-256 of the waybill, and by nothing else; one that is gone says so."""
     trained(tmp_path / "runs" / "a", tmp_path / f"base{HTML}", range(5), plan=plan_of(0))

@@ -81,7 +81,7 @@ def run_html(run: Run, values: dict[str, Any], *, name: str | None = None, base:
         base=base,
         window=SPIKE_WINDOW,
         version=lading_version(),
-        **{"site": False, "others": False, **more},
+        **{"site": False, "others": False, "later": False, **more},
     )
 
 
