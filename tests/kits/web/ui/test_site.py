@@ -175,7 +175,7 @@ def test_search_goes_where_a_query_points(hostile):
         "1:5": "/r/other/sample/1/5",
         "oth": "/r/other",
     }
-    assert "Nothing." in hostile.answer("/search", {"q": "zzz"}).body
+    assert "Nothing was found." in hostile.answer("/search", {"q": "zzz"}).body
 
 
 def test_a_run_that_grows_is_seen(tmp_path):
@@ -278,6 +278,22 @@ def test_a_long_list_is_shown_before_every_run_is_read(tmp_path, monkeypatch):
     assert site.answer("/", {}).body == whole
 
 
+def test_pages_without_an_answer_say_what_to_do(tmp_path):
+    """Nothing to compare yet, a step that is still to come, a search for nothing: a sentence, and no empty table."""
+    record(tmp_path / "a", range(5))
+    record(tmp_path / "b", range(5))
+    site = Site(named_runs([tmp_path]))
+
+    compare, later, search = (site.answer(p, {}).body for p in ("/compare", "/r/a/step/40", "/search"))
+
+    assert "Choose two runs." in compare and '<option value="b" selected>' in compare
+    assert "The last recorded step is" in later and "Losses around it" not in later
+    assert "Losses around it" in site.answer("/r/a/step/4", {}).body and "last recorded" not in site.answer(
+        "/r/a/step/4", {}
+    ).body
+    assert "Type a step" in search and "Nothing was found" not in search
+
+
 def test_checkpoints_are_marked_and_have_a_page_with_their_family(tmp_path):
     """On the curve and in a table; by the SHA-256 of the waybill, and by nothing else; one that is gone says so."""
     trained(tmp_path / "runs" / "a", tmp_path / f"base{HTML}", range(5), plan=plan_of(0))
@@ -288,10 +304,13 @@ def test_checkpoints_are_marked_and_have_a_page_with_their_family(tmp_path):
 
     assert f'href="{address}"' in site.answer("/r/b", {}).body
     page = site.answer(address, {})
-    assert page.status == 200 and "<b>tuned</b>" in page.body
+    assert page.status == 200 and "<strong>tuned</strong>" in page.body
     assert HTML not in page.body and "base&lt;img" in page.body
     values = json.loads(site.answer(f"{address}.json", {}).body)
     assert [row["depth"] for row in values["tree"]] == [0, 1]
+    parent = f"/r/a/checkpoint/{values['tree'][1]['waybill']}"
+    assert f'href="{parent}"' in page.body and site.answer(parent, {}).status == 200
+    assert '<td class="word"><a href="/r/a">a</a></td>' in page.body, "the run that taught it, by name"
     assert sum(row["samples"] for row in values["totals"]) == 32
     assert site.answer("/r/b/checkpoint/..%2f..", {}).status == 404
     shutil.rmtree(tmp_path / "tuned")

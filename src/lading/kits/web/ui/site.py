@@ -216,7 +216,7 @@ class Site:
         values = opened.page(f"step/{step}", lambda: step_page(opened.run, step, self._looks))
         if as_json:
             return _json({"run": name, **values})
-        return self._html("step.html", name, page=values)
+        return self._html("step.html", name, page=values, steps=opened.run.num_steps)
 
     def _sample(self, opened: OpenedRun, name: str, rest: list[str], query: Mapping[str, str], as_json: bool) -> Answer:
         values = sample_page(opened.run, _dataset(opened.run, rest[0]), _whole(rest[1]), self._looks)
@@ -239,7 +239,13 @@ class Site:
         if all(saved.waybill != rest[0] for saved in opened.run.evidence.log.checkpoints):
             raise NotFound(f"of the waybill {rest[0][:64]!r}")
         values = checkpoint_page(opened.run, rest[0], list(self._runs.values()))
-        return _json({"run": name, **values}) if as_json else self._html("checkpoint.html", name, page=values)
+        if as_json:
+            return _json({"run": name, **values})
+        known = {str(path.resolve()): run for run, path in self._runs.items()}
+        folders = {row["from"] for row in values["totals"]} | {row["run"] for row in values["tree"] if row["run"]}
+        named = {folder: known.get(str(Path(folder).resolve())) for folder in folders}
+        runs = {folder: {"name": run, "href": address(run)} for folder, run in named.items() if run is not None}
+        return self._html("checkpoint.html", name, page=values, runs=runs)
 
     def _html(self, template: str, name: str, **values: Any) -> Answer:
         base = address(name)
