@@ -32,7 +32,13 @@ def test_a_line_stops_where_a_value_is_missing():
 
 def test_a_line_that_does_not_move_has_ticks_that_fit_beside_it():
     """Before, 0.001 had the ticks 0.00095, 0.000975 ...: cut off on a phone."""
-    assert [tick.text for tick in axis_of([0.001, 0.001]).ticks(4)] == ["0.0000", "0.0005", "0.0010", "0.0015", "0.0020"]
+    assert [tick.text for tick in axis_of([0.001, 0.001]).ticks(4)] == [
+        "0.0000",
+        "0.0005",
+        "0.0010",
+        "0.0015",
+        "0.0020",
+    ]
 
 
 def test_an_axis_of_nothing_or_of_one_value_can_be_drawn():

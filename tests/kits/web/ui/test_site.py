@@ -288,9 +288,10 @@ def test_pages_without_an_answer_say_what_to_do(tmp_path):
 
     assert "Choose two runs." in compare and '<option value="b" selected>' in compare
     assert "The last recorded step is" in later and "Losses around it" not in later
-    assert "Losses around it" in site.answer("/r/a/step/4", {}).body and "last recorded" not in site.answer(
-        "/r/a/step/4", {}
-    ).body
+    assert (
+        "Losses around it" in site.answer("/r/a/step/4", {}).body
+        and "last recorded" not in site.answer("/r/a/step/4", {}).body
+    )
     assert "Type a step" in search and "Nothing was found" not in search
 
 

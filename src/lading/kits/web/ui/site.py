@@ -263,7 +263,12 @@ class Site:
             rows.sort(key=lambda row: row["run"])
             rows.sort(key=lambda row: row["wrote"] or "", reverse=True)
         linked = [{**row, "href": address(row["run"]), "spark": charts.sparkline(row["curve"])} for row in rows]
-        shown = {"rows": linked, "settings": differing_settings(row for row in rows if row["state"]), "live": "/index.json", "within": ""}
+        shown = {
+            "rows": linked,
+            "settings": differing_settings(row for row in rows if row["state"]),
+            "live": "/index.json",
+            "within": "",
+        }
         return Answer(rendered("index.html", site=True, version=lading_version(), later=later, **shown))
 
     def _compare(self, query: Mapping[str, str], as_json: bool) -> Answer:
