@@ -399,7 +399,7 @@ def read_part(
         coded = ["fate"] if columns is not None and "fate" in columns else None
         reader = pq.ParquetFile(path, page_checksum_verification=True, read_dictionary=coded, pre_buffer=False)
         groups = _groups(reader, steps)
-        threads = file.rows > _THREADED_ROWS
+        threads = file.rows >= _THREADED_ROWS
         table = typed(reader.read_row_groups(groups, columns, use_threads=threads), file.table, columns)
     except (OSError, ValueError, TypeError, KeyError, AttributeError, pa.ArrowException) as error:
         raise CorruptLedgerError(

@@ -154,12 +154,11 @@ def _columns(tables: list[pa.Table]) -> Columns:
     table = pa.concat_tables([table.select(_READ) for table in tables])
     columns: Columns = {}
     for name in ("step", "samples", "digest"):
-        columns[name] = numbers(table[name])[0].astype(np.int64, copy=False)
+        columns[name] = numbers(table[name], np.int64)[0]
     for name in _LARGEST:
-        values, known = numbers(table[name])
-        columns[name] = _filled(values.astype(np.int64, copy=False), known, NOTHING)
-    loss, known = numbers(table["loss"])
-    columns["loss"], columns["losses"] = _filled(loss.astype(np.float64), known, 0.0), known.astype(np.int32)
+        columns[name] = _filled(*numbers(table[name], np.int64), NOTHING)
+    loss, known = numbers(table["loss"], np.float64)
+    columns["loss"], columns["losses"] = _filled(loss, known, 0.0), known.astype(np.int32)
     delivered, applied = words_of(table["fate"], DELIVERED), words_of(table["fate"], APPLIED)
     columns["open"], columns["unused"] = delivered.astype(np.int32), (~applied).astype(np.int32)
     columns["digest"] = columns["digest"].view(np.uint64)

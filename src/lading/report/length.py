@@ -61,7 +61,7 @@ def tokens_of(run: Run) -> int | None:
 
 
 def _steps_per_second(attempts: NDArray[np.int64], times: NDArray[np.int64]) -> float | None:
-    late = times[attempts == attempts[-1]][-_STEPS_TIMED:] if len(attempts) else times
+    late = times[-_STEPS_TIMED:][attempts[-_STEPS_TIMED:] == attempts[-1:]]  # attempts follow each other
     spent = (int(late[-1]) - int(late[0])) / 1000 if len(late) > 1 else 0.0
     return (len(late) - 1) / spent if spent > 0 else None
 

@@ -43,14 +43,19 @@ class _Absent:
         return None
 
 
-def numbers(column: pa.ChunkedArray) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-    """Return a column of integers, floats or timestamps, as they are stored, and which of them are known."""
+def numbers(column: pa.ChunkedArray, dtype: type[Any] | None = None) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """Return a column of integers, floats or timestamps, and which of them are known.
+
+    Args:
+        column: The column.
+        dtype: What the numbers become; None: as they are stored.
+    """
     kind = f"{'f' if str(column.type) in ('float', 'double') else 'i'}{column.type.bit_width // 8}"
     values = [np.empty(0, dtype=kind)]
     for chunk in filter(len, column.chunks):
         size = column.type.bit_width // 8
         values.append(np.frombuffer(chunk.buffers()[1], kind, count=len(chunk), offset=chunk.offset * size))
-    return np.concatenate(values), known_values(column)
+    return np.concatenate(values, dtype=dtype), known_values(column)
 
 
 def known_values(column: pa.ChunkedArray) -> NDArray[np.bool_]:

@@ -6,9 +6,11 @@ import json
 import secrets
 import socket
 import threading
+import time
 import webbrowser
 from collections.abc import Callable
 from typing import Annotated, Any
+from urllib.parse import unquote
 
 import typer
 from rich.text import Text
@@ -19,6 +21,7 @@ from lading.report.folder import named_runs
 from lading.runtime.arrow import without_pandas
 from lading.runtime.paths import local_path
 
+_READER_SECONDS = 2.0
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -73,6 +76,7 @@ def ui(
     serve = _server()
     site = Site(runs, looks_of(decode) if decode is not None else None)
     listening = _listening(host, port)
+    threading.Thread(target=_warm_up, args=(site,), daemon=True).start()
     port = listening.getsockname()[1]
     token = None if no_token else secrets.token_urlsafe(24)
     served = application(site, token=token, hosts=LOOPBACK if host in _LOOPBACK else (), cookie=f"lading-{port}")
@@ -83,7 +87,6 @@ def ui(
         json.dumps(said) if as_json else f"{address}\n{len(runs)} run{'s' * (len(runs) != 1)}; Ctrl+C ends it",
         flush=True,
     )
-    threading.Thread(target=_warm_up, args=(site,), daemon=True).start()
     if open_browser:
         webbrowser.open(address)
     serve(served, listening)
@@ -107,8 +110,10 @@ def _listening(host: str, port: int) -> socket.socket:
 def _warm_up(site: Any) -> None:
     """Work out the first page before somebody asks for it: of one run the run's, of several the list."""
     answer = site.answer("/", {})
-    if answer.location:
-        site.answer(answer.location, {})
+    first = unquote(answer.location) or "/"
+    site.answer(first, {})
+    time.sleep(_READER_SECONDS)  # one who was waiting for it has asked for the rest by then
+    site.answer(first, {"whole": ""})
 
 
 def _server() -> Callable[[Any, socket.socket], None]:

@@ -30,6 +30,17 @@ def test_a_line_stops_where_a_value_is_missing():
     assert line_path(x, y, [0, 1, 2, 3, 4], [0.0, 1.0, None, float("nan"), 0.5]) == "M0 1000L250 0M1000 500"
 
 
+def test_a_line_that_does_not_move_has_ticks_that_fit_beside_it():
+    """Before, 0.001 had the ticks 0.00095, 0.000975 ...: cut off on a phone."""
+    assert [tick.text for tick in axis_of([0.001, 0.001]).ticks(4)] == [
+        "0.0000",
+        "0.0005",
+        "0.0010",
+        "0.0015",
+        "0.0020",
+    ]
+
+
 def test_an_axis_of_nothing_or_of_one_value_can_be_drawn():
     """No division by zero."""
     for values in ([], [None], [3.0], [0.0, 0.0], [float("inf"), 1.0]):

@@ -175,7 +175,7 @@ def test_search_goes_where_a_query_points(hostile):
         "1:5": "/r/other/sample/1/5",
         "oth": "/r/other",
     }
-    assert "Nothing." in hostile.answer("/search", {"q": "zzz"}).body
+    assert "Nothing was found." in hostile.answer("/search", {"q": "zzz"}).body
 
 
 def test_a_run_that_grows_is_seen(tmp_path):
@@ -244,6 +244,57 @@ def test_a_folder_of_many_runs_is_listed_quickly(tmp_path):
     assert Path(tmp_path / "run-00" / "run.json").exists()
 
 
+def test_a_long_run_is_shown_before_all_of_it_is_worked_out(tmp_path, monkeypatch):
+    """At once: how long it is, its loss, its tables. When that is shown: spikes, shares; the next reader waits for none.
+
+    Before, a run of 10^6 steps was shown when its spikes had been looked for.
+    """
+    monkeypatch.setattr("lading.kits.web.ui.site._STEPS_AT_ONCE", 50)
+    record(tmp_path / "run", range(90), plan=Plan.make({"code": 700, "prose": 301}, batch_size=8, seed=3))
+    site = Site({"run": tmp_path / "run"})
+
+    first = site.answer("/r/run", {}).body
+    assert "data-later" in first and "looking for spikes" in first and 'id="loss"' in first and 'id="mix"' not in first
+    assert site.answer("/r/run", {}).body is first, "it is not made twice"
+    whole = site.answer("/r/run", {"whole": ""}).body
+    assert "data-later" not in whole and "looking for" not in whole and 'id="mix"' in whole
+    assert site.answer("/r/run", {}).body is whole
+    fresh = Site({"run": tmp_path / "run"})
+    fresh.answer("/r/run.json", {})
+    assert fresh.answer("/r/run", {}).body == whole
+
+
+def test_a_long_list_is_shown_before_every_run_is_read(tmp_path, monkeypatch):
+    """Names of all, and what the first of them are; the page asks for the rest."""
+    monkeypatch.setattr("lading.kits.web.ui.site._RUNS_AT_ONCE", 1)
+    for name in ("a", "b", "c"):
+        record(tmp_path / name, range(5), config={"lr": len(name)})
+    site = Site(named_runs([tmp_path]))
+
+    first, whole = site.answer("/", {}).body, site.answer("/", {"whole": ""}).body
+
+    assert first.count("reading …") == 2 and "data-later" in first and first.count("data-run=") == 3
+    assert "reading …" not in whole and "data-later" not in whole
+    assert site.answer("/", {}).body == whole
+
+
+def test_pages_without_an_answer_say_what_to_do(tmp_path):
+    """Nothing to compare yet, a step that is still to come, a search for nothing: a sentence, and no empty table."""
+    record(tmp_path / "a", range(5))
+    record(tmp_path / "b", range(5))
+    site = Site(named_runs([tmp_path]))
+
+    compare, later, search = (site.answer(p, {}).body for p in ("/compare", "/r/a/step/40", "/search"))
+
+    assert "Choose two runs." in compare and '<option value="b" selected>' in compare
+    assert "The last recorded step is" in later and "Losses around it" not in later
+    assert (
+        "Losses around it" in site.answer("/r/a/step/4", {}).body
+        and "last recorded" not in site.answer("/r/a/step/4", {}).body
+    )
+    assert "Type a step" in search and "Nothing was found" not in search
+
+
 def test_checkpoints_are_marked_and_have_a_page_with_their_family(tmp_path):
     """On the curve and in a table; by the SHA-256 of the waybill, and by nothing else; one that is gone says so."""
     trained(tmp_path / "runs" / "a", tmp_path / f"base{HTML}", range(5), plan=plan_of(0))
@@ -254,10 +305,13 @@ def test_checkpoints_are_marked_and_have_a_page_with_their_family(tmp_path):
 
     assert f'href="{address}"' in site.answer("/r/b", {}).body
     page = site.answer(address, {})
-    assert page.status == 200 and "<b>tuned</b>" in page.body
+    assert page.status == 200 and "<strong>tuned</strong>" in page.body
     assert HTML not in page.body and "base&lt;img" in page.body
     values = json.loads(site.answer(f"{address}.json", {}).body)
     assert [row["depth"] for row in values["tree"]] == [0, 1]
+    parent = f"/r/a/checkpoint/{values['tree'][1]['waybill']}"
+    assert f'href="{parent}"' in page.body and site.answer(parent, {}).status == 200
+    assert '<td class="word"><a href="/r/a">a</a></td>' in page.body, "the run that taught it, by name"
     assert sum(row["samples"] for row in values["totals"]) == 32
     assert site.answer("/r/b/checkpoint/..%2f..", {}).status == 404
     shutil.rmtree(tmp_path / "tuned")

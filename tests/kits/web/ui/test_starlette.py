@@ -54,6 +54,14 @@ def test_the_token_becomes_a_cookie_and_leaves_the_address(site):
     assert browser.get(f"{BASE}//evil.example/?token=secret").headers["location"].startswith("/evil")
 
 
+def test_a_program_gives_the_token_with_every_request(site):
+    """It keeps no cookie: before, `curl` was sent to the address without the token, and refused there."""
+    answer = client(site).get("/r/a/step/3.json?token=secret")
+
+    assert answer.status_code == 200 and answer.json()["step"] == 3 and "set-cookie" not in answer.headers
+    assert client(site).get("/r/a/step/3.json?token=wrong").status_code == 403
+
+
 @pytest.mark.parametrize("name", ["lr=0.1 #2", "what?", "100%", "ümlaut/ß", "a;b&c=d"])
 def test_a_run_is_shown_whatever_its_name(tmp_path, name):
     """Its own link opens it, with the token and without, and so does every page of it."""

@@ -378,6 +378,31 @@ def test_a_phone_shows_every_page_without_scrolling_sideways(browser, served, ad
     phone.page.close()
 
 
+def test_what_was_left_out_at_first_comes_by_itself(browser, tmp_path):
+    """60 runs, and one of 50 001 steps: shown at once, and whole a moment later; the page stays the one it is."""
+    record(tmp_path / "run-00", range(4))
+    for number in range(1, 60):
+        shutil.copytree(tmp_path / "run-00", tmp_path / f"run-{number:02d}")
+    record(tmp_path / "long", range(50_001), plan=Plan.make({"code": 4000, "web": 2000}, batch_size=2, seed=4))
+    command = [sys.executable, "-m", "lading", "ui", str(tmp_path), "--port", "0", "--json", "--no-token"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        address = json.loads(server.stdout.readline())["address"].rstrip("/")
+        visit = Visit(browser)
+        assert "data-later" in visit.page.goto(f"{address}/").text()
+        until(visit.page, lambda: visit.page.locator("#runs td.spark path").count() == 61)
+        assert "reading" not in visit.page.inner_text("#runs") and "ended" in visit.page.inner_text("#runs")
+        assert visit.page.get_attribute("body", "data-later") is None
+        assert "data-later" in visit.page.goto(f"{address}/r/long").text()
+        visit.page.wait_for_selector("#live-mix figure")
+        visit.page.wait_for_selector("#live-spikes td >> text=70")
+        visit.page.wait_for_selector("#verdict.holds")
+        assert visit.trouble == [] and visit.strangers(address) == []
+        visit.page.close()
+        server.send_signal(signal.SIGINT)
+        server.wait(300)
+
+
 @pytest.mark.parametrize("width", [1200, 390])
 def test_the_report_is_drawn_without_a_script(browser, runs, tmp_path, width):
     """One file: no request but itself, charts there with JavaScript switched off, nothing wider than the screen."""

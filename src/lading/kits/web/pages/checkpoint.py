@@ -46,6 +46,8 @@ def _family(opened: OpenedCheckpoint) -> dict[str, Any]:
             "name": Path(member.where).name or "a state without a waybill",
             "what": member.what,
             "problem": "" if again else member.problem,
+            "run": member.run,
+            "waybill": member.key if member.key in opened.relatives.waybills else None,
             "again": again,
         }
         for depth, member, again in itertools.islice(opened.relatives.tree(), MOST_LISTED)

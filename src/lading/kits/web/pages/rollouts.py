@@ -26,6 +26,8 @@ _MOST_GROUPS = 50
 
 def rollouts_along(run: Run) -> dict[str, Any] | None:
     """Return fates, ages and rewards along a run, as charts draw them; None where nothing was rolled out."""
+    if not run.evidence.has_rows("rollouts"):
+        return None
     history = run.rollout_history
     made, standing = history.made, history.standing
     count = len(made["rollout"])

@@ -31,24 +31,27 @@ _BAD_LISTED = 50
 _MOST_CHANGES = 24
 
 
-def run_page(run: Run, progress: Progress = silent, looks: Looks | None = None) -> dict[str, Any]:
+def run_page(
+    run: Run, progress: Progress = silent, looks: Looks | None = None, *, whole: bool = True
+) -> dict[str, Any]:
     """Return everything on the page of a run.
 
     Args:
         run: The run.
         progress: Is told how far it is.
         looks: Says what samples look like, where the sources are at hand.
+        whole: Also what takes longest of a long run: its spikes, its shares along the run, its rollouts.
     """
     progress(0.1, "summary")
     summary = summarise(run)
     progress(0.3, "losses")
     losses = run.losses().arrow
     steps, values = losses["step"].to_numpy(), losses["loss"].to_numpy().astype(np.float64)
-    found = run.spikes().dicts()
+    found = run.spikes().dicts() if whole else []
     progress(0.5, "mix")
-    mixed = run.mix(part_steps(run)).dicts()
+    mixed = run.mix(part_steps(run)).dicts() if whole else []
     progress(0.9, "steps")
-    worst = run.samples_of([spike["step"] for spike in found[:_SPIKES_LISTED]])
+    worst = run.samples_of([spike["step"] for spike in found[:_SPIKES_LISTED]]) if found else {}
     return {
         **summary.to_dict(),
         "state": run_state(run.evidence),
@@ -64,7 +67,7 @@ def run_page(run: Run, progress: Progress = silent, looks: Looks | None = None) 
         "spike_count": len(found),
         "changes": weight_changes(run),
         "mix": _shares(run, mixed),
-        "rollouts": rollouts_along(run),
+        "rollouts": rollouts_along(run) if whole else None,
         "checkpoints": (saved := saved_checkpoints(run))[-MOST_LISTED:],
         "checkpoint_count": len(saved),
         "bad": summary.bad[:_BAD_LISTED],

@@ -121,7 +121,7 @@ def axis_of(values: Sequence[float | None], *, from_zero: bool = False) -> Axis:
     finite = [v for v in values if v is not None and math.isfinite(v)]
     low, high = (min(finite), max(finite)) if finite else (0.0, 1.0)
     low = min(low, 0.0) if from_zero else low
-    room = (high - low) * 0.05 or abs(high) * 0.05 or 1.0
+    room = (high - low) * 0.05 or abs(high) or 1.0  # of a line that does not move: round numbers around it
     return Axis(low if from_zero else low - room, high + room)
 
 

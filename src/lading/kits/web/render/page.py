@@ -56,7 +56,7 @@ def run_html(run: Run, values: dict[str, Any], *, name: str | None = None, base:
     Args:
         run: The run.
         values: What ``run_page`` returned.
-        name: What the run is called; None: its path.
+        name: What the run is called; None: as its folder is.
         base: Address of the run on the site; "": no site, no links.
         more: Further values of the template.
     """
@@ -77,11 +77,11 @@ def run_html(run: Run, values: dict[str, Any], *, name: str | None = None, base:
         "run.html",
         page={**values, **_for_people(run, values, base)},
         charts=drawn,
-        name=name or str(run.path),
+        name=name or run.path.resolve().name,
         base=base,
         window=SPIKE_WINDOW,
         version=lading_version(),
-        **{"site": False, "others": False, **more},
+        **{"site": False, "others": False, "later": False, **more},
     )
 
 
@@ -92,7 +92,7 @@ def _for_people(run: Run, values: dict[str, Any], base: str) -> dict[str, Any]:
     for row in datasets if values["mix"]["unit"] == "tokens" else ():  # weighed by tokens: bars and plan are of tokens
         row |= {"of_samples": row["share"], "share": row["token_share"] or 0.0, "planned": row["token_planned"]}
     return {
-        "details": _details(run, values),
+        "details": {**({} if base else {"folder": str(run.path)}), **_details(run, values)},
         "seconds_left": _seconds_left(values),
         "detail_links": {"steps": f"{base}/step/last"} if base and values["steps"] else {},
         "datasets": datasets,

@@ -18,11 +18,9 @@ RUN is a name in the list of runs that the site was started with: no address is 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import socket
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -43,16 +41,17 @@ from lading.kits.web.pages.stretch import stretch_page
 from lading.kits.web.render import charts
 from lading.kits.web.render.jinja2 import rendered
 from lading.kits.web.render.page import lading_version, run_html
+from lading.kits.web.ui.glances import Glances, version_of
+from lading.kits.web.ui.verdicts import Verdicts
 from lading.ledger.begun import lives
-from lading.ledger.run_folder import RunFolder
-from lading.report.folder import differing_settings, glance_at
+from lading.report.folder import differing_settings
 from lading.report.run import Run
 from lading.runtime.json import plain
 from lading.runtime.processes import command_line
 
 _KEPT_OPEN = 4
-_CURVE_POINTS = 48
-_VERIFIED_AGAIN_SECONDS = 60.0
+_RUNS_AT_ONCE = 40  # read before the list is first shown; the page asks for the others when it is
+_STEPS_AT_ONCE = 50_000  # of a longer run, what takes longest is asked for when the rest is shown
 _LARGEST = 1 << 62
 _PARTS = {"run": 0, "curves": 1, "verdict": 1, "sample": 3, "document": 3}  # of an address below a run; else 2
 
@@ -86,6 +85,7 @@ class OpenedRun:
     version: str
     lock: threading.Lock = field(default_factory=threading.Lock)
     pages: dict[str, Any] = field(default_factory=dict)
+    html: str | None = None  # the page of the run, whole or its first part: it is shown while others are worked out
 
     def page(self, name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """Return a page's values; they are worked out once."""
@@ -106,9 +106,8 @@ class Site:
     def __init__(self, runs: Mapping[str, Path], looks: Looks | None = None) -> None:
         self._runs, self._looks = dict(runs), looks
         self._opened: OrderedDict[str, OpenedRun] = OrderedDict()
-        self._glances: dict[str, tuple[str, dict[str, Any]]] = {}
-        self._verdicts: dict[str, tuple[str, float, dict[str, Any]]] = {}
-        self._lock, self._glancing, self._verifying = threading.Lock(), threading.Lock(), threading.Lock()
+        self._glances, self._verdicts = Glances(self._runs), Verdicts()
+        self._lock = threading.Lock()
 
     def answer(self, path: str, query: Mapping[str, str]) -> Answer:
         """Return the page at an address, or its JSON.
@@ -167,6 +166,8 @@ class Site:
         opened = self._open(name)
         if kind == "verdict":  # it takes a while: pages need not wait for it
             return self._verdict(opened, name, rest, query, as_json)
+        if kind == "run" and not as_json and "whole" not in query and opened.html is not None:
+            return Answer(opened.html)
         with opened.lock:
             return makers[kind](opened, name, rest[1:], query, as_json)
 
@@ -174,12 +175,17 @@ class Site:
         run = opened.run
         if as_json and query.get("since") == opened.version:
             return _json({"version": opened.version, "unchanged": True})
-        values = opened.page("run", lambda: run_page(run, looks=self._looks))
+        later = not as_json and "whole" not in query and "run" not in opened.pages and run.num_steps > _STEPS_AT_ONCE
+        if later:
+            values = run_page(run, looks=self._looks, whole=False)
+        else:
+            values = opened.page("run", lambda: run_page(run, looks=self._looks))
         if as_json:
             return _json({"run": name, "version": opened.version, **values})
         base = address(name)
-        shown = {"site": True, "live": f"{base}.json", "others": len(self._runs) > 1, "within": name}
-        return Answer(run_html(run, {**values, "command": command_of(run)}, name=name, base=base, **shown))
+        shown = {"site": True, "live": f"{base}.json", "others": len(self._runs) > 1, "within": name, "later": later}
+        opened.html = run_html(run, {**values, "command": command_of(run)}, name=name, base=base, **shown)
+        return Answer(opened.html)
 
     def _stretch(
         self, opened: OpenedRun, name: str, rest: list[str], query: Mapping[str, str], as_json: bool
@@ -202,13 +208,7 @@ class Site:
     def _verdict(
         self, opened: OpenedRun, name: str, rest: list[str], query: Mapping[str, str], as_json: bool
     ) -> Answer:
-        """Verify a run once for what it is now; one that goes on at most once a minute."""
-        with self._verifying:
-            version, when, known = self._verdicts.get(name, ("", 0.0, {}))
-            if version != opened.version and (not known or time.monotonic() - when > _VERIFIED_AGAIN_SECONDS):
-                known = Run(self._runs[name]).verify(allow_empty=True).to_dict()
-                self._verdicts[name] = opened.version, time.monotonic(), known
-        return _json(known)
+        return _json(self._verdicts.of(self._runs[name], opened.version))
 
     def _step(self, opened: OpenedRun, name: str, rest: list[str], query: Mapping[str, str], as_json: bool) -> Answer:
         last = max(opened.run.num_steps - 1, 0)
@@ -216,7 +216,7 @@ class Site:
         values = opened.page(f"step/{step}", lambda: step_page(opened.run, step, self._looks))
         if as_json:
             return _json({"run": name, **values})
-        return self._html("step.html", name, page=values)
+        return self._html("step.html", name, page=values, steps=opened.run.num_steps)
 
     def _sample(self, opened: OpenedRun, name: str, rest: list[str], query: Mapping[str, str], as_json: bool) -> Answer:
         values = sample_page(opened.run, _dataset(opened.run, rest[0]), _whole(rest[1]), self._looks)
@@ -239,7 +239,13 @@ class Site:
         if all(saved.waybill != rest[0] for saved in opened.run.evidence.log.checkpoints):
             raise NotFound(f"of the waybill {rest[0][:64]!r}")
         values = checkpoint_page(opened.run, rest[0], list(self._runs.values()))
-        return _json({"run": name, **values}) if as_json else self._html("checkpoint.html", name, page=values)
+        if as_json:
+            return _json({"run": name, **values})
+        known = {str(path.resolve()): run for run, path in self._runs.items()}
+        folders = {row["from"] for row in values["totals"]} | {row["run"] for row in values["tree"] if row["run"]}
+        named = {folder: known.get(str(Path(folder).resolve())) for folder in folders}
+        runs = {folder: {"name": run, "href": address(run)} for folder, run in named.items() if run is not None}
+        return self._html("checkpoint.html", name, page=values, runs=runs)
 
     def _html(self, template: str, name: str, **values: Any) -> Answer:
         base = address(name)
@@ -249,24 +255,21 @@ class Site:
     def _index(self, query: Mapping[str, str], as_json: bool) -> Answer:
         if len(self._runs) == 1 and not as_json and "all" not in query:
             return Answer("", status=303, location=address(next(iter(self._runs))))
-        rows = self._rows()
         if as_json:
-            return _json(rows)
-        rows = sorted(rows, key=lambda row: row["wrote"] or "", reverse=True)
+            return _json(self._glances.every())
+        rows = self._glances.every() if "whole" in query else self._glances.first(_RUNS_AT_ONCE)
+        later = any(row["state"] is None for row in rows)
+        if not later:
+            rows.sort(key=lambda row: row["run"])
+            rows.sort(key=lambda row: row["wrote"] or "", reverse=True)
         linked = [{**row, "href": address(row["run"]), "spark": charts.sparkline(row["curve"])} for row in rows]
-        shown = {"rows": linked, "settings": differing_settings(rows), "live": "/index.json", "within": ""}
-        return Answer(rendered("index.html", site=True, version=lading_version(), **shown))
-
-    def _rows(self) -> list[dict[str, Any]]:
-        with self._glancing:  # who asks meanwhile waits, and nothing is read twice
-            return [{"run": name, **self._glance(name, path)} for name, path in self._runs.items()]
-
-    def _glance(self, name: str, path: Path) -> dict[str, Any]:
-        version = _version(path)
-        known = self._glances.get(name)
-        if known is None or known[0] != version or known[1]["state"] == "running":
-            known = self._glances[name] = (version, glance_at(path, _CURVE_POINTS))
-        return known[1]
+        shown = {
+            "rows": linked,
+            "settings": differing_settings(row for row in rows if row["state"]),
+            "live": "/index.json",
+            "within": "",
+        }
+        return Answer(rendered("index.html", site=True, version=lading_version(), later=later, **shown))
 
     def _compare(self, query: Mapping[str, str], as_json: bool) -> Answer:
         left, right = query.get("left", ""), query.get("right", "")
@@ -297,7 +300,7 @@ class Site:
             with opened.lock:
                 hits += hits_in(opened.run, name, text)
         if text.strip():
-            hits += runs_named({row["run"]: row for row in self._rows()}, text)
+            hits += runs_named({row["run"]: row for row in self._glances.every()}, text)
         linked = [{**hit, "href": _href(hit)} for hit in hits]
         if as_json:
             return _json({"query": text, "hits": linked})
@@ -309,7 +312,7 @@ class Site:
     def _open(self, name: str) -> OpenedRun:
         """Return a run as it is now: opened again only where its files have changed."""
         path = self._runs[name]
-        version = _version(path)
+        version = version_of(path)
         with self._lock:  # held while a run is opened: whoever asks for it meanwhile waits, and opens nothing twice
             opened = self._opened.get(name)
             if opened is not None and opened.version == _with_life(version, opened.run):
@@ -360,23 +363,6 @@ def _whole(text: str) -> int:
 
 def _json(value: Any) -> Answer:
     return Answer(json.dumps(plain(value), separators=(",", ":")), "json")
-
-
-def _version(path: Path) -> str:
-    """Return what changes whenever a run is written to: sizes and times of the files that grow."""
-    folder = RunFolder(path)
-    files = [folder.head]
-    for attempt in folder.attempts():
-        for rank in folder.ranks(attempt):
-            files += [rank.begun, rank.tail, rank.manifest]
-    text = []
-    for file in files:
-        try:
-            found = file.stat()
-            text.append(f"{found.st_size} {found.st_mtime_ns}")
-        except OSError:
-            text.append("-")
-    return hashlib.sha256("\n".join(text).encode()).hexdigest()[:16]
 
 
 def _with_life(version: str, run: Run) -> str:

@@ -55,9 +55,10 @@ def application(site: Site, *, token: str | None, hosts: tuple[str, ...] = LOOPB
         refused = guard.refused(request)
         if refused is not None:
             return refused
-        if token is not None and "token" in request.query_params:
-            return guard.welcome(request)
-        answer = await run_in_threadpool(site.answer, request.scope["path"], dict(request.query_params))
+        path, query = request.scope["path"], dict(request.query_params)
+        if token is not None and query.pop("token", None) is not None and not path.endswith(".json"):
+            return guard.welcome(request)  # a program that asks for a twin keeps no cookie, and is answered at once
+        answer = await run_in_threadpool(site.answer, path, query)
         if answer.location:
             return RedirectResponse(answer.location, answer.status, _HEADERS)
         return Response(answer.body, answer.status, _HEADERS, f"{_TYPES[answer.kind]}; charset=utf-8")

@@ -12,6 +12,7 @@ const Lading = (() => {
   const drawn = (tag) => document.createElementNS("http://www.w3.org/2000/svg", tag);
   const finite = (value) => value !== null && Number.isFinite(value);
   const short = (value) => (finite(value) ? String(Number(value.toPrecision(5))) : "–");
+  const tick = (value) => { const text = short(value); return text.length > 7 ? value.toExponential(3).replace(/\.?0+e/, "e") : text; };
   const spaced = (value) => Math.round(value).toString().replace(/\B(?=(\d{3})+$)/g, "\u202f");
   const human = (value) => {
     for (const [least, size, unit] of [[1e12, 1e12, "T"], [1e9, 1e9, "G"], [1e6, 1e6, "M"], [1e4, 1e3, "k"]]) if (Math.abs(value) >= least) return Number((value / size).toPrecision(4)) + unit;
@@ -93,7 +94,7 @@ const Lading = (() => {
       let low = Infinity, high = -Infinity;
       for (const line of lines) for (const value of seen(line)) { const v = scale(value); if (v !== null) { low = Math.min(low, v); high = Math.max(high, v); } }
       if (low > high) [low, high] = [0, 1];
-      const room = (high - low) * 0.05 || Math.abs(high) * 0.05 || 1;
+      const room = (high - low) * 0.05 || Math.abs(high) || 1; // of a line that does not move: round numbers around it
       this.y = [low - room, high + room];
       this.scale = scale;
       const picture = drawn("svg");
@@ -106,7 +107,7 @@ const Lading = (() => {
       });
       if (view.smooth) lines.filter((line) => line.kind !== "undone").forEach((line) => add(smoothed(line, view.smooth), line.kind));
       const parts = [], grid = [];
-      const ticks = view.log ? logTicks(...this.y) : linearTicks(...this.y, 4, short);
+      const ticks = view.log ? logTicks(...this.y) : linearTicks(...this.y, 4, tick);
       for (const [value, text] of ticks) {
         const top = 100 - this.percent(this.y, value) + "%";
         for (const [kind, list] of [["grid", grid], ["tick y", parts]]) { const part = make("span", kind, kind === "grid" ? null : text); part.style.top = top; list.push(part); }

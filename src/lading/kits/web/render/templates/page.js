@@ -43,18 +43,28 @@
     if (!room) return;
     const answer = await fetch(room.dataset.verdict);
     if (!answer.ok) { room.replaceChildren(); return; }
-    const found = await answer.json(), faults = found.findings.filter((f) => f.level === "fault");
+    const found = await answer.json();
+    if (found.verifying !== undefined) { // it answers within a second, with how far it is
+      const said = room.querySelector(".planned");
+      if (said) said.textContent = "verifying … " + Math.floor(100 * found.verifying) + " %";
+      setTimeout(verdict, 250);
+      return;
+    }
+    const faults = found.findings.filter((f) => f.level === "fault");
     room.className = "verdict " + (found.holds ? "holds" : "broken");
     const said = found.holds ? Lading.spaced(found.steps) + " step" + (found.steps === 1 ? "" : "s") + " compared, sample for sample." : faults.length + " fault" + (faults.length === 1 ? "" : "s") + ".";
     room.replaceChildren(Lading.make("b", "", found.holds ? "The record holds. " : "The record does not hold. "), said);
     for (const f of found.findings.slice(0, 8)) room.append(Lading.make("div", f.level, f.message + (f.step === null ? "" : " (step " + f.step + ")")));
   }
 
+  const whole = async () => (await fetch(location.pathname + "?whole")).text();
   async function refresh(text) {
+    const later = "later" in document.body.dataset;
+    delete document.body.dataset.later;
     const fresh = new DOMParser().parseFromString(text, "text/html");
     for (const part of document.querySelectorAll("[id^=live-]")) {
       const other = fresh.getElementById(part.id);
-      if (other && other.innerHTML !== part.innerHTML && !part.contains(document.activeElement)) part.replaceWith(document.adoptNode(other));
+      if (other && other.innerHTML !== part.innerHTML && (later || !part.contains(document.activeElement))) part.replaceWith(document.adoptNode(other));
     }
     const before = document.getElementById("section-loss");
     if (before && !main && fresh.querySelector("[data-curves]")) location.reload(); // its first loss
@@ -65,6 +75,7 @@
     const began = performance.now();
     let running = true;
     try {
+      if ("later" in document.body.dataset) await refresh(await whole()); // what was left out, so that the rest was shown at once
       if (!document.hidden) {
         const version = page && page.version ? "?since=" + encodeURIComponent(page.version) : "";
         const answer = await fetch(twin + version);
@@ -72,7 +83,7 @@
           const found = await answer.json(), before = page;
           if (!found.unchanged) {
             page = found;
-            if (before !== null) await refresh(await (await fetch(location.href)).text());
+            if (before !== null) await refresh(await whole());
             if (main) { await load(); draw(); }
             if (!Array.isArray(found) && (before === null || before.state !== found.state)) verdict();
           }
@@ -83,7 +94,7 @@
     wait = Math.max(running ? 1500 : 8000, 4 * (performance.now() - began));
     setTimeout(poll, wait);
   }
-  if (twin) poll();
+  if (twin) requestAnimationFrame(() => setTimeout(poll)); // when the page is shown
   let late = 0;
   addEventListener("resize", () => { clearTimeout(late); late = setTimeout(draw, 150); });
 
