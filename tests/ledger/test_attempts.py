@@ -22,7 +22,7 @@ from lading.ledger.begun import CLOSED, FAILED, RUNNING, read_begun, write_begun
 from lading.ledger.description import describe, new_description
 from lading.ledger.launch import Launch
 from lading.ledger.log import Log, begin_log
-from lading.ledger.manifest import warm_up
+from lading.ledger.rank_store import warm_up
 from lading.ledger.run_folder import RunFolder
 from lading.order import Plan
 from lading.runtime.processes import process_identity

@@ -20,7 +20,7 @@ from lading.identity import World
 from lading.ledger import Ledger, parts
 from lading.ledger.begun import read_begun, write_begun
 from lading.ledger.compact import compact
-from lading.ledger.manifest import warm_up
+from lading.ledger.rank_store import warm_up
 from lading.order import Block
 from lading.report import open_run
 from lading.report.summary import summarise

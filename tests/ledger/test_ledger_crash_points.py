@@ -14,7 +14,7 @@ from tests.crash_points import crash_points, leftovers
 
 from lading.identity import World
 from lading.ledger import Ledger
-from lading.ledger.manifest import warm_up
+from lading.ledger.rank_store import warm_up
 from lading.order import Block, Plan
 from lading.report import open_run
 

@@ -21,7 +21,8 @@ def test_a_signature_lists_every_option(face, options):
     """Frameworks that make a loader anew by its signature would drop an option that is not there."""
     shown = inspect.signature(face).parameters
 
-    assert options.__annotations__.items() <= {name: p.annotation for name, p in shown.items()}.items()
+    kinds = {name: kind.__forward_arg__ for name, kind in options.__annotations__.items()}
+    assert kinds.items() <= {name: p.annotation for name, p in shown.items()}.items()
     assert {name: shown[name].default for name in options.__annotations__} == {
         name: DEFAULTS.get(name) for name in options.__annotations__
     }

@@ -215,10 +215,11 @@ def _changed(folder: RankFolder) -> list[float]:
 def _claim(run: RunFolder, log: Log, request: Request, seal: Seal | None) -> Opened | None:
     """Create the launch record of the next attempt; return None where another process was first."""
     launch = replace(request.make(log), seal=seal)
-    launch = replace(launch, sha256=sha256_of_bytes(record_bytes(log, "launch", launch.to_dict())))
+    fields = launch.to_dict()
+    launch = replace(launch, sha256=sha256_of_bytes(record_bytes(log, "launch", fields)))
     begun = new_begun(request.run_id, launch.attempt, request.world.rank, launch.sha256)
     claim = leave_claim(run, begun)
-    if append(run, log, "launch", launch.to_dict()) is None:
+    if append(run, log, "launch", fields) is None:
         claim.unlink(missing_ok=True)
         return None
     opened = _begin(run, request, launch, begun, claim)

@@ -25,8 +25,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from lading.errors import ResumeError
+from lading.identity import SampleId
 from lading.ledger.launch import MOST_STEPS, Launch, Parent
-from lading.ledger.log import CheckpointRecord, ForgetRequest, Log
+from lading.ledger.log import BlockRequest, CheckpointRecord, ForgetRequest, Log
 from lading.order.event import Block, Mask, ResumeBase, event_from_dict
 from lading.order.plan import Plan
 from lading.order.substitute import all_masks, masked_by
@@ -202,6 +203,15 @@ class AncestryRules:
 
 def _parent(loaded: Mapping[str, Any]) -> Parent:
     return Parent(loaded["run"], loaded["launch"], loaded["attempt"], loaded["step"])
+
+
+def blocked_by_hand(blocks: Iterable[BlockRequest | ForgetRequest]) -> dict[SampleId, str]:
+    """Return the samples that were blocked by hand, with the reason, in the order they were asked for."""
+    blocked: dict[SampleId, str] = {}
+    for request in blocks:
+        for sample in request.samples:
+            blocked.setdefault(sample, request.reason)
+    return blocked
 
 
 def masks_to_honour(forgets: Iterable[ForgetRequest], plan: Plan, step: int) -> tuple[Mask, ...]:

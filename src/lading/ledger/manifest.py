@@ -1,33 +1,24 @@
-"""The rows of one rank on disk: to the tail, and full tails to parts, which its manifest lists.
+"""The manifest of a rank: its closed parts, each known by its SHA-256, and how the rank ended.
 
-    add ──▶ tail ──(enough rows)──▶ part-000041.parquet ──▶ manifest ──▶ begun ──▶ a new, empty tail
-
-The manifest knows each closed part by its SHA-256, and says how the rank ended. A part without its line does not exist:
-its rows are still in the tail.
+A part without its line does not exist: its rows are still in the tail.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from lading.errors import CorruptLedgerError
-from lading.ledger.begun import CLOSED, ENDS, RUNNING, Begun, write_begun
+from lading.ledger.begun import ENDS
 from lading.ledger.launch import STEP
-from lading.ledger.limits import now_seconds
 from lading.ledger.log import sha256_of_bytes
 from lading.ledger.packed import RowBytes, layout
 from lading.ledger.run_folder import RankFolder
-from lading.ledger.tables import FORMATS, TABLES
-from lading.ledger.tail import Tail, TailWriter, read_tail
+from lading.ledger.tables import TABLES
+from lading.ledger.tail import Tail, read_tail
 from lading.runtime.fields import SHA256, SIZE, Fields, FieldTable, Origin
 from lading.runtime.files import Journal
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _MOST_ROWS = 1 << 40
 
@@ -205,101 +196,3 @@ def remove_unclosed(folder: RankFolder) -> None:
             path = folder.part(table, len(manifest.parts))
             if path.name not in known:
                 path.unlink(missing_ok=True)
-
-
-def warm_up() -> None:
-    """Import what closing a part will import: a thread cannot, once the process ends."""
-    import lading.ledger.parts  # noqa: F401 - here: Arrow is opened when the first part is closed
-
-
-PART_ROWS = {name: found.part_rows for name, found in FORMATS.items()}
-
-
-class RankStore:
-    """Keep the rows of one rank.
-
-    Args:
-        folder: The rank's folder; it must be this process's alone.
-        begun: What the rank said when it was about to open.
-        part_rows: Rows of each table at which a part is closed.
-    """
-
-    def __init__(self, folder: RankFolder, begun: Begun, part_rows: dict[str, int] | None = None) -> None:
-        self._folder, self._part_rows = folder, {**PART_ROWS, **(part_rows or {})}
-        self._held: dict[str, list[RowBytes]] = {name: [] for name in TABLES}
-        self._part = 0
-        self._retry_at = 0
-        self._is_behind = True
-        self._begun = begun
-        self._tail: TailWriter | None = None  # training does not wait for it
-
-    def add(self, tables: Mapping[str, RowBytes]) -> None:
-        """Write rows to the tail; all of them or, with an error, none."""
-        self.catch_up().append(tables)
-        for name, rows in tables.items():
-            self._held[name].append(rows)
-
-    def sync(self) -> None:
-        """Wait until everything added is on disk."""
-        self.catch_up().sync()
-
-    def close_full_part(self) -> None:
-        """Close a part, where there are enough rows for one."""
-        rows = self._rows()
-        if sum(rows.values()) >= self._retry_at and any(rows[name] >= self._part_rows[name] for name in TABLES):
-            self._close_part()
-
-    def close(self, end: str = CLOSED) -> None:
-        """Close the last part and say how the rank ended, one of ``ENDS``, and what it stored."""
-        from lading.ledger.parts import stored_rows  # here: Arrow is opened when the first part is closed
-
-        last = self._close_part() if any(self._rows().values()) else {}
-        stored = stored_rows(self._folder, self._part - bool(last), last)  # the last part need not be read again
-        self._begun = replace(self._begun, rows=stored.rows, rows_sha256=stored.sha256)
-        Journal(self._folder.manifest).append({"part": self._part, "end": end})
-        self._note(end)
-        self._folder.tail.unlink(missing_ok=True)
-
-    def abandon(self) -> None:
-        """Let go of the files as they are."""
-        if self._tail is not None:
-            self._tail.close()
-
-    def _rows(self) -> dict[str, int]:
-        return {name: sum(some.rows for some in held) for name, held in self._held.items()}
-
-    def _close_part(self) -> dict[str, pa.Table]:
-        from lading.ledger.parts import close_part, held_rows  # here: Arrow is opened when the first part is closed
-
-        rows = sum(self._rows().values())
-        self._retry_at = 2 * rows  # should it fail, the rows are safe in the tail: do not try at every turn
-        self.catch_up()
-        tables = held_rows(self._held)
-        close_part(self._folder, self._part, tables)
-        self._part += 1
-        self._retry_at, self._is_behind = 0, True
-        self._held = {name: [] for name in TABLES}
-        self.catch_up()
-        return tables
-
-    def catch_up(self) -> TailWriter:
-        """Return the tail; at first, and after a part, ``begun`` knows of it. Tried again where the disk was full."""
-        if self._tail is None:
-            self._tail = self._next_tail()
-            self._note(RUNNING)  # not before there is a tail
-        elif self._is_behind:
-            self._note(RUNNING)
-            old, self._tail = self._tail, self._next_tail()
-            old.close()
-        self._is_behind = False
-        return self._tail
-
-    def _next_tail(self) -> TailWriter:
-        return TailWriter(self._folder.tail, self._part, self._begun.launch, self._folder.rank)
-
-    def _note(self, state: str) -> None:
-        lines = whole_lines(self._folder.manifest)
-        manifest = sha256_of_bytes(b"".join(lines))
-        begun = replace(self._begun, state=state, lines=len(lines), manifest=manifest, time=now_seconds())
-        write_begun(self._folder, begun)
-        self._begun = begun

@@ -20,7 +20,7 @@ from lading.ledger.description import Description, check_plan, describe, keep_pl
 from lading.ledger.events import pending_at
 from lading.ledger.launch import Base, Launch, Range
 from lading.ledger.limits import now_seconds
-from lading.ledger.lineage import Ancestry, AncestryRules, masks_to_honour, refuse_tainted
+from lading.ledger.lineage import Ancestry, AncestryRules, blocked_by_hand, masks_to_honour, refuse_tainted
 from lading.ledger.log import BlockRequest, ForgetRequest, Log, begin_log, read_log
 from lading.ledger.manifest import recorded_until
 from lading.ledger.run_folder import RunFolder
@@ -195,15 +195,6 @@ _MARK: FieldTable = {
     "launch": SHA256,
     "step": COUNT,
 }
-
-
-def blocked_by_hand(blocks: Iterable[BlockRequest | ForgetRequest]) -> dict[SampleId, str]:
-    """Return the samples that were blocked by hand, with the reason, in the order they were asked for."""
-    blocked: dict[SampleId, str] = {}
-    for request in blocks:
-        for sample in request.samples:
-            blocked.setdefault(sample, request.reason)
-    return blocked
 
 
 def blocks_to_honour(blocks: Iterable[BlockRequest | ForgetRequest], plan: Plan, step: int) -> tuple[Block, ...]:

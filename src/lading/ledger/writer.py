@@ -22,8 +22,8 @@ from typing import Any
 
 from lading.errors import ConfigError, CorruptLedgerError, LadingError, LedgerError
 from lading.ledger.begun import CLOSED, FAILED, INTERRUPTED, Begun, read_refusal
-from lading.ledger.manifest import RankStore, warm_up
 from lading.ledger.packed import RowBytes
+from lading.ledger.rank_store import RankStore, warm_up
 from lading.ledger.rows import Rows
 from lading.ledger.run_folder import RankFolder
 from lading.runtime.fields import is_whole

@@ -43,7 +43,9 @@ def request_at(engine: Billing, step: int, names: Mapping[str, str]) -> FetchReq
         names: Key in dict batches of each name column.
     """
     plan, face = engine.plan, engine.face
-    blocked = {d: frozenset(table) for d, table in plan.blocked_at(step).items()} or _NOTHING
+    blocked = _NOTHING
+    if plan.blocklist is not None:
+        blocked = {d: frozenset(table) for d, table in plan.blocked_at(step).items()}
     rows = plan.clock.batch_at(step) if face.places else 0
     return FetchRequest(face.share(plan, step, engine.world), names, blocked, rows)
 

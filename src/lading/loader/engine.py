@@ -33,7 +33,6 @@ from lading.loader.iteration import Carrier, Iteration, Stream, check_threads, p
 from lading.loader.name import RowNamer, column_keys
 from lading.loader.note import Notes, Observer, Trackers
 from lading.loader.place import Face, Placer, check_world
-from lading.loader.planning import check_plannable, check_sources
 from lading.loader.request import LoaderRequest, Resume, is_curriculum
 from lading.order import Event, Plan
 from lading.order.plan_json import agree_on_plan
@@ -63,8 +62,8 @@ class Engine:
         self.fetcher = Fetcher(request.sources, request.seed, request.collate_fn, policies, face.arrays)
         _ = self.readers  # refuses what is no source at once
         _ = self.fetcher.counter  # refuses what a collate function says of its rows and means nothing
-        check_sources(request, self.readers)
-        check_plannable(request, self.readers)
+        planning.check_sources(request, self.readers)
+        self._trial = planning.try_plan(request, self.readers)
         check_threads(request.workers, self.fetcher)
         self.notes = Notes(request.on_bad_sample.limit, _observers(request))
         self.cursor, self.bad_samples = self.notes.cursor, self.notes.bad_samples
@@ -80,7 +79,7 @@ class Engine:
         self._requested: list[tuple[int, Event]] = []  # events of this process, and the next step when they were made
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_workers": None, "_newest": None, "_carrier": Carrier()}
+        return {**vars(self), "_workers": None, "_newest": None, "_carrier": Carrier(), "_trial": None}
 
     @property
     def readers(self) -> Sequence[Reader]:
@@ -319,7 +318,7 @@ class Engine:
 
     def _fresh_plan(self, first_batch: int | None = None) -> Plan:
         in_flight = self.request.in_flight(self._depth())
-        return planning.make_plan(self.request, self.readers, self.world, in_flight, first_batch)
+        return planning.make_plan(self.request, self.readers, self.world, in_flight, first_batch, self._trial)
 
     def _depth(self) -> int:
         """Return the placed batches that may wait behind the workers."""

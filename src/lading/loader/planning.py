@@ -1,9 +1,10 @@
 """From a request and its sources to the plan.
 
-    LoaderRequest (sources, batch size, seed, weights ...) ─▶ check_sources, check_plannable ─▶ make_plan ─▶ Plan
+    LoaderRequest (sources, batch size, seed, weights ...) ─▶ check_sources, try_plan ─▶ make_plan ─▶ Plan
 
-What a plan refuses is refused when the loader is made, by making one, for one process, without looking at content; it
-is thrown away. The real one is made at first use, when it is known how many ranks there are.
+What a plan refuses is refused when the loader is made, by making one (``try_plan``), for one process, without looking
+at content. It is the plan where this process is alone and the sources are as they were; else one is made at first use,
+when it is known how many ranks there are.
 
 What identifies a source (``describe``), so that a resume on other data is refused, is by default only what costs
 nothing: type, length, columns and dtypes, and what the source offers itself. Content is read on request (``"sample"``:
@@ -16,7 +17,7 @@ import itertools
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -103,8 +104,34 @@ def _hashes(reader: Reader, indices: NDArray[np.int64]) -> NDArray[np.uint64]:
     return sample_hashes(reader.samples(indices, 0, np.zeros(len(indices), dtype=np.uint64)))
 
 
+class Ingredients(NamedTuple):
+    """What a plan is made of that is not the request's: it may be another when the plan is made in earnest.
+
+    Attributes:
+        batch: Samples of a step, all ranks together; 0 where a schedule says it.
+        lookahead_steps: Most steps on their way.
+        datasets: The sources as they are now.
+    """
+
+    batch: int
+    lookahead_steps: int
+    datasets: list[PlannedDataset]
+
+
+class Trial(NamedTuple):
+    """The plan of one process, made to see whether there can be one, and what it was made of."""
+
+    ingredients: Ingredients
+    plan: Plan
+
+
 def make_plan(
-    request: LoaderRequest, readers: Sequence[Reader], world: World, in_flight: int, first_batch: int | None = None
+    request: LoaderRequest,
+    readers: Sequence[Reader],
+    world: World,
+    in_flight: int,
+    first_batch: int | None = None,
+    trial: Trial | None = None,
 ) -> Plan:
     """Return the plan that a request describes.
 
@@ -114,28 +141,43 @@ def make_plan(
         world: This rank among how many.
         in_flight: Most steps on their way; the plan's lookahead is at least that, unless the user gave it.
         first_batch: Global batch size a resumed run began with: its schedule counts in those steps.
+        trial: What was made when the loader was; it is the plan where nothing has changed since.
     """
-    batch = request.global_batch_size or (request.batch_size or 0) * world.world_size
     if request.plan is not None:
-        check_plan(request.plan, batch, len(readers))
+        check_plan(request.plan, _batch(request, world), len(readers))
         return request.plan
+    found = _ingredients(request, readers, world, in_flight)
+    if trial is not None and first_batch is None and trial.ingredients == found:
+        return trial.plan
+    return _made_of(found, request, readers, first_batch)
+
+
+def _batch(request: LoaderRequest, world: World) -> int:
+    return request.global_batch_size or (request.batch_size or 0) * world.world_size
+
+
+def _ingredients(request: LoaderRequest, readers: Sequence[Reader], world: World, in_flight: int) -> Ingredients:
     check_sequence(request)
-    chunks = request.chunks
     mean_tokens = request.mixture.mean_tokens if isinstance(request.mixture, Mixture) else None
     named = zip(request.sources, readers, strict=True)
     processes = request.workers.num_workers if request.workers.kind == "processes" else 1
     datasets = [planned_dataset(name, r, request.fingerprint, mean_tokens, processes) for name, r in named]
-    lookahead = request.lookahead_steps
+    given = request.lookahead_steps
+    return Ingredients(_batch(request, world), max(LOOKAHEAD_STEPS, in_flight) if given is None else given, datasets)
+
+
+def _made_of(found: Ingredients, request: LoaderRequest, readers: Sequence[Reader], first_batch: int | None) -> Plan:
+    chunks = request.chunks
     return Plan.make(
-        datasets,
-        batch or None,
+        found.datasets,
+        found.batch or None,
         batch_schedule=request.batch_schedule,
-        mixture=planned_mixture(datasets, request, first_batch),
-        adaptation=_adaptation(request, readers, first_batch or batch),
+        mixture=planned_mixture(found.datasets, request, first_batch),
+        adaptation=_adaptation(request, readers, first_batch or found.batch),
         seed=request.seed,
         shuffle=request.plan_shuffle,
         window_samples=request.window_samples,
-        lookahead_steps=max(LOOKAHEAD_STEPS, in_flight) if lookahead is None else lookahead,
+        lookahead_steps=found.lookahead_steps,
         drop_last=request.drop_last,
         blocked=request.blocked or (),
         masked=request.masked or (),
@@ -248,15 +290,18 @@ def location_of(source: Any) -> str | None:
     return source.stored_at() if isinstance(source, Located) else None
 
 
-def check_plannable(request: LoaderRequest, readers: Sequence[Reader]) -> None:
-    """Refuse a request that no plan can be made of."""
+def try_plan(request: LoaderRequest, readers: Sequence[Reader]) -> Trial | None:
+    """Refuse a request that no plan can be made of; return what was made, unless values of samples went into it."""
     check_mode(request.fingerprint)
     if request.plan is not None or not delivers(request, readers, World()):
-        return
+        return None
     trial = replace(request, fingerprint=None)
     if is_curriculum(request.mixture):  # whose scores may be long: looked at when the plan is made
         trial = replace(trial, mixture=Mixture())
-    make_plan(trial, readers, World(), 0)
+    found = _ingredients(trial, readers, World(), 0)
+    plan = _made_of(found, trial, readers, None)
+    reads_values = is_curriculum(request.mixture) or request.sample_weights is not None
+    return None if reads_values else Trial(found, plan)
 
 
 def check_sources(request: LoaderRequest, readers: Sequence[Reader]) -> None:

@@ -5,7 +5,7 @@
 Type checkers expand ``Unpack``; ``takes`` does so for everyone who asks while the program runs: ``help``, notebooks,
 and Lightning, which makes loaders anew by their signatures and drops in silence what it does not see there.
 
-    given ─▶ check_options, check_named ─▶ LoaderRequest ─▶ check_sources, check_plannable ─▶ Engine
+    given ─▶ check_options, check_named ─▶ LoaderRequest ─▶ check_sources, try_plan ─▶ Engine
              here: wrong by themselves                      in ``planning``: together with the sources
 """
 

@@ -14,7 +14,6 @@ from lading.order.dataset import Part, PlannedDataset, datasets_of
 from lading.order.event import Rebatch, Reweight
 from lading.order.mixture import spec as mixtures
 from lading.order.mixture.order import Mixed, Passes, timeline
-from lading.order.mixture.request import Mixture
 from lading.order.mixture.spec import MixtureSpec
 from lading.order.permutation import MAX_SEED
 from lading.order.shuffle import SHUFFLES, Order, Shuffled
@@ -22,6 +21,7 @@ from lading.runtime.fields import whole
 
 if TYPE_CHECKING:
     from lading.order.adaptive.protocol import PlanView
+    from lading.order.mixture.request import Mixture
     from lading.order.sample_weights import Weighted
 
 
@@ -54,7 +54,7 @@ def fields_of(
         gapless = mixture is not None and mixture.stopping == "restart"
         sizes = planned_sizes(batch_schedule, epoch, drop_last=drop_last, gapless=gapless)
         planned["batch_schedule"] = sizes if len(sizes) > 1 else ()
-    if isinstance(mixture, Mixture):
+    if mixture is not None and not isinstance(mixture, MixtureSpec):
         mixture = mixture.planned(datasets, sizes, drop_last)
     return {**more, **planned, "datasets": datasets, "global_batch_size": sizes[0][1], "mixture": mixture}
 

@@ -30,13 +30,13 @@ from lading.order.clock import Clock, Location
 from lading.order.dataset import Part, Parts, PlannedDataset, numbered
 from lading.order.event import Block, Event, Mask, Rebatch, ResumeBase, Reweight
 from lading.order.mixture.order import Mixed
-from lading.order.mixture.request import Mixture
 from lading.order.mixture.spec import MixtureSpec
 from lading.order.shuffle import Order
 from lading.order.substitute import Blocklist, Masked, Masklist, all_blocks, all_masks, born_blocked, born_masked
 
 if TYPE_CHECKING:
     from lading.order.adaptive.protocol import Adaptation
+    from lading.order.mixture.request import Mixture
     from lading.order.sample_weights import Tables, Weighted
     from lading.order.simulation import Simulation
 

@@ -67,13 +67,14 @@ _WORDS = {
 }
 
 
-def description(plan: PlanView) -> dict[str, Any]:
-    """Return everything that defines the order, events left out."""
+def description(plan: PlanView, datasets: Sequence[dict[str, Any]] | None = None) -> dict[str, Any]:
+    """Return everything that defines the order, events left out; ``datasets``: where they are described already."""
+    known = _datasets(plan) if datasets is None else datasets
     schedule = {"batch_schedule": [list(point) for point in plan.batch_schedule]} if plan.batch_schedule else {}
     return {
         "lading_plan": PLAN_VERSION,
         "order_version": ORDER_VERSION,
-        "datasets": [{k: v for k, v in d.items() if k != "location"} for d in _datasets(plan)],
+        "datasets": [{k: v for k, v in d.items() if k != "location"} for d in known],
         "global_batch_size": plan.global_batch_size,
         **schedule,
         "seed": plan.seed,
@@ -100,7 +101,8 @@ def to_dict(plan: PlanView, events: Sequence[Event]) -> dict[str, Any]:
     """Return everything that is kept of a plan, with some events, JSON-able."""
     # No part of what defines the order: it only says where events may act.
     lookahead = {} if plan.lookahead_steps == LOOKAHEAD_STEPS else {"lookahead_steps": plan.lookahead_steps}
-    whole = {**description(plan), **_adaptation(plan, whole=True), **lookahead, "datasets": _datasets(plan)}
+    datasets = _datasets(plan)
+    whole = {**description(plan, datasets), **_adaptation(plan, whole=True), **lookahead, "datasets": datasets}
     return {**whole, "events": [event_to_dict(e, whole=True) for e in events]}
 
 

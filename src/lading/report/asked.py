@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,8 +10,10 @@ from numpy.typing import NDArray
 from lading.order.plan import Plan
 from lading.report.documents import RunDocuments
 from lading.report.evidence import Evidence
-from lading.report.step import StepRecord
 from lading.report.table import Table
+
+if TYPE_CHECKING:
+    from lading.report.step import StepRecord
 
 
 class AskedRun(Protocol):

@@ -12,8 +12,8 @@ import re
 from lading.errors import ConfigError, LedgerError
 from lading.identity import SampleId
 from lading.ledger.limits import readable
+from lading.ledger.lineage import blocked_by_hand
 from lading.ledger.log import read_log, repeat_until_first
-from lading.ledger.opening import blocked_by_hand
 from lading.order.substitute import part_substitute
 from lading.report.asked import AskedRun
 from lading.runtime.files import clean_up

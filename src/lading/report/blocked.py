@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from lading.identity import SampleId
-from lading.ledger.opening import blocked_by_hand
+from lading.ledger.lineage import blocked_by_hand
 from lading.order.substitute import all_blocks
 from lading.report.evidence import Evidence
 

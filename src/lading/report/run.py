@@ -12,7 +12,7 @@ import functools
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -32,7 +32,6 @@ from lading.report.documents import RunDocuments
 from lading.report.evidence import Evidence
 from lading.report.explain import DECISIONS, Explanation, decisions, explain
 from lading.report.exposures import documents_used, exposures
-from lading.report.forget.forget import Forgetting, forget
 from lading.report.history import NOTHING, History, taken
 from lading.report.losses import SPIKE_WINDOW, has_own_losses, losses, losses_by_dataset, spikes, undone_losses
 from lading.report.metrics import metrics
@@ -43,16 +42,17 @@ from lading.report.snapshot import read_evidence
 from lading.report.step import StepRecord, step_of_batch, step_record
 from lading.report.suspects import Lengths
 from lading.report.table import Table
-from lading.report.trace.contaminated import Contamination, contaminated
-from lading.report.trace.corpora import TracedRun
-from lading.report.trace.trace import Trace, trace
-from lading.report.verify.checking import verify
 from lading.report.verify.verdict import Progress, Verdict, silent
 from lading.report.views import NoSamples, Views
 from lading.report.where import dataset_number, newest_plan, next_step, run_events, where
 from lading.runtime.arrow import numbers
 from lading.runtime.fields import INT64_MAX, shown_html
 from lading.runtime.paths import local_path
+
+if TYPE_CHECKING:
+    from lading.report.forget.forget import Forgetting
+    from lading.report.trace.contaminated import Contamination
+    from lading.report.trace.trace import Trace
 
 _STEPS_AT_ONCE = 4096
 _SPIKES_SHOWN = 5
@@ -296,6 +296,9 @@ class Run:
             text: The text.
             options: ``ids`` instead of a text, ``least``, ``limit``, ``tokenizer``: see ``report.trace.trace``.
         """
+        from lading.report.trace.corpora import TracedRun
+        from lading.report.trace.trace import trace  # few ask what a text did
+
         return trace([TracedRun(self, self)], text, **options)
 
     def contaminated(self, benchmark: str | os.PathLike[str], field: str, **options: Any) -> Contamination:
@@ -306,6 +309,9 @@ class Run:
             field: Key of the text of an item.
             options: ``answer``, ``n``, ``limit``, ``tokenizer``: see ``report.trace.contaminated``.
         """
+        from lading.report.trace.contaminated import contaminated
+        from lading.report.trace.corpora import TracedRun
+
         return contaminated([TracedRun(self, self)], benchmark, field, **options)
 
     def forget(self, **asked: Any) -> Forgetting:
@@ -315,6 +321,8 @@ class Run:
             asked: ``documents``, ``samples``, ``shared_tokens``, ``by``, ``reason``, ``runs``, ``dry_run``, ``yes``:
                 see ``report.forget.forget``.
         """
+        from lading.report.forget.forget import forget  # few forget
+
         return forget(self, **asked)
 
     def block(self, *specs: str, reason: str = "") -> list[SampleId]:
@@ -449,6 +457,8 @@ class Run:
             progress: Is called with how far it is, and what is looked at.
             allow_empty: Whether a run that committed nothing holds, too.
         """
+        from lading.report.verify.checking import verify  # other questions need none of it
+
         return verify(self.evidence, progress, allow_empty=allow_empty)
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lading.ledger.tables import APPLIED
-from lading.report.asked import AskedRun
 from lading.report.where import BAD, FORGOTTEN, IS_BLOCKED, PLANNED, fates_of
+
+if TYPE_CHECKING:
+    from lading.report.asked import AskedRun
 
 _NOT_DELIVERED = (PLANNED, BAD, IS_BLOCKED, FORGOTTEN)
 _KEPT = ("index", "step", "epoch", "slot", "attempt", "note")

@@ -4,26 +4,76 @@
 
 ``run`` starts the processes and sends the first requests at once. A worker that
 dies is named at once. An error of ``fetch`` is raised in the place of its
-result; the next call returns the next result.
+result; the next call returns the next result. What threads do as well, one
+iteration over requests, is in ``OrderedRun``.
 """
 
 from __future__ import annotations
 
+import contextlib
 import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from lading.errors import LoaderError, WorkerError
 from lading.loader.workers import wire
 from lading.loader.workers.child import CANCEL, FAILURE, FINISH, REQUEST
-from lading.loader.workers.pool import Pool, Settings
-from lading.loader.workers.run import OrderedRun
+from lading.loader.workers.pool import Pool, Settings, WorkerProcess
 from lading.loader.workers.slots import SlotPlace
-from lading.loader.workers.worker_process import WorkerProcess
 
 R = TypeVar("R")
+
+
+class OrderedRun(Generator[tuple[R, Any], None, None], Generic[R]):
+    """Yield (request, result) in the order of the requests.
+
+    Unlike a generator function's, the iteration survives an error of ``fetch``.
+
+    Args:
+        requests: Read ahead, one for each result taken.
+    """
+
+    def __init__(self, requests: Iterator[R]) -> None:
+        self._requests: Iterator[R] | None = requests
+        self._error: BaseException | None = None
+
+    def send(self, value: Any) -> tuple[R, Any]:
+        """Return the next pair; an iteration takes no values."""
+        return next(self)
+
+    def throw(self, *error: Any) -> Any:
+        """End the iteration and raise an error."""
+        self.close()
+        raise error[0]
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):
+            self.close()
+
+    def _next_request(self, prepare: Callable[[R], Any]) -> tuple[R, Any] | None:
+        """Return the next request and what ``prepare`` makes of it; None: there is none.
+
+        An error is kept, to be raised in its place: after the results of the requests before it.
+        """
+        if self._requests is None:
+            return None
+        try:
+            request = next(self._requests)
+            return request, prepare(request)
+        except Exception as error:
+            if not isinstance(error, StopIteration):
+                self._error = error
+            self._requests = None
+            return None
+
+    def _finish(self) -> None:
+        """End the iteration after the last result; raise the error that ended it, if there is one."""
+        error, self._error = self._error, None
+        self.close()
+        if error is not None:
+            raise error
 
 
 class Workers:

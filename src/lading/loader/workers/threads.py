@@ -17,8 +17,7 @@ from typing import Any, TypeVar
 
 from lading.errors import LadingError, WorkerError
 from lading.loader.failure import also
-from lading.loader.workers.processes import check_numbers
-from lading.loader.workers.run import OrderedRun
+from lading.loader.workers.processes import OrderedRun, check_numbers
 from lading.runtime.processes import Busy
 
 R = TypeVar("R")

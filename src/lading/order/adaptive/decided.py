@@ -5,11 +5,13 @@ A kind is one module and its lines in these tables; it is opened where a plan, a
 
 from __future__ import annotations
 
+import importlib
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from lading.runtime.fields import Fields
-from lading.runtime.imports import member
+if TYPE_CHECKING:
+    from lading.runtime.fields import Fields
+
 
 KINDS = {  # the adaptation, by its key in a plan's JSON
     "chosen_chunks": "lading.order.adaptive.chosen:ChosenChunks",
@@ -63,7 +65,7 @@ class AdaptedBase(ABC):
 def opened(home: str) -> Any:
     """Return a class of a kind: an adaptation, an event, or what a resume base keeps."""
     module, _, name = home.partition(":")
-    return member(module, name, "an adaptation")
+    return getattr(importlib.import_module(module), name)
 
 
 def read_base(fields: Fields) -> AdaptedBase | None:

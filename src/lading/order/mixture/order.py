@@ -30,7 +30,6 @@ from numpy.typing import NDArray
 
 from lading.errors import MixtureError
 from lading.identity.hashing import fold, fold_int, key64, keys64, text64
-from lading.order.clock import Clock
 from lading.order.event import Reweight, StageBase
 from lading.order.mixture.spec import MAX_POSITION, TOTAL, MixtureSpec, check_weights, finite_error
 from lading.order.mixture.tree import MAX_ROUND, CompiledTree, Stage, StagedStream, build_tree, round_of, rounds_of
@@ -38,6 +37,7 @@ from lading.order.permutation import side
 from lading.order.shuffle import permute_pass, unpermute_pass
 
 if TYPE_CHECKING:
+    from lading.order.clock import Clock
     from lading.order.sample_weights import Tables
 
 I64 = NDArray[np.int64]

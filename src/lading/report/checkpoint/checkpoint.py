@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -29,10 +29,12 @@ from lading.report.evidence import Evidence
 from lading.report.run import Run
 from lading.report.snapshot import read_evidence
 from lading.report.table import Table
-from lading.report.trace.contaminated import Contamination, contaminated
-from lading.report.trace.corpora import TracedRun
-from lading.report.trace.trace import Trace, trace
 from lading.report.uses import uses_of
+
+if TYPE_CHECKING:
+    from lading.report.trace.contaminated import Contamination
+    from lading.report.trace.corpora import TracedRun
+    from lading.report.trace.trace import Trace
 
 _WHAT = {"run": pa.string(), "dataset": pa.string()}
 _WHEN = {"attempt": pa.int32(), "step": pa.int64(), "update": pa.int64()}
@@ -114,18 +116,24 @@ class OpenedCheckpoint:
 
     def trace(self, text: str | None = None, **options: Any) -> Trace:
         """Return the spans of a text that the corpora of the family hold, and when: as ``Run.trace`` does."""
+        from lading.report.trace.trace import trace  # few ask what a text did
+
         unknown = list(self.unknown)
         found = trace(self._traced(unknown), text, **options)
         return replace(found, unknown=(*unknown, *found.unknown))
 
     def contaminated(self, benchmark: str | os.PathLike[str], field: str, **options: Any) -> Contamination:
         """Return the items of a benchmark that the corpora of the family hold: as ``Run.contaminated`` does."""
+        from lading.report.trace.contaminated import contaminated
+
         unknown = list(self.unknown)
         found = contaminated(self._traced(unknown), benchmark, field, **options)
         return replace(found, unknown=(*unknown, *found.unknown))
 
     def _traced(self, unknown: list[str]) -> list[TracedRun]:
         """Return each run of the family as it was at its moment, and as it is now."""
+        from lading.report.trace.corpora import TracedRun
+
         return [TracedRun(run, Run.of(self._evidence[run.path])) for run in self.runs_asked(unknown)]
 
     def totals(self) -> Table:

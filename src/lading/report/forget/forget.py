@@ -20,9 +20,8 @@ from lading.errors import ConfigError, CorruptLedgerError
 from lading.identity import SampleId
 from lading.ledger.begun import lives
 from lading.ledger.limits import now_seconds, readable
-from lading.ledger.lineage import clean_checkpoints, tainted_by
+from lading.ledger.lineage import blocked_by_hand, clean_checkpoints, tainted_by
 from lading.ledger.log import CheckpointRecord, ForgetRequest, Log, read_log, repeat_until_first
-from lading.ledger.opening import blocked_by_hand
 from lading.ledger.waybill.waybill import WAYBILL, waybill_at
 from lading.order.substitute import part_substitute
 from lading.report.asked import AskedRun
