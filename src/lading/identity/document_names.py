@@ -42,11 +42,7 @@ _new_hash = partial(hashlib.blake2b, digest_size=16)
 
 
 class DocumentNames:
-    """The names of the documents of a store.
-
-    Args:
-        folder: The store's directory.
-    """
+    """The names of the documents of the store in a folder."""
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
@@ -143,11 +139,7 @@ def has_names(folder: str | Path) -> bool:
 
 
 def names_digest(location: str | None) -> str | None:
-    """Return what identifies the names of a store; None where it has none, or they cannot be read now.
-
-    Args:
-        location: Where the store, or a packing index in it, lies.
-    """
+    """Return what identifies the names of the store, or of a packing index in it, at a place; None where none is."""
     places = [] if location is None else [Path(location), Path(location).parent]
     with contextlib.suppress(SourceError, OSError):
         return next((DocumentNames(folder).digest for folder in places if has_names(folder)), None)

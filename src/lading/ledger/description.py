@@ -86,11 +86,7 @@ def _setting(value: Any) -> Setting:
 
 
 class KnownRun:
-    """A run that is looked at again and again: what it is is read once, and of its log what was added since.
-
-    Args:
-        folder: Where it is.
-    """
+    """A run that is looked at again and again: what it is is read once, and of its log what was added since."""
 
     def __init__(self, folder: RunFolder) -> None:
         self.folder = folder

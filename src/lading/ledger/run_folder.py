@@ -143,7 +143,7 @@ class RunFolder:
 
 def _numbers(folder: Path, pattern: re.Pattern[str], digits: int) -> list[int]:
     try:
-        matches = [pattern.fullmatch(child.name) for child in folder.iterdir()]
+        matches = [pattern.fullmatch(name) for name in os.listdir(folder)]
     except (FileNotFoundError, NotADirectoryError):
         return []
     texts = [match.group(1) for match in matches if match]

@@ -144,11 +144,7 @@ def _line(begun: Begun) -> str:
 
 
 def seal(path: str | os.PathLike[str]) -> Sealing:
-    """Seal what the ranks of a run stored that have ended or died; those that run stay open.
-
-    Args:
-        path: Folder of the run.
-    """
+    """Seal what the ranks of a run stored that have ended or died; those that run stay open."""
     run = RunFolder(local_path(path))
     known = KnownRun(run)
     if known.log().problems:

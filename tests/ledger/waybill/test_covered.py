@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import pickle
 
 import pytest
 
 from lading.errors import LedgerError
+from lading.ledger.waybill import covered
 from lading.ledger.waybill.covered import check_names, files_of, hashed
 
 
@@ -28,6 +30,21 @@ def test_marks_claims_and_what_answers_for_itself_are_not_covered(tmp_path):
         make(folder, **{name.replace("/", "__"): "{}"})
 
     assert list(files_of(folder)) == ["model", "sub/latest", "sub/model"]
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 8, 14, 15, 100])
+def test_a_file_has_the_sha256_that_everybody_computes(tmp_path, monkeypatch, size):
+    """Whether another thread reads ahead or not, and wherever its blocks end."""
+    monkeypatch.setattr(covered, "_BLOCK", 5)
+    monkeypatch.setattr(covered, "_BLOCK_AHEAD", 7)
+    content = bytes(range(size))
+    (tmp_path / "model").write_bytes(content)
+    shares: list[float] = []
+
+    found = [hashed(files_of(tmp_path), threads, shares.append)["model"] for threads in (1, 0)]
+
+    assert found == [covered.CoveredFile(size, hashlib.sha256(content).hexdigest())] * 2
+    assert not size or shares[-1] == 1
 
 
 def test_links_to_files_are_hashed_and_links_to_folders_and_nothing_are_not(tmp_path):

@@ -9,8 +9,9 @@ answers for itself.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from io import FileIO
 from pathlib import Path
 
 from lading.errors import LedgerError
@@ -23,7 +24,7 @@ MARKS = ("latest", "lading.json", "lading.rolled-back.json")
 _NOT_COVERED = (WAYBILL, CLAIMS, *MARKS)
 _DISTCP = ".distcp"
 _MOST_METADATA = 1 << 28
-_AT_ONCE = 1 << 20
+_BLOCK, _BLOCK_AHEAD = 1 << 20, 1 << 23
 
 
 def files_of(checkpoint: Path) -> dict[str, Path]:
@@ -48,18 +49,36 @@ def hashed(
 
     def hash_file(path: Path) -> CoveredFile:
         nonlocal done
-        state, size, room = hashlib.sha256(), 0, memoryview(bytearray(_AT_ONCE))
+        state, size = hashlib.sha256(), 0
         with open(path, "rb", buffering=0) as file:
-            while read := file.readinto(room):
-                state.update(room[:read])
-                size, done = size + read, done + read
+            for block in _blocks(file) if threads == 1 else _blocks_ahead(file):
+                state.update(block)
+                size, done = size + len(block), done + len(block)
                 progress(min(done / total, 1.0))
         return CoveredFile(size, state.hexdigest())
 
-    if threads == 1:  # a process that ends takes no new work into a pool
+    if threads == 1:
         return {name: hash_file(path) for name, path in files.items()}
     with ThreadPoolExecutor(threads or usable_cpus()) as pool:
         return dict(zip(files, pool.map(hash_file, files.values()), strict=True))
+
+
+def _blocks(file: FileIO) -> Iterator[memoryview]:
+    """Yield the content of a file, beside training: one thread, little memory."""
+    room = memoryview(bytearray(_BLOCK))
+    while read := file.readinto(room):
+        yield room[:read]
+
+
+def _blocks_ahead(file: FileIO) -> Iterator[memoryview]:
+    """Yield the content of a file, as fast as it is hashed: another thread reads the next block meanwhile."""
+    now, then = (memoryview(bytearray(_BLOCK_AHEAD)) for _ in range(2))
+    with ThreadPoolExecutor(1) as reader:
+        ahead = reader.submit(file.readinto, now)
+        while read := ahead.result():
+            ahead = reader.submit(file.readinto, then)
+            yield now[:read]
+            now, then = then, now
 
 
 def check_names(checkpoint: Path, files: dict[str, Path]) -> None:

@@ -30,11 +30,7 @@ _ORIGIN = (
 
 
 class Figures:
-    """Numbers about a checkpoint that were given out, and the queries that give them.
-
-    Args:
-        opened: The checkpoint.
-    """
+    """Numbers about a checkpoint that were given out, and the queries that give them."""
 
     def __init__(self, opened: OpenedCheckpoint) -> None:
         self._totals, self._history = opened.totals().dicts(), opened.history()
