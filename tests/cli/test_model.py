@@ -9,6 +9,10 @@ import pytest
 from tests.cli.calling import call
 from tests.report.checkpoint.models import held, plan_of, trained
 
+from lading import Loader, PackedRows, build_tokens
+from lading.order.packing.rules import PackingRules
+from lading.report import open_run
+
 PLAN, TUNING = plan_of(0), plan_of(1, talk=40)
 
 
@@ -91,6 +95,60 @@ def test_a_claim_is_made_checked_and_proven_from(folder, capsys):
     assert call(capsys, "check-proof", "proof.json", "--trust", "other.pub")[0] == 1
     assert call(capsys, "check-proof", "nothing.json", "--trust", "mine.pub")[0] == 2
     assert call(capsys, "model", "attest", "tuned", "--key", "mine.pub")[0] == 2
+
+
+@pytest.fixture
+def named(tmp_path, monkeypatch):
+    """A model of a store's documents and one of their packed rows, with claims."""
+    monkeypatch.chdir(tmp_path)
+    lines = [json.dumps({"text": f"{n} " + "word " * 9, "url": f"https://example.org/{n}"}) for n in range(20)]
+    (tmp_path / "web.jsonl").write_text("\n".join(lines))
+    store = build_tokens(tmp_path / "web.jsonl", tmp_path / "web", id="url")
+    for name, source in {"plain": store, "packed": PackedRows(store, PackingRules(64, "best_fit", "split"))}.items():
+        plan = Loader({name: source}, batch_size=2, collate_fn=list).plan
+        trained(tmp_path / "runs" / name, tmp_path / f"of-{name}", range(2), plan=plan)
+    return store
+
+
+@pytest.mark.needs("torch")
+def test_a_document_is_seen_and_proven_by_its_name(named, capsys):
+    """By id or number; a proof about packed rows names those that hold it; what no store has is unknown."""
+    assert call(capsys, "key", "new", "mine")[0] == 0
+    for name in ("plain", "packed"):
+        assert call(capsys, "model", "attest", f"of-{name}", "--key", "mine", "--runs", "runs")[0] == 0
+    used = open_run("runs/plain").step(0).samples["index"][0]
+    prove = ("--runs", "runs", "-o", "proof.json")
+
+    seen = call(capsys, "model", "seen", "of-plain", "plain", "--id", named.name(used), "--runs", "runs")
+    by_name = call(capsys, "model", "prove", "of-plain", "plain", "--id", named.name(used), *prove)
+    code, _, why = call(capsys, "model", "prove", "of-packed", "packed", "--id", named.name(used), *prove)
+
+    assert seen[0] == 0 and seen[1].startswith("yes: 1 use")
+    assert by_name[:2] == (0, f"proof.json: sample {used} of 'plain' was used (1 use)\n")
+    assert by_name == call(capsys, "model", "prove", "of-plain", "plain", "--document", used, *prove)
+    assert by_name == call(capsys, "model", "prove", "of-plain", "plain", used, "-o", "proof.json")
+    rows = [row["index"] for row in open_run("runs/packed").documents.rows_of(0, used)]
+    assert code == 2 and f"packed rows {', '.join(map(str, rows))}, and a proof is about one row" in why
+    assert call(capsys, "model", "prove", "of-packed", "packed", rows[0], "-o", "proof.json")[0] == 0
+    assert call(capsys, "model", "seen", "of-plain", "plain", "--id", "nobody", "--runs", "runs")[1].startswith(
+        "unknown"
+    )
+    assert call(capsys, "model", "prove", "of-plain", "plain", "--id", "nobody", *prove)[0] == 2
+    assert "which sample?" in call(capsys, "model", "prove", "of-plain", "plain", 1, "--id", "x", *prove)[2]
+
+
+@pytest.mark.needs("torch")
+def test_a_store_that_moved_is_said_where_it_lies(named, capsys):
+    """Unknown, with the option that helps, which works as it is written."""
+    shutil.move("web", "moved")
+    asked = ("model", "seen", "of-packed", "packed", "--runs", "runs", "--id", "https://example.org/3")
+
+    lost = call(capsys, *asked)[1]
+    found = call(capsys, *asked, "--store", "packed=moved")[1]
+
+    assert lost.startswith("unknown: 0 uses") and "--store packed=PATH" in lost
+    assert found.startswith(("yes", "no")) and found == call(capsys, *asked, "--packing", "moved")[1]
+    assert call(capsys, "model", "prove", "of-plain", "plain", "--id", "https://example.org/3", "-o", "x.json")[0] == 2
 
 
 def test_a_page_about_training_data_is_written(folder, capsys):

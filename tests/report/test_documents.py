@@ -91,7 +91,7 @@ def test_what_is_not_known_is_not_called_unused(home, capsys):
     true_zero = call(capsys, "where", home / "runs" / "part", "--id", f"{home / 'books.parquet'}#{unused}")
 
     assert all(code == 2 and not out and "unknown whether '44' was used" in why for code, out, why in unnamed)
-    assert "Dataset 'code' has no names of documents" in unnamed[0][2] and "DATASET and INDEX" in unnamed[0][2]
+    assert "dataset 'code' has no names of documents" in unnamed[0][2] and "DATASET and INDEX" in unnamed[0][2]
     assert other[0] == 2 and "'packed' has names of 40 documents, and not this one" in other[2]
     assert true_zero[0] == 1 and "used 0 times" in true_zero[1]
 

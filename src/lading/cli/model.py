@@ -36,6 +36,12 @@ Runs = Annotated[
 ]
 Dataset = Annotated[str, typer.Argument(help="Name of the dataset.", metavar="DATASET", show_default=False)]
 Out = Annotated[Path, typer.Option("--out", "-o", help="File to write.", show_default=False)]
+Document = Annotated[int | None, typer.Option(help="A document instead of a row.", min=0, show_default=False)]
+Id = Annotated[str | None, typer.Option("--id", help="A document by its id, or its file and line.", show_default=False)]
+Packing = Annotated[
+    str | None,
+    typer.Option("--packing", "--store", metavar="PATH", help="Its packing index or token store.", show_default=False),
+]
 _DEEPEST = 16  # generations that a tree is indented by
 _ANSWERS = {True: "yes", False: "no", None: "unknown"}
 
@@ -43,6 +49,19 @@ _ANSWERS = {True: "yes", False: "no", None: "unknown"}
 def _open(path: str, runs: list[str] | None) -> OpenedCheckpoint:
     without_pandas()
     return open_checkpoint(path, runs or ())
+
+
+def _one_of(index: int | None, document: int | None, name: str | None) -> int | str:
+    """Return the one way in which a sample was named."""
+    given = [way for way in (index, document, name) if way is not None]
+    if len(given) != 1:
+        raise ConfigError("which sample? Expected one of INDEX, --document NUMBER, or --id with a document's name.")
+    return given[0]
+
+
+def _place(dataset: str, packing: str | None) -> str | None:
+    """Return where a packing index or store lies: PATH, or DATASET=PATH as other verbs take it."""
+    return None if packing is None else packing.removeprefix(f"{dataset}=")
 
 
 @app.command()
@@ -80,8 +99,9 @@ def seen(
     ckpt: Ckpt,
     dataset: Dataset,
     index: Annotated[int | None, typer.Argument(help="Index of the sample.", metavar="[INDEX]", min=0)] = None,
-    document: Annotated[int | None, typer.Option(help="A document of a packed dataset instead.", min=0)] = None,
-    packing: Annotated[str | None, typer.Option(help="Directory of its packing index.", show_default=False)] = None,
+    document: Document = None,
+    id_: Id = None,
+    packing: Packing = None,
     runs: Runs = None,
     as_json: Json = False,
 ) -> None:
@@ -89,10 +109,13 @@ def seen(
 
     Example: lading model seen checkpoints/600 corpus 93412
     """
-    if (index is None) == (document is None):
-        raise ConfigError("which sample? Expected INDEX, or --document with the number of a document.")
+    named = _one_of(index, document, id_)
     opened = _open(ckpt, runs)
-    found = opened.seen(dataset, index or 0) if document is None else opened.seen_document(dataset, document, packing)
+    found = (
+        opened.seen(dataset, index)
+        if index is not None
+        else opened.seen_document(dataset, named, _place(dataset, packing))
+    )
     uses = found.uses.dicts()
     value = {"answer": _ANSWERS[found.answer], "uses": uses, "unknown": list(found.unknown)}
     columns = {name: name for name in ("step", "update", "epoch", "index", "attempt", "run", "note")}
@@ -174,19 +197,26 @@ def claims(ckpt: Ckpt, trust: Trust, runs: Runs = None, as_json: Json = False) -
 def prove(
     ckpt: Ckpt,
     dataset: Dataset,
-    index: Annotated[int, typer.Argument(help="Index of the sample.", metavar="INDEX", min=0, show_default=False)],
     out: Out,
+    index: Annotated[int | None, typer.Argument(help="Index of the sample.", metavar="[INDEX]", min=0)] = None,
+    document: Document = None,
+    id_: Id = None,
+    packing: Packing = None,
+    runs: Runs = None,
     as_json: Json = False,
 ) -> None:
     """Write a proof that the model learned from a sample, or did not: for lading check-proof, anywhere.
 
-    It rests on the newest claim beside the checkpoint; neither runs nor data are opened.
+    It rests on the newest claim beside the checkpoint; runs and their stores are opened only to find a document.
 
     Example: lading model prove checkpoints/600 corpus 93412 -o proof.json
     """
     from lading.report.claim.attest import newest_claim
     from lading.report.claim.proof import proof_of
 
+    named = _one_of(index, document, id_)
+    if index is None:
+        index = _open(ckpt, runs).sample_of(dataset, named, _place(dataset, packing))
     proof = proof_of(newest_claim(checkpoint_path(ckpt)), dataset, index)
     write_aside(out, proof.to_bytes())
     value = {"answer": proof.answer, "uses": proof.uses, "bytes": len(proof.to_bytes()), "key": proof.claim.keyid}

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from lading.errors import ConfigError, InexactResumeWarning, LoaderError, ResumeError
 from lading.identity import Bill, World
 from lading.identity.bill import observed_id
-from lading.identity.digest import digest_of_slots
+from lading.identity.hashing import digest_of_slots
 from lading.ledger.ledger import Ledger
 from lading.loader.iteration import Batches
 from lading.loader.note import BeginsIterations, Tracker, Trackers

@@ -92,22 +92,30 @@ class RunDocuments:
         found = [(number, corpus.names) for number in numbers if (corpus := self.corpus(number)) is not None]
         return [(number, document) for number, names in found if names is not None for document in names.find(name)]
 
+    def numbers_of(self, dataset: int, document: int | str) -> list[int]:
+        """Return the numbers of a document given by number or name; raise where a dataset has none of that name."""
+        if isinstance(document, int):
+            return [document]
+        if not (found := self.find(document, dataset)):
+            raise self.not_known(document, dataset)
+        return [number for _, number in found]
+
     def not_known(self, name: str, dataset: int | None = None) -> ConfigError:
         """Return why nobody can say whether the documents of a name were used: that is not the same as unused."""
         why, last = [*self.missing.values()], ""
         if self._plan is None:
-            why = ["The run has no plan, so nothing says what its samples are called."]
+            why = ["the run has no plan, so nothing says what its samples are called."]
         elif not why:
             why = [self._names_there(n) for n in (self._plan.parts.numbers if dataset is None else [dataset])]
         if not self.missing:
             last = " Check the id (`lading step` shows what documents are called), or ask for DATASET and INDEX."
-        return ConfigError(f"it is unknown whether {name!r} was used. {' '.join(why)}{last}")
+        return ConfigError(f"it is unknown whether {name!r} was used: {' '.join(why)}{last}")
 
     def _names_there(self, number: int) -> str:
         corpus, name = self.corpus(number), self._dataset(number).name
         if corpus is None or corpus.names is None:
-            return f"Dataset {name!r} has no names of documents."
-        return f"Dataset {name!r} has names of {len(corpus.names)} documents, and not this one."
+            return f"dataset {name!r} has no names of documents."
+        return f"dataset {name!r} has names of {len(corpus.names)} documents, and not this one."
 
     def rows_of(self, number: int, document: int) -> list[dict[str, Any]]:
         """Return the samples that hold any part of a document: ``index``, ``tokens`` (the span), ``column``."""

@@ -114,6 +114,18 @@ def test_a_loop_that_never_commits_does_not_hold(tmp_path: Path, capsys):
     assert call(capsys, "verify", tmp_path, "--allow-empty")[0] == 0
 
 
+def test_the_way_out_is_the_call_that_the_run_needs(tmp_path: Path):
+    """A tracked run has no plan, and its loader a commit of its own."""
+    for name, plan in {"planned": PLAN, "tracked": None}.items():
+        with Ledger(tmp_path / name, plan, names=() if plan else ["code", "prose"]) as ledger:
+            ledger.deliver(PLAN.bill(0))
+
+    planned, tracked = (open_run(tmp_path / name).verify().faults[0].message for name in ("planned", "tracked"))
+
+    assert "Call ledger.commit(bill) after each update" in planned
+    assert "Call tracked.commit(loss=...)" in tracked
+
+
 def test_a_resumed_loop_that_never_commits_does_not_hold(tmp_path: Path):
     """What came before is no excuse."""
     mark = record(tmp_path, range(5))

@@ -245,9 +245,10 @@ def test_states_of_others_are_refused_by_name(tmp_path):
 def test_prompts_of_a_stream_are_counted(tmp_path):
     """No plan: names are kept, the count goes on after a resume, and there is no frontier."""
     books = RolloutBooks(tmp_path / "run", group_size=2)
-    books.used(books.made([RolloutGroup(p.group, [Rollout(5)]) for p in books.draw(3)]), 0)
+    bill = books.used(books.made([RolloutGroup(p.group, [Rollout(5)]) for p in books.draw(3)]), 0)
     state = books.state()
     books.close()
+    assert open_run(tmp_path / "run").step(bill.batch_id).step == bill.step
     books = RolloutBooks(tmp_path / "run", group_size=2)
     books.load(state)
 

@@ -30,7 +30,7 @@ from lading.order.mixture.spec import (
     sample_weights,
     tempered,
 )
-from lading.runtime.shown import listed
+from lading.runtime.fields import listed
 
 if TYPE_CHECKING:
     from lading.order.mixture.schedule import Schedule, Segment

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +30,7 @@ from lading.report.run import Run
 from lading.report.snapshot import read_evidence
 from lading.report.table import Table
 from lading.report.uses import uses_of
+from lading.runtime.fields import listed
 
 if TYPE_CHECKING:
     from lading.report.trace.contaminated import Contamination
@@ -41,6 +42,7 @@ _WHEN = {"attempt": pa.int32(), "step": pa.int64(), "update": pa.int64()}
 USES = pa.schema({**_WHAT, "index": pa.int64(), **_WHEN, "epoch": pa.int32(), "slot": pa.int64(), "note": pa.string()})
 TOTALS = pa.schema({**_WHAT, "samples": pa.int64(), "passes": pa.float64(), "tokens": pa.int64(), "from": pa.string()})
 HISTORY = pa.schema({"run": pa.string(), **_WHEN})
+RowsByDocument = list[tuple[int | None, list[int]]]
 
 
 @dataclass(frozen=True)
@@ -96,23 +98,55 @@ class OpenedCheckpoint:
             dataset: Name, or number in each run.
             index: Index in the dataset.
         """
-        return self._asked(dataset, lambda run: [index])
+        return self._asked(dataset, lambda run: [(None, [index])])
 
-    def seen_document(self, dataset: str | int, document: int, packing: str | None = None) -> Seen:
+    def seen_document(self, dataset: str | int, document: int | str, packing: str | None = None) -> Seen:
         """Return whether the model learned from a row that holds a part of a document, and every use.
 
         Args:
-            dataset: Name of a packed dataset.
-            document: Number of the document, from 0.
-            packing: Directory of the packing index; None: where each run's plan says it lies.
+            dataset: Name of the dataset.
+            document: Number of the document, from 0, or what it is called: its id, or its file and line.
+            packing: Directory of the packing index or token store; None: where each run's plan says it lies.
         """
+        unnamed: list[str] = []
 
-        def rows(run: Run) -> list[int]:
-            number = run.number_of(dataset)
-            known = run.documents if packing is None else RunDocuments(run.plan, {run.datasets[number]: packing})
-            return [row["index"] for row in known.rows_of(number, document)]
+        def rows(run: Run) -> RowsByDocument:
+            try:
+                return _rows_by_document(run, dataset, document, packing)
+            except ConfigError as error:
+                if isinstance(document, int):
+                    raise
+                unnamed.append(str(error))
+                return []
 
-        return self._asked(dataset, rows, document)
+        return self._asked(dataset, rows, unnamed)
+
+    def sample_of(self, dataset: str, document: int | str, packing: str | None = None) -> int:
+        """Return the one sample that is a document; refuse one that is in other rows, or in several, and say which.
+
+        Args:
+            dataset: Name of the dataset.
+            document: Number of the document, or what it is called.
+            packing: Directory of its packing index or token store; None: where each run's plan says it lies.
+        """
+        unknown, rows, is_packed = [*self.unknown], set[int](), False
+        for run in self.runs_asked(unknown, widest=True):
+            if dataset in run.datasets:
+                rows |= {row for _, found in _rows_by_document(run, dataset, document, packing) for row in found}
+                corpus = _documents(run, dataset, packing).corpus(run.number_of(dataset))
+                is_packed |= corpus is not None and corpus.packing is not None
+        if len(rows) == 1 and not is_packed:
+            return rows.pop()
+        if not rows:
+            raise ConfigError(
+                f"document {document!r} of {dataset!r}: which sample it is cannot be found. {' '.join(unknown)} Pass "
+                "--runs with the folder of its runs, or give the index of the sample."
+            )
+        held = f"{'packed ' * is_packed}rows {listed(sorted(rows), 20)}"
+        raise ConfigError(
+            f"document {document!r} of {dataset!r} is in {held}, and a proof is about one row. Prove each of them: "
+            f"`lading model prove CKPT {dataset} {min(rows)} -o FILE`; its packing index says what a row holds."
+        )
 
     def trace(self, text: str | None = None, **options: Any) -> Trace:
         """Return the spans of a text that the corpora of the family hold, and when: as ``Run.trace`` does."""
@@ -162,7 +196,7 @@ class OpenedCheckpoint:
                 found.setdefault((_run_id(run), attempt, step), {"run": _run_id(run), **row})
         return Table.of(list(found.values()), HISTORY)
 
-    def _asked(self, dataset: str | int, indices: Callable[[Run], Iterable[int]], document: int | None = None) -> Seen:
+    def _asked(self, dataset: str | int, asked: Callable[[Run], RowsByDocument], unnamed: Sequence[str] = ()) -> Seen:
         unknown, has, names = list(self.unknown), False, set()
         refused: PlanError | None = None  # by a run whose dataset of that name is shorter
         uses: dict[tuple[Any, ...], dict[str, Any]] = {}
@@ -170,12 +204,14 @@ class OpenedCheckpoint:
             names |= {name for _, name in run.named_datasets}
             if isinstance(dataset, int) or dataset in run.datasets:
                 try:
-                    for row in uses_of(run, run.number_of(dataset), indices(run), document):
+                    number = run.number_of(dataset)
+                    for row in (row for document, rows in asked(run) for row in uses_of(run, number, rows, document)):
                         uses.setdefault((row["run"], row["attempt"], row["step"], row["slot"]), row)
                     has = True
                 except PlanError as error:
                     refused = error
             unknown += [f"{d.file} {d.problem}: run `lading verify {run.path}`" for d in run.evidence.damage[:1]]
+        unknown += unnamed
         if not has and not unknown and refused is not None:
             raise refused
         if not has and not unknown:
@@ -206,6 +242,18 @@ class OpenedCheckpoint:
             if widest:
                 asked[path, moment.attempt] = moment.step
             yield run
+
+
+def _documents(run: Run, dataset: str | int, packing: str | None) -> RunDocuments:
+    """Return the documents of a run, those of one dataset read where somebody says that they lie."""
+    return run.documents if packing is None else RunDocuments(run.plan, {run.datasets[run.number_of(dataset)]: packing})
+
+
+def _rows_by_document(run: Run, dataset: str | int, document: int | str, packing: str | None) -> RowsByDocument:
+    """Return the rows of each document of a number or name in a run."""
+    known, number = _documents(run, dataset, packing), run.number_of(dataset)
+    numbers = known.numbers_of(number, document)
+    return [(found, [row["index"] for row in known.rows_of(number, found)]) for found in numbers]
 
 
 def _run_id(run: Run) -> str:

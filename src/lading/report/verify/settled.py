@@ -79,7 +79,8 @@ def check_anything(
     elif delivered <= MOST_OPEN and _is_at_work(evidence):
         verdict.not_yet = _none_of(delivered)
     elif not verdict.faults:
-        way_out = "Call ledger.commit(bill) after each update; `--allow-empty` where this is meant"
+        call = "ledger.commit(bill)" if evidence.is_planned else "tracked.commit(loss=...), of a Ledger commit(bill),"
+        way_out = f"Call {call} after each update; `--allow-empty` where this is meant"
         say(f"{evidence.run.path}: {_none_of(delivered)}. {way_out}", file=evidence.run.path)
 
 
