@@ -1,8 +1,9 @@
 /* Hashes, digests and the permutation: twins of identity/hashing and order/permutation. */
 
 #include "kernels.h"
+#include <string.h>
 
-enum { ROUNDS = 8, MORE_ROUNDS = 12 };
+enum { ROUNDS = 8, MORE_ROUNDS = 12, OWNED = 256 };
 
 #define ROUND_KEY(k) (GOLDEN * (uint64_t)((k) + 1))
 
@@ -122,12 +123,19 @@ KERNEL(kernel_digests) {
 
 CLONED static void find_owners(const int64_t *starts, int64_t stretches, int64_t *elements, Py_ssize_t count,
                                int32_t *owners) {
-    for (Py_ssize_t i = 0; i < count; i++) {
-        int64_t base = 0;
-        for (int64_t left = stretches; left > 1; left -= left / 2) /* halves without a guess of the processor's */
-            base += (left / 2) & -(int64_t)(starts[base + left / 2] <= elements[i]);
-        owners[i] = (int32_t)base;
-        elements[i] -= starts[base];
+    int64_t base[OWNED];
+    for (Py_ssize_t first = 0; first < count; first += OWNED) {
+        int some = (int)least(OWNED, count - first);
+        int64_t *element = elements + first;
+        for (int i = 0; i < some; i++)
+            base[i] = 0;
+        for (int64_t left = stretches; left > 1; left -= left / 2) /* halves, of many elements at once */
+            for (int i = 0; i < some; i++)
+                base[i] += (left / 2) & -(int64_t)(starts[base[i] + left / 2] <= element[i]);
+        for (int i = 0; i < some; i++) {
+            owners[first + i] = (int32_t)base[i];
+            element[i] -= starts[base[i]];
+        }
     }
 }
 
@@ -225,19 +233,45 @@ CLONED static void fold_sizes(const uint64_t *restrict keys, const uint64_t *res
         found[i] = fold(keys[i], n[i]);
 }
 
-static void halve(const uint64_t *x, const uint64_t *side, uint64_t *left, uint64_t *right, int count) {
-    for (int i = 0; i < count; i++) {
-        left[i] = (x[i] | side[i]) >> 32 ? x[i] / side[i] : (uint32_t)x[i] / (uint32_t)side[i];
+/* Below 2^51 the quotient of two doubles is less than one rounding away from the whole number only where it is one; they
+   are divided several at once. */
+CLONED static void halve(const uint64_t *restrict x, const uint64_t *restrict side, uint64_t *restrict left,
+                         uint64_t *restrict right, int count) {
+    uint64_t all = 0;
+    for (int i = 0; i < count; i++)
+        all |= x[i] | side[i];
+    if (all >> 51)
+        for (int i = 0; i < count; i++)
+            left[i] = x[i] / side[i];
+    else
+        for (int i = 0; i < count; i++)
+            left[i] = (uint64_t)(int64_t)((double)(int64_t)x[i] / (double)(int64_t)side[i]);
+    for (int i = 0; i < count; i++)
         right[i] = x[i] - left[i] * side[i];
+}
+
+/* The elements of sizes above FEW, of their halves; returns whether all of them are below their size. */
+CLONED static int join(const uint64_t *restrict n, const uint64_t *restrict side, const uint64_t *restrict key,
+                       const uint64_t *restrict left, const uint64_t *restrict right, uint64_t *restrict x, int count) {
+    uint64_t wrong = 0;
+    for (int i = 0; i < count; i++) {
+        uint64_t y = left[i] * side[i] + right[i];
+        wrong |= (uint64_t)(y >= n[i]) | (uint64_t)(n[i] <= FEW);
+        x[i] = y < 2 ? y ^ ((key[i] * MULTIPLY_2) >> 63) : y;
     }
+    return !wrong;
 }
 
 static void with_sizes(const uint64_t *n, const uint64_t *side, const uint64_t *key, uint64_t *x, int count) {
-    uint64_t left[BLOCK], right[BLOCK];
+    uint64_t left[BLOCK], right[BLOCK], joined[BLOCK];
     uint8_t partners[TABLE];
     int known = -1;
     halve(x, side, left, right, count);
     rounds_forth(left, right, side, key, count);
+    if (join(n, side, key, left, right, joined, count)) {
+        memcpy(x, joined, (size_t)count * sizeof *x);
+        return;
+    }
     for (int i = 0; i < count; i++) {
         if (n[i] <= TABLE) {
             if (known < 0 || key[known] != key[i])

@@ -71,6 +71,20 @@ def test_kernel_and_reference_agree_to_the_last_bit(rows, position):
     assert (results[1][1].astype(np.uint64) == x).all()
 
 
+@pytest.mark.parametrize("n", [2**32 - 1, 10**12, 2**50 + 7, 2**51 - 1, 2**51, 2**51 + 1, 2**54 + 1, 2**60 + 1])
+def test_positions_beside_a_multiple_of_the_side_are_cut_exactly(n, monkeypatch):
+    """The kernel divides doubles where they are exact: just below a whole number is not that number."""
+    width = int(side(np.array([n], np.uint64))[0])
+    multiples = np.linspace(1, n // width - 1, 2000).astype(np.uint64) * np.uint64(width)
+    positions = np.concatenate([multiples - np.uint64(1), multiples, multiples + np.uint64(1)])
+    results = []
+    for enabled in (compiled.enabled(), False):
+        monkeypatch.setattr(permutation.compiled, "enabled", lambda enabled=enabled: enabled)
+        results.append(permute(np.array([n], np.uint64), np.array([5], np.uint64), positions))
+
+    assert (results[0] == results[1]).all()
+
+
 GOLDEN_10 = [9, 3, 0, 5, 6, 8, 4, 1, 7, 2]
 GOLDEN_100 = [16, 32, 36, 52, 38, 21, 30, 78, 89, 59]
 GOLDEN_TRILLION = [899280539034, 712991077896, 563092713121, 535465795627, 388102951074]

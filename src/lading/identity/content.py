@@ -16,6 +16,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -166,21 +167,26 @@ def _of_bytes(kind: str, content: bytes) -> U64:
 
 
 def _of_numbers(array: NDArray[Any]) -> U64:
-    rows, dtype = len(array), array.dtype.newbyteorder("<")
-    flat = np.ascontiguousarray(array, dtype=dtype).reshape(rows, -1) if array.size else np.empty((rows, 0), dtype)
-    width = flat.shape[1] * dtype.itemsize
-    kind = f"{dtype.str}{array.shape[1:]}"
+    rows = len(array)
+    dtype, kind, width = _layout(array.dtype, array.shape[1:], bool(array.size))
+    content = np.ascontiguousarray(array, dtype=dtype).reshape(-1).view(np.uint8) if width else np.empty(0, np.uint8)
     if compiled.enabled():
-        out, content = np.empty(rows, np.uint64), flat.view(np.uint8) if width else np.empty(0, np.uint8)
+        out = np.empty(rows, np.uint64)
         compiled.kernels.hash_rows(content, _WORDS, _key(kind, width), out)
         return out
     padded = np.zeros((rows, -(-width // 8) * 8), dtype=np.uint8)
-    if width:
-        padded[:, :width] = flat.view(np.uint8).reshape(rows, width)
+    padded[:, :width] = content.reshape(rows, width)
     words = padded.view(np.dtype("<u8")).astype(np.uint64, copy=False)
     keys = mix64(np.arange(1, words.shape[1] + 1, dtype=np.uint64) * np.uint64(_WORDS))
     sums = mix64(words ^ keys).sum(axis=1, dtype=np.uint64)
     return fold(_begin(kind, width, rows), sums)
+
+
+@functools.lru_cache(256)
+def _layout(dtype: np.dtype[Any], shape: tuple[int, ...], has_bytes: bool) -> tuple[np.dtype[Any], str, int]:
+    """Return the type of the bytes that are hashed, what a row is called in its hash, and the bytes of a row."""
+    stored = dtype.newbyteorder("<")
+    return stored, f"{stored.str}{shape}", stored.itemsize * math.prod(shape) * has_bytes
 
 
 def _begin(kind: str, size: int, rows: int) -> U64:

@@ -227,8 +227,13 @@ def _placed(bill: Bill, content: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Return the content of the rows that count, bound to their place: content digests add like digests."""
     from lading.identity.content import folded  # few ledgers record it
 
-    real = bill.is_real
-    return folded((bill.position + bill.slots[real]).astype(np.uint64), [(None, content[real])])
+    positions = bill.position + _counted(bill, bill.slots)
+    return folded(positions.astype(np.uint64), [(None, _counted(bill, content))])
+
+
+def _counted(bill: Bill, column: NDArray[Any]) -> NDArray[Any]:
+    """Return the rows of a column that count: all of them, as a rule."""
+    return column if bill.num_samples == len(column) else column[bill.is_real]
 
 
 def _deviations(bill: Bill) -> str:
@@ -238,14 +243,13 @@ def _deviations(bill: Bill) -> str:
 
 
 def _samples_rows(rows: Sequence[_Open]) -> RowBytes:
-    real = [row.bill.is_real for row in rows]
     columns = {
         "step": np.repeat([row.bill.step for row in rows], [row.bill.num_samples for row in rows]),
-        "slot": np.concatenate([row.bill.slots[r] for row, r in zip(rows, real, strict=True)]),
-        "dataset": np.concatenate([row.bill.dataset_idx[r] for row, r in zip(rows, real, strict=True)]),
-        "index": np.concatenate([row.bill.idx[r] for row, r in zip(rows, real, strict=True)]),
+        "slot": np.concatenate([_counted(row.bill, row.bill.slots) for row in rows]),
+        "dataset": np.concatenate([_counted(row.bill, row.bill.dataset_idx) for row in rows]),
+        "index": np.concatenate([_counted(row.bill, row.bill.idx) for row in rows]),
     }
-    hashed = [row.content[r].view(np.int64) for row, r in zip(rows, real, strict=True) if row.content is not None]
+    hashed = [_counted(row.bill, row.content).view(np.int64) for row in rows if row.content is not None]
     if len(hashed) == len(rows):
         columns["content"] = np.concatenate(hashed)
     return layout("samples").of_columns(columns)

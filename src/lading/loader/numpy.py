@@ -35,6 +35,8 @@ class NumpyArrays:
 
     def columns(self, columns: Any) -> Any:
         """Return what a source gave as arrays; lists become tuples, but those of texts."""
+        if type(columns) is np.ndarray:  # the quick question first: asked of every column
+            return host(columns)
         if isinstance(columns, Mapping):
             return {name: self.columns(column) for name, column in columns.items()}
         if isinstance(columns, tuple | list) and not is_texts(columns):

@@ -32,7 +32,7 @@ U64 = NDArray[np.uint64]
 
 SHUFFLES = ("full", "none", "window")
 _READ_ON = 8192
-_COUNTED_AT_ONCE = 1 << 20
+_COUNTED_AT_ONCE = 1 << 17
 
 
 @runtime_checkable
