@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lading.kits.web.render.charts import Axis, axis_of, line_path, loss_chart
+from lading.kits.web.render.charts import Axis, axis_of, groups_chart, line_path, loss_chart
 
 
 @pytest.mark.parametrize(
@@ -63,3 +63,12 @@ def test_a_spike_leads_to_its_step_and_a_nan_to_nowhere():
 
     assert (change.x, change.y) == (50.0, None)
     assert (spike.step, spike.x) == (10, 100.0)
+
+
+def test_rollouts_of_one_policy_stand_between_its_neighbours():
+    """Their axis counts updates: it does not begin at 0 because there is one value only."""
+    row = {"reward": 1.0, "policy": 115, "rollout": 7, "fate": "applied"}
+
+    found = groups_chart({"groups": [{"rollouts": [row, row]}], "dataset": 0, "index": 3})
+
+    assert [tick.text for tick in found.x] == ["114", "115", "116"] and {mark.x for mark in found.marks} == {50.0}

@@ -245,7 +245,7 @@ def test_a_folder_of_many_runs_is_listed_quickly(tmp_path):
 
 
 def test_a_long_run_is_shown_before_all_of_it_is_worked_out(tmp_path, monkeypatch):
-    """At once: how long it is, its loss, its tables. When that is shown: spikes, shares; the next reader waits for none.
+    """At once: its length, its loss, its tables. When that is shown: spikes and shares. The next reader waits for none.
 
     Before, a run of 10^6 steps was shown when its spikes had been looked for.
     """

@@ -349,14 +349,19 @@ def test_search_that_finds_several_things_lists_them(visit, address):
     assert EVIL in page.inner_text("#live-datasets")
 
 
-def test_a_phone_shows_every_page_without_scrolling_sideways(browser, served, address):
-    """In light and dark, with the colours of the system, which may change while a page is open."""
-    phone = Visit(browser, viewport={"width": 390, "height": 800}, color_scheme="light")
+@pytest.mark.parametrize("width", [390, 800])
+def test_a_small_screen_shows_every_page_without_scrolling_sideways(browser, served, address, width):
+    """In light and dark, with the colours of the system, which may change while a page is open; no number is cut."""
+    phone = Visit(browser, viewport={"width": width, "height": 800}, color_scheme="light")
     phone.page.goto(served[1])
     pages = (
         "/",
+        "/compare",
         "/compare?left=ended&right=live",
+        "/search?q=e",
+        "/search?q=nothing-like-that",
         "/r/live/step/90",
+        "/r/live/step/999999",
         "/r/live/steps/80-99",
         "/r/live/sample/1/3",
         "/r/live",
@@ -367,9 +372,13 @@ def test_a_phone_shows_every_page_without_scrolling_sideways(browser, served, ad
             phone.page.wait_for_selector("body[data-drawn]")
         for scheme, paper in (("light", "rgb(255, 255, 255)"), ("dark", "rgb(19, 22, 25)")):
             phone.page.emulate_media(color_scheme=scheme)
-            assert phone.page.evaluate("document.documentElement.scrollWidth") <= 390, path
+            assert phone.page.evaluate("document.documentElement.scrollWidth") <= width, path
             assert phone.page.evaluate("getComputedStyle(document.body).backgroundColor") == paper
+    ticks = phone.page.locator(".chart .tick.y").evaluate_all("all => all.map((t) => t.getBoundingClientRect().left)")
+    assert ticks and min(ticks) >= 0
+    phone.page.set_viewport_size({"width": 390, "height": 800})
     table = phone.page.locator("#live-datasets .scroll")
+    until(phone.page, lambda: "more-right" in (table.get_attribute("class") or ""))
     assert "more-right" in table.get_attribute("class")  # its edge fades: there is more
     table.evaluate("room => { room.scrollLeft = 10000; }")
     until(phone.page, lambda: "more-right" not in (table.get_attribute("class") or ""))

@@ -44,5 +44,5 @@ def test_who_asks_learns_how_far_it_is_and_then_the_verdict(tmp_path, monkeypatc
 
 def test_a_run_that_cannot_be_verified_says_why(tmp_path):
     """The error is that of opening it."""
-    with pytest.raises(LadingError, match="run.json"):
+    with pytest.raises(LadingError, match=r"run\.json"):
         Verdicts().of(tmp_path / "nothing", "1", patience=60)

@@ -293,7 +293,8 @@ def groups_chart(page: dict[str, Any]) -> Chart:
     """Return the reward of each rollout of a prompt by the policy that made it, as marks that lead to its row."""
     rows = [row for group in page["groups"] for row in group["rollouts"]]
     rows = [row for row in rows if row["reward"] is not None and row["policy"] is not None]
-    x, y = axis_of([row["policy"] for row in rows]), axis_of([row["reward"] for row in rows])
+    policies = [row["policy"] for row in rows] or [0]
+    x, y = Axis(min(policies) - 1, max(policies) + 1), axis_of([row["reward"] for row in rows])
     marks = [
         Mark(
             x.percent(row["policy"]),

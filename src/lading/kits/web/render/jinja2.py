@@ -51,7 +51,7 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(
-        number=number, percent=percent, words=words, short=short, moment=moment, human=human, span=span
+        number=number, aligned=aligned, percent=percent, words=words, short=short, moment=moment, human=human, span=span
     )
     environment.globals.update(style=lambda: markupsafe.Markup(asset("style.css")))
     return environment
@@ -77,6 +77,16 @@ def number(value: Any, digits: int = 5) -> str:
     if isinstance(value, int):
         return f"{value:,}".replace(",", _NARROW_SPACE)
     return f"{value:.{digits}g}" if math.isfinite(value) else str(value)
+
+
+def aligned(value: float | None, digits: int = 5) -> str:
+    """Return a number for a column, with as many digits as its neighbours.
+
+    >>> aligned(2.041), aligned(0.06223), aligned(None), aligned(3e9)
+    ('2.0410', '0.062230', '–', '3e+09')
+    """
+    fits = isinstance(value, float) and (value == 0 or 1e-4 <= abs(value) < 10 ** (digits - 1))
+    return f"{value:#.{digits}g}" if fits else number(value, digits)
 
 
 def human(value: float | None) -> str:
