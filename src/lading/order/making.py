@@ -37,7 +37,7 @@ def fields_of(
         if name in more:
             raise MixtureError(f"Plan.make has no {name}=: pass mixture=lading.Mixture({name}={name}).")
     datasets = datasets_of(lengths)
-    if isinstance(mixture, Mixture):
+    if mixture is not None and not isinstance(mixture, MixtureSpec):
         datasets = mixture.with_means(datasets)
     if (batch_size is None) == (batch_schedule is None):
         raise PlanError(
