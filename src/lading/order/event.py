@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
@@ -199,23 +199,29 @@ Event = Reweight | Rebatch | Block | Mask | AdaptiveEvent | ResumeBase
 def event_to_dict(event: Event, *, whole: bool = False) -> dict[str, Any]:
     """Return an event as JSON-able fields; ``whole``: with what states only name."""
     if isinstance(event, AdaptiveEvent):
-        return {"kind": event.kind, **event.to_dict(whole=whole)}
-    adapted = None
-    if isinstance(event, ResumeBase):
-        adapted, event = event.adapted, replace(event, adapted=None)
-    fields = asdict(event)
-    if isinstance(event, Rebatch):
-        fields = {name: value for name, value in fields.items() if value or name not in ("later", "reason")}
-    if isinstance(event, ResumeBase):
-        fields["blocked"] = {str(dataset): _gaps(indices) for dataset, indices in event.blocked}
-        masked = {str(dataset): _gaps(documents) for dataset, documents in event.masked}
-        fields = {**fields, "masked": masked} if masked else {k: v for k, v in fields.items() if k != "masked"}
-        if event.pace is not None:
-            unused = [name for name in ("later_chunks", "pass_chunks") if not fields["pace"][name]]
-            fields["pace"] = {name: value for name, value in fields["pace"].items() if name not in unused}
-        del fields["adapted"]
-        fields |= {} if adapted is None else adapted.to_dict(whole=whole)
-    return {"kind": event.kind, **{k: list(v) if isinstance(v, tuple) else v for k, v in fields.items()}}
+        fields = event.to_dict(whole=whole)
+    elif isinstance(event, ResumeBase):
+        fields = _base_to_dict(event, whole=whole)
+    else:
+        unused = ("later", "reason") if isinstance(event, Rebatch) else ()
+        fields = {n: list(v) if isinstance(v, tuple) else v for n, v in vars(event).items() if v or n not in unused}
+    return {"kind": event.kind, **fields}
+
+
+def _base_to_dict(base: ResumeBase, *, whole: bool) -> dict[str, Any]:
+    pace = None if base.pace is None else vars(base.pace)
+    unused = ("later_chunks", "pass_chunks")
+    masked = {str(dataset): _gaps(documents) for dataset, documents in base.masked}
+    return {
+        "step": base.step,
+        "position": base.position,
+        "first_step": base.first_step,
+        "pace": pace and {n: value for n, value in pace.items() if value or n not in unused},
+        "stage": base.stage and dict(vars(base.stage)),
+        "blocked": {str(dataset): _gaps(indices) for dataset, indices in base.blocked},
+        **({"masked": masked} if masked else {}),
+        **({} if base.adapted is None else base.adapted.to_dict(whole=whole)),
+    }
 
 
 def event_from_dict(fields: Any, place: str = "") -> Event:

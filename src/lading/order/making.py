@@ -138,24 +138,24 @@ _INTEGERS = {"global_batch_size": 1, "chunk_batches": 1, "window_samples": 1, "l
 
 def _check_chunks(plan: PlanView) -> None:
     chunks = plan.chunk_schedule
-    if chunks:
-        starts = [chunk for chunk, _ in chunks]
-        ascending = starts[0] == 0 and all(a < b for a, b in itertools.pairwise(starts))
-        if not ascending or chunks[0][1] != plan.chunk_batches or min(n for _, n in chunks) < 1:
-            raise PlanError(
-                f"chunk_schedule is {chunks[:5]} with chunk_batches {plan.chunk_batches}: expected (chunk, batches) "
-                "pairs in order, the first (0, chunk_batches)."
-            )
+    if chunks and not _is_schedule(chunks, plan.chunk_batches):
+        raise PlanError(
+            f"chunk_schedule is {chunks[:5]} with chunk_batches {plan.chunk_batches}: expected (chunk, batches) "
+            "pairs in order, the first (0, chunk_batches)."
+        )
 
 
 def _check_sizes(plan: PlanView) -> None:
     sizes = plan.batch_schedule
-    if not sizes:
-        return
-    steps = [step for step, _ in sizes]
-    ascending = steps[0] == 0 and all(a < b for a, b in itertools.pairwise(steps))
-    if not ascending or sizes[0][1] != plan.global_batch_size or min(size for _, size in sizes) < 1:
+    if sizes and not _is_schedule(sizes, plan.global_batch_size):
         raise PlanError(
             f"batch_schedule is {sizes[:5]} with global_batch_size {plan.global_batch_size}: expected (step, size) "
             "pairs in order, the first (0, global_batch_size). Make the plan with Plan.make(batch_schedule=...)."
         )
+
+
+def _is_schedule(pairs: Sequence[tuple[int, int]], first: int | None) -> bool:
+    """Say whether pairs (where, size) ascend from (0, first), with sizes of at least 1."""
+    starts = [start for start, _ in pairs]
+    ascending = starts[0] == 0 and all(a < b for a, b in itertools.pairwise(starts))
+    return ascending and pairs[0][1] == first and min(size for _, size in pairs) >= 1

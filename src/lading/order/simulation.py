@@ -20,47 +20,20 @@ import bisect
 import itertools
 import math
 from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lading.identity import SampleId
 from lading.order.adaptive.graded import Graded
-from lading.order.clock import Clock, Location
-from lading.order.dataset import Parts, PlannedDataset
 from lading.order.mixture.order import Mixed
-from lading.order.mixture.spec import MixtureSpec
-from lading.order.sample_weights import Tables
 from lading.order.shuffle import Order
 
+if TYPE_CHECKING:
+    from lading.order.adaptive.protocol import PlanView
+
 I64 = NDArray[np.int64]
-
-
-class Foreseeable(Protocol):
-    """What is asked of a plan."""
-
-    @property
-    def datasets(self) -> tuple[PlannedDataset, ...]: ...
-    @property
-    def source_names(self) -> tuple[str, ...]: ...
-    @property
-    def parts(self) -> Parts: ...
-    @property
-    def lengths(self) -> tuple[int, ...]: ...
-    @property
-    def mixture(self) -> MixtureSpec | None: ...
-    @property
-    def weight_tables(self) -> Tables: ...
-    @property
-    def drop_last(self) -> bool: ...
-    @property
-    def clock(self) -> Clock: ...
-    @property
-    def order(self) -> Order: ...
-    def locate(self, step: int) -> Location: ...
-    def counts(self, step: int) -> list[int]: ...
-    def steps_of_row(self, source: int, row: int, start: int, stop: int) -> tuple[I64, I64]: ...
 
 
 COUNTED_DRAWS = 1 << 26
@@ -131,7 +104,7 @@ class Simulation:
     times: dict[str, dict[int, int]] = field(default_factory=dict)
 
 
-def simulate(plan: Foreseeable, steps: int) -> Simulation:
+def simulate(plan: PlanView, steps: int) -> Simulation:
     """Count what the first ``steps`` steps deliver, without visiting them."""
     end = plan.locate(steps - 1) if steps else None
     complete = end is not None and end.epoch_step + 1 == plan.clock.epoch_steps(end.epoch)
@@ -160,7 +133,7 @@ def simulate(plan: Foreseeable, steps: int) -> Simulation:
     )
 
 
-def _times(plan: Foreseeable, position: int, tails: list[list[SampleId]]) -> list[NDArray[np.int32]]:
+def _times(plan: PlanView, position: int, tails: list[list[SampleId]]) -> list[NDArray[np.int32]]:
     """Return how often each sample is delivered, by source, where samples have weights and can be counted."""
     if not plan.weight_tables or position > COUNTED_DRAWS:
         return []
@@ -174,7 +147,7 @@ def _histogram(times: NDArray[np.int32]) -> dict[int, int]:
     return {often: samples for often, samples in enumerate(np.bincount(times).tolist()) if samples}
 
 
-def _tails(plan: Foreseeable, steps: int) -> list[tuple[int, int]]:
+def _tails(plan: PlanView, steps: int) -> list[tuple[int, int]]:
     """Return the positions that ``drop_last`` leaves out in the epochs that end within the steps."""
     if not plan.drop_last or not steps or plan.clock.gapless:  # draws that continue leave nothing out
         return []
@@ -187,20 +160,20 @@ def _tails(plan: Foreseeable, steps: int) -> list[tuple[int, int]]:
     return tails
 
 
-def _named(plan: Foreseeable, rows: list[SampleId]) -> tuple[SampleId, ...]:
+def _named(plan: PlanView, rows: list[SampleId]) -> tuple[SampleId, ...]:
     """Return the names of rows of sources."""
     sources, places = (np.array([row[side] for row in rows], dtype=np.int64) for side in (0, 1))
     datasets, indices = plan.parts.of_rows(sources.astype(np.int32), places)
     return tuple(SampleId(d, i) for d, i in zip(datasets.tolist(), indices.tolist(), strict=True))
 
 
-def _rows(plan: Foreseeable, start: int, stop: int) -> list[SampleId]:
+def _rows(plan: PlanView, start: int, stop: int) -> list[SampleId]:
     """Return the rows of sources at some positions."""
     datasets, indices = plan.order.samples(start, stop)
     return [SampleId(d, i) for d, i in zip(datasets.tolist(), indices.tolist(), strict=True)]
 
 
-def _never_reached(plan: Foreseeable, tails: list[list[SampleId]], steps: int) -> list[SampleId]:
+def _never_reached(plan: PlanView, tails: list[list[SampleId]], steps: int) -> list[SampleId]:
     """Return the samples that every complete epoch dropped and the unfinished one has not delivered either."""
     if not tails:
         return []
@@ -209,7 +182,7 @@ def _never_reached(plan: Foreseeable, tails: list[list[SampleId]], steps: int) -
     return [sample for sample in missed if not len(plan.steps_of_row(*sample, 0, steps)[0])]
 
 
-def _reached(plan: Foreseeable, position: int, counts: list[int]) -> list[int]:
+def _reached(plan: PlanView, position: int, counts: list[int]) -> list[int]:
     """Return how many different samples of each dataset the order holds before a position."""
     if isinstance(plan.order, Graded):
         return plan.order.reached(position)
@@ -270,7 +243,7 @@ class Forecast:
         return asdict(self)
 
 
-def forecast(plan: Foreseeable, steps: int, points: int = POINTS) -> Forecast:
+def forecast(plan: PlanView, steps: int, points: int = POINTS) -> Forecast:
     """Say what the first steps of a plan hold, without visiting them.
 
     >>> from lading.order import Plan
@@ -307,7 +280,7 @@ def forecast(plan: Foreseeable, steps: int, points: int = POINTS) -> Forecast:
     )
 
 
-def changes(plan: Foreseeable, steps: int) -> tuple[int, ...]:
+def changes(plan: PlanView, steps: int) -> tuple[int, ...]:
     """Return the steps in which the weights change, as planned or by events."""
     if not isinstance(plan.order, Mixed) or not plan.clock.gapless:
         return ()
@@ -321,7 +294,7 @@ def _shares(counts: list[list[int]], d: int) -> list[float]:
     return [*found, found[-1]] if found else [0.0]
 
 
-def _used_up(plan: Foreseeable, d: int, steps: int) -> int:
+def _used_up(plan: PlanView, d: int, steps: int) -> int:
     """Return the step in which a dataset's first pass ends."""
     if not plan.clock.gapless and plan.mixture is None:
         return plan.clock.epoch_start(1) - 1

@@ -17,6 +17,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
 from lading.order.event import Event, Rebatch, ResumeBase
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from lading.order.adaptive.decided import AdaptedBase
     from lading.order.clock import Clock, Location
     from lading.order.dataset import Parts, PlannedDataset
@@ -77,6 +80,13 @@ class PlanView(Protocol):
     def order(self) -> Order: ...
     @property
     def blocklist(self) -> Blocklist | None: ...
+    @property
+    def source_names(self) -> tuple[str, ...]: ...
+    def locate(self, step: int) -> Location: ...
+    def counts(self, step: int) -> list[int]: ...
+    def steps_of_row(
+        self, source: int, row: int, start: int, stop: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]: ...
     def with_events(self, events: Sequence[Event], /) -> Self: ...
 
 
