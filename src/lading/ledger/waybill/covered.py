@@ -9,6 +9,7 @@ answers for itself.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from io import FileIO
@@ -51,7 +52,8 @@ def hashed(
         nonlocal done
         state, size = hashlib.sha256(), 0
         with open(path, "rb", buffering=0) as file:
-            for block in _blocks(file) if threads == 1 else _blocks_ahead(file):
+            is_long = os.fstat(file.fileno()).st_size > _BLOCK_AHEAD
+            for block in _blocks_ahead(file) if is_long and threads != 1 else _blocks(file):
                 state.update(block)
                 size, done = size + len(block), done + len(block)
                 progress(min(done / total, 1.0))
@@ -64,7 +66,7 @@ def hashed(
 
 
 def _blocks(file: FileIO) -> Iterator[memoryview]:
-    """Yield the content of a file, beside training: one thread, little memory."""
+    """Yield the content of a file that is short, or read beside training: one thread, little memory."""
     room = memoryview(bytearray(_BLOCK))
     while read := file.readinto(room):
         yield room[:read]
