@@ -8,7 +8,7 @@ import shutil
 import pytest
 from tests.cli.calling import lading
 
-from lading import Plan, Rollout, RolloutBooks, RolloutGroup, open_run
+from lading import Ledger, Plan, Rollout, RolloutBooks, RolloutGroup, open_run
 from lading.errors import LedgerError
 from lading.ledger.rollout_texts import read_texts
 
@@ -79,3 +79,23 @@ def test_a_rollout_without_a_text_is_refused_before_anything_is_recorded(tmp_pat
             books.made([RolloutGroup(prompt.group, [Rollout(3)], 0)])
 
         assert books.open_rollouts() == []
+
+
+@pytest.mark.parametrize("on_error", ["raise", "warn"])
+def test_a_folder_that_cannot_be_written_records_all_or_nothing(tmp_path, on_error):
+    """Without room for texts rollouts are refused as a whole, or (``warn``) recorded without their texts."""
+    plan = Plan.make({"math": 10}, batch_size=2)
+    ledger = Ledger(tmp_path / "run", names=plan.names, on_error=on_error)
+    with RolloutBooks(ledger, plan, group_size=2, keep_texts=True) as books:
+        prompt = books.draw()[0]
+        (tmp_path / "run" / "texts").write_text("in the way")
+        group = RolloutGroup(prompt.group, [Rollout([1], text="one")], 0)
+        text = "cannot be written"
+        with pytest.raises(LedgerError, match=text) if on_error == "raise" else pytest.warns(UserWarning, match=text):
+            books.made([group])
+
+        assert len(books.open_rollouts()) == (on_error == "warn")
+        (tmp_path / "run" / "texts").unlink()
+        if on_error == "raise":
+            books.made([group])
+    assert len(open_run(tmp_path / "run").rollouts()) == 1

@@ -21,6 +21,7 @@ import json
 import math
 import os
 import threading
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -37,6 +38,7 @@ from lading.ledger.rollout_texts import keep_texts as write_texts
 from lading.ledger.run_folder import RunFolder
 from lading.ledger.schema import SCHEMAS
 from lading.ledger.tables import APPLIED
+from lading.ledger.writer import unwritable
 from lading.loader.state import loaded_mark, marked
 from lading.order.plan import Plan
 from lading.runtime.fields import Fields, Origin, is_whole, whole
@@ -107,25 +109,21 @@ class RolloutBooks:
             prompts = [self._prompt_of(made) for made in several]
             texts = self._texts_of(several)
             counted = [[rollout.counted for rollout in made.rollouts] for made in several]
-            numbers: list[int] = []
-            rows: list[tuple[Any, ...]] = []
-            now = now_milliseconds()
             before = {made.group: _copied(self.live.groups.get(made.group)) for made in several}
             waiting = dict(self.live.waiting)
             try:
                 mine = [self.live.add(made, prompt) for made, prompt in zip(several, prompts, strict=True)]
+                rows: list[tuple[Any, ...]] = []
+                for made, prompt, given, tokens in zip(several, prompts, mine, counted, strict=True):
+                    name, now = (made.group, prompt.dataset_idx, prompt.index, made.policy), now_milliseconds()
+                    for number, rollout, told in zip(given, made.rollouts, tokens, strict=True):
+                        rows.append((self.step, number, *name, *told, *_scores(rollout), now))
+                self._keep_texts([(row[1], row[7], text) for row, text in zip(rows, texts, strict=False)])
             except LedgerError:
                 self.live.put_back(before, waiting)
                 raise
-            for made, prompt, given, tokens in zip(several, prompts, mine, counted, strict=True):
-                numbers += given
-                name = made.group, prompt.dataset_idx, prompt.index, made.policy
-                for number, rollout, told in zip(given, made.rollouts, tokens, strict=True):
-                    rows.append((self.step, number, *name, *told, *_scores(rollout), now))
-            if texts:
-                write_texts(self._run, self.world.rank, [(r[1], r[7], t) for r, t in zip(rows, texts, strict=True)])
             self._record("rollouts", rows)
-            return numbers
+            return [number for given in mine for number in given]
 
     def used(self, rollouts: Iterable[int], update: int, *, loss: Any = None, **metrics: Any) -> Bill:
         """Record that an update used some rollouts; they may be used again. This is one step of the run.
@@ -308,6 +306,17 @@ class RolloutBooks:
                 "Give every rollout its text, or keep none."
             )
         return [text for text in texts if text is not None]
+
+    def _keep_texts(self, texts: list[tuple[int, int | None, str]]) -> None:
+        """Write number, hash and text of some rollouts; a full disk does what the ledger's ``on_error`` says."""
+        try:
+            if texts:
+                write_texts(self._run, self.world.rank, texts)
+        except OSError as error:
+            why = unwritable(self.ledger.run_dir, error)
+            if self.ledger.on_error == "raise":
+                raise why from error
+            warnings.warn(f"{why} The texts of {len(texts)} rollouts are not kept.", stacklevel=4)
 
     def _prompt_of(self, made: RolloutGroup) -> Prompt:
         """Return the prompt of a group; one that this rank was to draw must have been drawn."""
