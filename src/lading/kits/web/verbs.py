@@ -125,8 +125,9 @@ def _server() -> Callable[[Any], Callable[[socket.socket], None]]:
         raise missing_extra("uvicorn", "ui", "lading ui") from error
 
     def server(application: Any) -> Callable[[socket.socket], None]:
-        quiet = {"log_level": "warning", "access_log": False, "server_header": False}
-        config = uvicorn.Config(application, lifespan="off", ws="none", **quiet)
+        config = uvicorn.Config(
+            application, log_level="warning", access_log=False, server_header=False, lifespan="off", ws="none"
+        )
         config.load()  # now: when the address is printed, it answers
         return lambda listening: uvicorn.Server(config).run(sockets=[listening])
 
