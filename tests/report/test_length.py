@@ -11,7 +11,7 @@ from tests.report.runs import record
 from lading.ledger import Ledger
 from lading.order import Plan
 from lading.report import open_run
-from lading.report.length import length, trained_seconds
+from lading.report.length import all_seconds, length, trained_seconds
 
 
 def test_time_between_attempts_is_not_trained():
@@ -20,6 +20,9 @@ def test_time_between_attempts_is_not_trained():
     times = np.array([0, 1000, 2500, 86_400_000, 86_401_000, 86_400_500])
 
     assert trained_seconds(attempts, times).tolist() == [0.0, 1.0, 2.5, 2.5, 3.5, 3.5]
+    for count in range(1, 7):
+        assert all_seconds(attempts[:count], times[:count]) == trained_seconds(attempts[:count], times[:count])[-1]
+    assert all_seconds(attempts[:0], times[:0]) == 0
 
 
 def test_epochs_and_tokens_are_those_of_the_plan(tmp_path):

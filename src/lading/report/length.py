@@ -28,7 +28,7 @@ def length(run: Run) -> dict[str, Any]:
     return {
         "samples": samples,
         "tokens": tokens,
-        "seconds": round(float(trained_seconds(kept["attempt"], kept["time"])[-1]), 3) if len(kept["step"]) else 0.0,
+        "seconds": round(all_seconds(kept["attempt"], kept["time"]), 3),
         "steps_per_second": pace,
         "samples_per_second": None if per_step is None else per_step * samples,
         "tokens_per_second": None if per_step is None or tokens is None else per_step * tokens,
@@ -41,6 +41,17 @@ def trained_seconds(attempts: NDArray[np.int64], times: NDArray[np.int64]) -> ND
     spent = np.diff(times, prepend=times[:1]) * (np.diff(attempts, prepend=attempts[:1]) == 0)
     total: NDArray[np.float64] = np.cumsum(np.maximum(spent, 0)) / 1000
     return total
+
+
+def all_seconds(attempts: NDArray[np.int64], times: NDArray[np.int64]) -> float:
+    """Return the seconds of training of all steps; where no clock was set back, between the ends of each attempt."""
+    if not len(times):
+        return 0.0
+    ends = np.append(np.flatnonzero(attempts[1:] != attempts[:-1]), len(times) - 1)
+    if np.count_nonzero(times[1:] < times[:-1]):
+        return float(trained_seconds(attempts, times)[-1])
+    starts = np.append(0, ends[:-1] + 1)
+    return float((times[ends] - times[starts]).sum()) / 1000
 
 
 def mean_tokens(run: Run) -> dict[str, float] | None:

@@ -40,7 +40,9 @@ def test_wrong_use_is_one_line_and_nothing_is_served(capsys, monkeypatch, tmp_pa
 def test_the_address_holds_a_token_unless_it_is_switched_off(capsys, monkeypatch, tmp_path):
     """And the port that was free."""
     record(tmp_path / "run", range(3))
-    monkeypatch.setattr("lading.kits.web.verbs._server", lambda: lambda application, listening: listening.close())
+    monkeypatch.setattr(
+        "lading.kits.web.verbs._server", lambda: lambda application: lambda listening: listening.close()
+    )
 
     assert lading("ui", tmp_path, "--port", 0) == 0
     with_token = capsys.readouterr().out

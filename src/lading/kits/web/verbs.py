@@ -73,13 +73,14 @@ def ui(
     from lading.kits.web.ui.site import Site  # jinja2, starlette and uvicorn are optional
     from lading.kits.web.ui.starlette import LOOPBACK, application
 
-    serve = _server()
+    server = _server()
     site = Site(runs, looks_of(decode) if decode is not None else None)
     listening = _listening(host, port)
     threading.Thread(target=_warm_up, args=(site,), daemon=True).start()
     port = listening.getsockname()[1]
     token = None if no_token else secrets.token_urlsafe(24)
     served = application(site, token=token, hosts=LOOPBACK if host in _LOOPBACK else (), cookie=f"lading-{port}")
+    serve = server(served)
     shown = f"[{host}]" if ":" in host else host
     address = f"http://{shown}:{port}/" + (f"?token={token}" if token else "")
     said = {"address": address, "runs": list(runs)}
@@ -89,7 +90,7 @@ def ui(
     )
     if open_browser:
         webbrowser.open(address)
-    serve(served, listening)
+    serve(listening)
 
 
 def _listening(host: str, port: int) -> socket.socket:
@@ -116,15 +117,18 @@ def _warm_up(site: Any) -> None:
     site.answer(first, {"whole": ""})
 
 
-def _server() -> Callable[[Any, socket.socket], None]:
+def _server() -> Callable[[Any], Callable[[socket.socket], None]]:
     """Return what serves an application; where it is not installed, that is said before an address is."""
     try:
         import uvicorn
     except ImportError as error:
         raise missing_extra("uvicorn", "ui", "lading ui") from error
 
-    def serve(application: Any, listening: socket.socket) -> None:
-        config = uvicorn.Config(application, log_level="warning", access_log=False, server_header=False, lifespan="off")
-        uvicorn.Server(config).run(sockets=[listening])
+    def server(application: Any) -> Callable[[socket.socket], None]:
+        config = uvicorn.Config(
+            application, log_level="warning", access_log=False, server_header=False, lifespan="off", ws="none"
+        )
+        config.load()  # now: when the address is printed, it answers
+        return lambda listening: uvicorn.Server(config).run(sockets=[listening])
 
-    return serve
+    return server

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tests.report.runs import record
 
-from lading.kits.web.pages.curves import thinned
+from lading.kits.web.pages.curves import points
 from lading.kits.web.pages.run import run_page
 from lading.kits.web.pages.sample import sample_page
 from lading.kits.web.pages.step import step_page
@@ -25,11 +25,11 @@ def test_thinning_keeps_every_peak():
     values = np.ones(1_000_001)
     values[654_321], values[17], values[400_000:410_000] = 9.0, -3.0, np.nan
 
-    places = thinned(np.arange(len(values)), values)
+    places = points(np.arange(len(values)), values)["step"]
 
     assert len(places) <= 2002
-    assert {654_321, 17} <= set(places.tolist())
-    assert thinned(np.arange(5), np.ones(5)).tolist() == [0, 1, 2, 3, 4]
+    assert {654_321, 17} <= set(places)
+    assert points(np.arange(5), np.ones(5))["step"] == [0, 1, 2, 3, 4]
 
 
 def test_the_page_of_a_run_is_json_with_stable_keys(rolled_back):

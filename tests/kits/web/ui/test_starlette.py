@@ -112,7 +112,7 @@ def test_only_its_own_names_reach_it(site):
     assert client(site, token=None).get("/r/a").status_code == 200
 
 
-@pytest.mark.parametrize("path", ["/r/a", "/r/a.json", "/static/style.css", "/nowhere"])
+@pytest.mark.parametrize("path", ["/r/a", "/r/a.json", "/static/page.js", "/nowhere"])
 def test_headers_let_nothing_else_in(site, path):
     """No script but our own, no frame, nothing from elsewhere, no token in a referrer."""
     headers = client(site, token=None).get(path).headers

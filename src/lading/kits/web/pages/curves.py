@@ -118,23 +118,19 @@ def _is_sorted(steps: NDArray[Any]) -> bool:
     return bool(np.all(steps[1:] >= steps[:-1]))
 
 
-def thinned(steps: NDArray[Any], values: NDArray[np.float64], most: int = MOST_POINTS) -> NDArray[np.int64]:
-    """Return the places of at most so many points; of each bucket the lowest and the highest: no peak is lost."""
-    if len(steps) <= most:
-        return np.arange(len(steps))
-    buckets, first = _buckets(values, most)
-    low = np.argmin(np.where(np.isnan(buckets), np.inf, buckets), axis=1) + first
-    high = np.argmax(np.where(np.isnan(buckets), -np.inf, buckets), axis=1) + first
-    return np.unique(np.concatenate([low, high]))
+def _ends(buckets: NDArray[np.float64], first: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the places of the lowest and the highest value of each row of ``_buckets``: no peak is lost."""
+    low, high = (np.where(np.isnan(buckets), missing, buckets) for missing in (np.inf, -np.inf))
+    return np.unique(np.concatenate([np.argmin(low, axis=1) + first, np.argmax(high, axis=1) + first]))
 
 
 def points(steps: NDArray[Any], values: NDArray[np.float64], most: int = MOST_POINTS) -> dict[str, list[Any]]:
     """Return ``step`` and ``value`` as a chart draws them; of more than so many also the ``mean`` of each stretch."""
-    chosen = thinned(steps, values, most)
-    found = {"step": steps[chosen].tolist(), "value": _known(values[chosen])}
     if len(steps) <= most:
-        return found
+        return {"step": steps.tolist(), "value": _known(values)}
     buckets, first = _buckets(values, most)
+    chosen = _ends(buckets, first)
+    found = {"step": steps[chosen].tolist(), "value": _known(values[chosen])}
     count = (~np.isnan(buckets)).sum(axis=1)
     mean = np.where(count, np.nansum(buckets, axis=1) / np.maximum(count, 1), np.nan)
     middle = np.minimum(first + buckets.shape[1] // 2, len(steps) - 1)

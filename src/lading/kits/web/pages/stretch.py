@@ -33,15 +33,16 @@ def strip(run: Run, first: int = 0, last: int | None = None, spikes: Iterable[in
     cells = -(-max(stop - first, 0) // size)
 
     def counted(chosen: NDArray[np.int64]) -> list[int]:
-        inside = chosen[(chosen >= first) & (chosen < stop)]
-        found: list[int] = np.bincount((inside - first) // size, minlength=cells).tolist()
+        ordered = chosen if np.all(chosen[1:] >= chosen[:-1]) else np.sort(chosen)  # in order, as a rule
+        edges = np.minimum(first + size * np.arange(cells + 1), stop)
+        found: list[int] = np.diff(np.searchsorted(ordered, edges)).tolist()
         return found
 
     counts = {
         "spike": counted(np.array(sorted(spikes), dtype=np.int64)),
         "skipped": counted(kept["step"][~kept["applied"]]),
         "undone": counted(steps["step"][~steps["owned"]]),
-        "applied": counted(kept["step"][kept["applied"]]),
+        "applied": counted(run.steps.applied["step"]),
     }
     found = []
     for cell in range(cells):

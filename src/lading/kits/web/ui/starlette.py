@@ -37,7 +37,7 @@ _HEADERS = {
     "Cache-Control": "no-store",
 }
 _TYPES = {"html": "text/html", "json": "application/json"}
-_STATIC = {"style.css": "text/css", **dict.fromkeys(("page.js", "chart.js", "runs.js"), "text/javascript")}
+_STATIC = dict.fromkeys(("page.js", "chart.js", "runs.js"), "text/javascript")
 
 
 def application(site: Site, *, token: str | None, hosts: tuple[str, ...] = LOOPBACK, cookie: str = "lading") -> Any:
