@@ -231,6 +231,13 @@ def _placed(bill: Bill, content: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return folded((bill.position + bill.slots[real]).astype(np.uint64), [(None, content[real])])
 
 
+def content_of(batch: Any, bill: Bill) -> NDArray[np.uint64]:
+    """Return a hash of each row of a batch."""
+    from lading.identity.content import content_hashes  # few ledgers record it
+
+    return content_hashes(batch, len(bill))
+
+
 def _deviations(bill: Bill) -> str:
     from lading.ledger.deviations import deviations_text  # few batches have any
 
