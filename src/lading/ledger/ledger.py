@@ -30,7 +30,7 @@ from lading.ledger.given import check_choices, check_open, checked_bills, checke
 from lading.ledger.launch import Launch, as_ranges
 from lading.ledger.limits import now_milliseconds, readable
 from lading.ledger.opening import Opening, checked_mark, open_attempt_of, warn_of_blocks
-from lading.ledger.rows import MOST_OPEN, Fate, Rows
+from lading.ledger.rows import MOST_OPEN, Fate, Rows, content_of
 from lading.ledger.run_folder import RunFolder
 from lading.ledger.seal import seal_dead, seal_own
 from lading.ledger.tables import APPLIED, SKIPPED
@@ -242,11 +242,7 @@ class Ledger:
         if len(self._open) > MOST_OPEN:
             del self._open[next(iter(self._open))]
         self._last = step
-        content = None
-        if self.wants_batch and batch is not None:
-            from lading.identity.content import content_hashes  # few ledgers record it
-
-            content = content_hashes(batch, len(bill))
+        content = content_of(batch, bill) if self.wants_batch and batch is not None else None
         self._writer.put(Rows.deliver, bill, now_milliseconds(), content, samples=len(bill))
 
     @_entry

@@ -236,6 +236,13 @@ def _counted(bill: Bill, column: NDArray[Any]) -> NDArray[Any]:
     return column if bill.num_samples == len(column) else column[bill.is_real]
 
 
+def content_of(batch: Any, bill: Bill) -> NDArray[np.uint64]:
+    """Return a hash of each row of a batch."""
+    from lading.identity.content import content_hashes  # few ledgers record it
+
+    return content_hashes(batch, len(bill))
+
+
 def _deviations(bill: Bill) -> str:
     from lading.ledger.deviations import deviations_text  # few batches have any
 
