@@ -90,7 +90,7 @@ def borders() -> Iterable[dict[str, Any]]:
 def border(loader: Loader, number: int, *, restarts: bool) -> float:
     """Report the chunk before, wait for the first batch of the next one, train on the rest; return the wait."""
     if restarts:
-        loader.engine.drop_carried()  # as it was: workers end with a chunk
+        loader.engine._carrier.drop()  # as it was: workers end with a chunk
     start = time.perf_counter()
     if number:
         loader.validated(1 / number, loss=1 / number)
