@@ -10,8 +10,8 @@ source that packs documents into rows puts padding where a masked one was.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from lading.order.dataset import Parts
 from lading.order.event import Block, Event, Mask, ResumeBase
 from lading.order.permutation import Permutation
 from lading.runtime.fields import whole
+
+Born = Iterable[tuple[str, tuple[int, ...]]]
+Kind = TypeVar("Kind", Block, Mask)
 
 
 def part_substitutes(parts: Parts, number: int, seed: int, index: int, blocked: Collection[int] = ()) -> Iterator[int]:
@@ -73,14 +76,20 @@ def numbers_by_name(field: str, given: Any, parts: Parts) -> tuple[tuple[str, tu
     return tuple(sorted(found.items()))
 
 
-def all_blocks(blocked: Iterable[tuple[str, tuple[int, ...]]], events: Iterable[Event], parts: Parts) -> list[Block]:
+def all_blocks(blocked: Born, events: Iterable[Event], parts: Parts) -> list[Block]:
     """Return what a plan blocks: what it was born with, at step 0, and what its events say."""
-    found = [Block(0, parts.number_of(name), indices) for name, indices in blocked]
+    return _stated(Block, blocked, events, parts, lambda base: base.blocked)
+
+
+def _stated(
+    kind: type[Kind], born: Born, events: Iterable[Event], parts: Parts, before: Callable[[ResumeBase], Any]
+) -> list[Kind]:
+    found = [kind(0, parts.number_of(name), numbers) for name, numbers in born]
     for event in events:
-        if isinstance(event, Block):
+        if isinstance(event, kind):
             found.append(event)
         elif isinstance(event, ResumeBase):
-            found += [Block(event.first_step, dataset, indices) for dataset, indices in event.blocked]
+            found += [kind(event.first_step, dataset, numbers) for dataset, numbers in before(event)]
     return found
 
 
@@ -153,15 +162,9 @@ def born_masked(masked: Any, parts: Parts) -> tuple[tuple[str, tuple[int, ...]],
     return found
 
 
-def all_masks(masked: Iterable[tuple[str, tuple[int, ...]]], events: Iterable[Event], parts: Parts) -> list[Mask]:
+def all_masks(masked: Born, events: Iterable[Event], parts: Parts) -> list[Mask]:
     """Return what a plan masks: what it was born with, at step 0, and what its events say."""
-    found = [Mask(0, parts.number_of(name), documents) for name, documents in masked]
-    for event in events:
-        if isinstance(event, Mask):
-            found.append(event)
-        elif isinstance(event, ResumeBase):
-            found += [Mask(event.first_step, dataset, documents) for dataset, documents in event.masked]
-    return sorted(found, key=lambda mask: mask.step)
+    return sorted(_stated(Mask, masked, events, parts, lambda base: base.masked), key=lambda mask: mask.step)
 
 
 def masked_by(masks: Iterable[Mask]) -> Masked:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 from tests.launching import torchrun
-from transformers import Trainer
+from transformers import Trainer, TrainerCallback
 
 from lading import open_run
 from lading.errors import ConfigError, LadingError, ResumeError
@@ -64,15 +64,14 @@ def test_every_rollout_of_a_run_is_accounted_for(trained):
 
 
 def test_completions_are_kept_where_it_is_asked_for(tmp_path):
-    """Their texts are what the reward was given, and prompts are read once a block; a plain Trainer keeps none."""
-    seen, read = [], []
+    """Their texts are what the reward was given; a plain Trainer keeps none."""
+    seen = []
 
     def reward(completions, **_):
         seen.extend(completions)
         return [float(len(text)) for text in completions]
 
-    data = script.prompts().with_transform(lambda rows: read.append(len(rows["prompt"])) or rows)
-    trainer = script.make(tmp_path / "trainer", "long", updates=4, data=data, save_strategy="no")
+    trainer = script.make(tmp_path / "trainer", "long", updates=4, save_strategy="no")
     trainer.reward_funcs = [reward]
     account(trainer, tmp_path / "run", keep_texts=True).train()
     run = open_run(tmp_path / "run")
@@ -80,9 +79,30 @@ def test_completions_are_kept_where_it_is_asked_for(tmp_path):
 
     kept = {n: text for row in rows for n, text in run.rollout_texts(row["dataset"], row["index"]).items()}
     assert [kept[row["rollout"]] for row in rows] == seen[: len(rows)]
-    assert read == [8, 8]  # this block, and ahead the next
     with pytest.raises(ConfigError, match="keep_texts=True, and Trainer makes no completions"):
         account(Trainer(script.model(), train_dataset=[{}]), tmp_path / "other", keep_texts=True)
+
+
+class MaskedLater(TrainerCallback):
+    """Leaves the first rollout of what is left of a block out of the loss, after it was made."""
+
+    def __init__(self, trainer):
+        self.trainer = trainer
+
+    def on_step_end(self, args, state, control, **_):
+        for part in self.trainer._buffered_inputs if state.global_step == 1 else ():
+            part["completion_mask"][0] = 0
+
+
+def test_a_use_weighs_what_the_loss_was_given(tmp_path):
+    """Not what was generated: the mask is read where the model receives it."""
+    trainer = script.make(tmp_path / "trainer", "long", updates=2, save_strategy="no")
+    trainer.add_callback(MaskedLater(trainer))
+    account(trainer, tmp_path / "run").train()
+
+    uses = open_run(tmp_path / "run").rollout_history.uses
+    weights = {update: uses["weight"][uses["update"] == update].tolist() for update in (0, 1)}
+    assert set(weights[0]) == {1.0} and weights[1].count(0.0) == 1 and weights[1].count(1.0) == len(weights[1]) - 1
 
 
 def test_a_resume_inside_a_block_is_exact(trained):

@@ -56,27 +56,6 @@ class PromptCollator:
         return [{**sample, ROW: row} for (row, _), sample in zip(pairs, samples, strict=True)]
 
 
-class BlockPrompts(Numbered):
-    """Prompts that are read once a block, of which the trainer asks for all at each step, and looks at the first.
-
-    ``~row`` stands for a row that was asked for before in the block.
-    """
-
-    _asked: Sequence[int] = ()
-    _found: Sequence[tuple[int, Any]] = ()
-
-    def __getitem__(self, row: int) -> tuple[int, Any]:
-        return super().__getitem__(row if row >= 0 else ~row)
-
-    def __getitems__(self, rows: Sequence[int]) -> list[tuple[int, Any]]:
-        """Return the samples of a block, those of the step before where they are asked for again."""
-        again = rows[0] < 0
-        asked = [~row for row in rows] if again else list(rows)
-        if not again or asked != self._asked:
-            self._asked, self._found = asked, super().__getitems__(asked)
-        return list(self._found)
-
-
 class GenerationShape:
     """How a trainer cuts its data: what must be the same after a resume.
 
@@ -138,12 +117,10 @@ class RolloutUpdateBooks(UpdateBooks):
         self._keeps_texts = keep_texts
         self.plan, self.shape, self._world, self._put_back = loader.plan, shape, world, put_back
         self._blocks = self.plan.epoch_steps(0)  # refused where there is none
-        self.data = BlockPrompts(tuple(loader.engine.request.sources.values()))
+        self.data = Numbered(tuple(loader.engine.request.sources.values()))
         self.rollouts: RolloutBooks | None = None
         self.checkpoint: Path | None = None  # that the trainer resumes from
         self.rewards: torch.Tensor | None = None
-        self._masked: set[int] = set()  # rollouts of the block that count nothing in the loss: all tokens are masked
-        self._planned: dict[int, NDArray[np.int64]] = {}  # rows of the blocks that the sampler asked for last
         self._sha256 = ""
 
     @property
@@ -160,10 +137,9 @@ class RolloutUpdateBooks(UpdateBooks):
         """Yield the rows of the epoch that an update belongs to, each block as often as the trainer reads it."""
         epoch = update // -(-self._blocks * self.shape.block_steps // self.shape.accumulation)
         for block in range(epoch * self._blocks, (epoch + 1) * self._blocks):
-            rows = np.repeat(self._rows_of(block), self.shape.num_generations)
-            yield from rows.tolist()
-            for _ in range(1, self.shape.block_steps):
-                yield from (~rows).tolist()
+            rows = np.repeat(self._rows_of(block), self.shape.num_generations).tolist()
+            for _ in range(self.shape.block_steps):
+                yield from rows
 
     def generated(
         self, rows: Sequence[int], output: dict[str, Any], tokenizer: Any, update: int, seconds: float
@@ -199,12 +175,11 @@ class RolloutUpdateBooks(UpdateBooks):
             groups.append(RolloutGroup(first + start // size, some, update, max(begin - start, 0)))
         numbers = np.array(books.made(groups))
         output[NUMBERS] = torch.from_numpy(numbers).to(output["completion_ids"].device)
-        self._masked = set(numbers[~masks.any(axis=1)].tolist())
 
     def used(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Note which rollouts go into the loss, and return what does, without their numbers."""
         numbers = inputs[NUMBERS].tolist()
-        weights = [0.0 if number in self._masked else 1.0 for number in numbers]
+        weights = (inputs["completion_mask"].sum(dim=1) > 0).float().tolist()  # of what the loss is given
         self._fetched.append(self._open.deliver(numbers, weights))
         return {name: value for name, value in inputs.items() if name != NUMBERS}
 
@@ -246,9 +221,7 @@ class RolloutUpdateBooks(UpdateBooks):
         buffer = None
         if state is not None:
             buffer = self._restore(books, update, state)
-        self.rollouts, self._masked, self._planned = books, set(), {}
-        for part in buffer or ():
-            self._masked.update(part[NUMBERS][part["completion_mask"].sum(dim=1) == 0].tolist())
+        self.rollouts = books
         books.begin()
         self._put_back(books.step, buffer)
 
@@ -275,13 +248,9 @@ class RolloutUpdateBooks(UpdateBooks):
         return self.rollouts
 
     def _rows_of(self, block: int) -> NDArray[np.int64]:
-        if block not in self._planned:
-            now = None if self.rollouts is None else self.rollouts.prompts.plan
-            plan = self.plan if now is None or block < now.first_step else now  # what is past is only counted
-            bill = plan.bill(block)
-            rows = np.asarray(self.data.row_of(bill.source_idx, bill.rows))
-            self._planned = {**dict(list(self._planned.items())[-1:]), block: rows}
-        return self._planned[block]
+        now = None if self.rollouts is None else self.rollouts.prompts.plan
+        bill = (self.plan if now is None or block < now.first_step else now).bill(block)  # what is past is only counted
+        return np.asarray(self.data.row_of(bill.source_idx, bill.rows))
 
 
 def file_of(folder: Path, rank: int) -> Path:
