@@ -80,8 +80,10 @@ enum { TABLE = 64, BLOCK = 1024 };
 
 /* Replace positions by elements, at most BLOCK of them; the sizes are folded into the keys here. */
 void permute_block(const uint64_t *n, const uint64_t *side, const uint64_t *keys, uint64_t *x, int count);
-/* Whether a square of this side holds n elements, n of at least one: then every walk in it ends. */
-INLINE int fits(uint64_t n, uint64_t side) { return n > 0 && side > 0 && side < (UINT64_C(1) << 32) && side * side >= n; }
+/* Whether a square of this side, and no smaller one, holds n elements, n of at least one: then walks in it are short. */
+INLINE int fits(uint64_t n, uint64_t side) {
+    return n > 0 && side > 0 && side < (UINT64_C(1) << 32) && side * side >= n && (side - 1) * (side - 1) < n;
+}
 
 #define KERNEL(name) PyObject *name(PyObject *module, PyObject *const *args, Py_ssize_t given)
 KERNEL(kernel_key_of_three);
@@ -89,6 +91,7 @@ KERNEL(kernel_digest);
 KERNEL(kernel_digest_of_slots);
 KERNEL(kernel_digests);
 KERNEL(kernel_owners);
+KERNEL(kernel_owner_counts);
 KERNEL(kernel_permute);
 KERNEL(kernel_unpermute);
 KERNEL(kernel_gather);

@@ -382,3 +382,107 @@ static PyObject *permuted(PyObject *const *args, Py_ssize_t given, int inverse) 
 
 KERNEL(kernel_permute) { return permuted(args, given, 0); }
 KERNEL(kernel_unpermute) { return permuted(args, given, 1); }
+
+/* How many elements at some positions each of some stretches has. Rows of the square are looked at in groups: an element
+   whose group lies in one stretch is counted before its last round, the others (MIXED) one by one. */
+enum { GROUPS = 1 << 13, MIXED = -1, COUNTED_AT_ONCE = 1 << 24 };
+typedef struct {
+    uint64_t n, side, key;
+    uint64_t sizes[BLOCK], sides[BLOCK], keys[BLOCK]; /* the same for every element */
+    const int64_t *starts;
+    int64_t stretches;
+    int64_t *counts;
+} Tally;
+
+static void count_each(const Tally *tally, uint64_t *positions, int count) {
+    int32_t owners[BLOCK];
+    permute_block(tally->sizes, tally->sides, tally->keys, positions, count);
+    find_owners(tally->starts, tally->stretches, (int64_t *)positions, count, owners);
+    for (int i = 0; i < count; i++)
+        tally->counts[owners[i]]++;
+}
+
+static void find_groups(const Tally *tally, int shift, int32_t *groups) {
+    uint64_t size = tally->side << shift;
+    for (uint64_t g = 0; g <= (tally->side - 1) >> shift; g++) {
+        int64_t ends[2] = {(int64_t)(g * size), (int64_t)(g * size + size - 1)};
+        int is_inside = g * size + size <= tally->n;
+        int32_t owners[2];
+        find_owners(tally->starts, tally->stretches, ends, 2, owners);
+        groups[g] = is_inside && owners[0] == owners[1] ? owners[0] : MIXED;
+    }
+}
+
+/* The row that each of some neighbours comes to lie in: the last round moves elements within their rows only. */
+CLONED static void find_rows(uint64_t row, uint64_t column, uint64_t side, uint64_t key, uint64_t *restrict rows,
+                             int count) {
+    for (int i = 0; i < count; i++) {
+        uint64_t left = row, right = column + (uint64_t)i;
+        forth(&left, &right, side, key, 0, ROUNDS - 1);
+        rows[i] = right;
+    }
+}
+
+static void count_rows(const Tally *tally, uint64_t first, uint64_t stop) {
+    int32_t groups[GROUPS];
+    uint32_t found[GROUPS] = {0};
+    uint64_t rows[BLOCK], kept[BLOCK], key = fold(tally->key, tally->n), side = tally->side;
+    int shift = 0, count;
+    while ((side - 1) >> shift >= GROUPS)
+        shift++;
+    find_groups(tally, shift, groups);
+    for (; first < stop; first += (uint64_t)count) {
+        uint64_t column = first % side;
+        count = (int)lesser(BLOCK, lesser(side - column, stop - first));
+        find_rows(first / side, column, side, key, rows, count);
+        int some = 0;
+        for (int i = 0; i < count; i++) {
+            uint64_t group = rows[i] >> shift;
+            found[group]++;
+            kept[some] = first + (uint64_t)i;
+            some += groups[group] == MIXED;
+        }
+        if (some)
+            count_each(tally, kept, some);
+    }
+    for (uint64_t g = 0; g <= (side - 1) >> shift; g++)
+        if (groups[g] != MIXED)
+            tally->counts[groups[g]] += found[g];
+}
+
+/* owner_counts(n, side, key, starts, first, stop, counts): add to counts how many elements at the positions [first, stop)
+   of a permutation belong to each of some ascending stretches, as ``owners`` says; at most COUNTED_AT_ONCE positions. */
+KERNEL(kernel_owner_counts) {
+    Loan loan;
+    loan.count = 0;
+    Tally tally;
+    uint64_t first, stop;
+    if (!expect_arguments(given, 7, "owner_counts") || !as_uint64(args[0], &tally.n) ||
+        !as_uint64(args[1], &tally.side) || !as_uint64(args[2], &tally.key) || !as_uint64(args[4], &first) ||
+        !as_uint64(args[5], &stop))
+        return NULL;
+    Column *starts = borrow(&loan, args[3], "starts", 8, READ);
+    Column *counts = starts ? borrow(&loan, args[6], "counts", 8, WRITE) : NULL;
+    if (!counts)
+        return give_back(&loan, NULL);
+    if (!starts->length || starts->length != counts->length || !fits(tally.n, tally.side) || first > stop ||
+        stop > tally.n || stop - first > COUNTED_AT_ONCE)
+        return give_back(&loan, refuse("stretches and counts of different lengths, or positions that are not there."));
+    for (int i = 0; i < BLOCK; i++)
+        tally.sizes[i] = tally.n, tally.sides[i] = tally.side, tally.keys[i] = tally.key;
+    tally.starts = starts->data, tally.stretches = starts->length, tally.counts = counts->data;
+    PyThreadState *waiting = stop - first >= LONG_WORK ? PyEval_SaveThread() : NULL;
+    if (tally.n > FEW)
+        count_rows(&tally, first, stop);
+    else
+        for (uint64_t x[BLOCK]; first < stop;) {
+            int count = (int)lesser(BLOCK, stop - first);
+            for (int i = 0; i < count; i++)
+                x[i] = first++;
+            count_each(&tally, x, count);
+        }
+    if (waiting)
+        PyEval_RestoreThread(waiting);
+    Py_INCREF(Py_None);
+    return give_back(&loan, Py_None);
+}

@@ -40,6 +40,7 @@ ARGUMENTS = {
     "digest_of_slots": "ncccc",
     "digests": "ncccc",
     "owners": "ccc",
+    "owner_counts": "nnncnnc",
     "hash_rows": "cnnc",
     "fold_rows": "coc",
     "permute": "ccccc",

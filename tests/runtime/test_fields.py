@@ -17,7 +17,6 @@ from lading.runtime.fields import (
     SHA256,
     SIZE,
     Fields,
-    Items,
     Origin,
     given as given_or,
     is_bare_name,
@@ -158,5 +157,5 @@ def test_names_that_leave_their_folder_are_no_bare_names(name):
 
 def test_items_of_what_is_no_list_are_refused():
     """A number in the place of a list ended questions with a TypeError."""
-    with pytest.raises(CorruptLedgerError, match="expected a list, found a number"):
-        Items(ORIGIN.json("5"), ORIGIN, "exceptions")
+    with pytest.raises(CorruptLedgerError, match=r"expected a list of 0 to \d+ items, found 5"):
+        ORIGIN.items("5")

@@ -7,6 +7,7 @@ Exit codes: 0 it holds or nothing is wrong, 1 it does not hold, 2 wrong use. Eve
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import sys
@@ -76,9 +77,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if _verb(given) not in _COMPUTING:  # a question multiplies no matrices: NumPy need not start a thread per core
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from lading.errors import CorruptLedgerError, LadingError  # here, so that importing this package costs nothing
+    from lading.runtime.imports import uncollected
 
     try:
-        _app(given)(given, prog_name="lading")
+        with uncollected():
+            app = _app(given)
+        if arguments is None:  # a process of our own: its collector need not look through what stays to the end
+            gc.freeze()
+        app(given, prog_name="lading")
     except LadingError as error:
         _say(str(error))
         sys.exit(1 if isinstance(error, CorruptLedgerError) else 2)  # a damaged run is no wrong use

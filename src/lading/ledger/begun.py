@@ -91,6 +91,13 @@ class Begun:
         """Return the content of the file."""
         return json_bytes({**self._fields(), "check": self._check()})
 
+    def is_in(self, path: Path) -> bool:
+        """Say whether a file says this: the check of what it says is its own."""
+        try:
+            return self._check().encode() in path.read_bytes()
+        except OSError:
+            return False
+
     def _fields(self) -> dict[str, Any]:
         return known(vars(self))
 

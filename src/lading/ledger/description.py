@@ -222,8 +222,9 @@ def read_plan(run: RunFolder, fingerprint: str, sha256: str | None) -> Plan:
     if sha256_of_bytes(content) != sha256:
         origin.refuse("", f"the SHA-256 {str(sha256)[:16]}... that the launch record knows", "another: it was altered")
     try:
-        check_order_version(path, origin.record(content).value("order_version"), LedgerError)
-        plan = Plan.from_json(content.decode(), beside=path.parent)
+        written = origin.json(content)
+        check_order_version(path, Fields(written, origin).value("order_version"), LedgerError)
+        plan = Plan.from_json(written, beside=path.parent)
         for _, weights in plan.sample_weights:
             _ = weights.ends  # refuses a file that is missing, or another
     except LedgerError:

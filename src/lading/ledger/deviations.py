@@ -12,7 +12,7 @@ from typing import Any
 from lading.errors import LedgerError
 from lading.identity import Deviation
 from lading.ledger.limits import LONGEST_REASON, readable
-from lading.runtime.fields import COUNT, Fields, FieldTable, Items, Origin, given
+from lading.runtime.fields import COUNT, Fields, FieldTable, Origin, given
 
 _FEW_CHARACTERS = 80
 
@@ -35,7 +35,7 @@ def deviations_text(deviations: Iterable[Deviation]) -> str:
 
 def deviations_from(text: str, origin: Origin) -> list[dict[str, Any]]:
     """Return the fields of each deviation, every one checked."""
-    items = Items(origin.json(text), origin, "")
+    items = origin.items(text)
     return [items.record(number).each(_FIELDS) for number in items]
 
 

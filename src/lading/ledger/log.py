@@ -197,7 +197,7 @@ def _read_record(path: Path, content: bytes, number: int, sha256: str, log: Log)
     fields = Origin(path, CorruptLedgerError, _WAY_OUT).record(content)
     kind = fields.text("type", choices=TYPES)
     values = fields.each({**_EVERY, **_FIELDS[kind]})
-    found, _, previous = (values.pop(name) for name in _EVERY)
+    found, _, previous = map(values.pop, _EVERY)
     if found != number:
         fields.refuse("number", str(number))
     if kind == "launch":

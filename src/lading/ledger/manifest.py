@@ -18,7 +18,7 @@ from lading.ledger.run_folder import RankFolder
 from lading.ledger.tables import TABLES
 from lading.ledger.tail import Tail, read_tail
 from lading.runtime.fields import SHA256, SIZE, Fields, FieldTable, Origin
-from lading.runtime.files import Journal
+from lading.runtime.files import Journal, lines_of
 
 _MOST_ROWS = 1 << 40
 
@@ -88,7 +88,8 @@ def read_manifest(folder: RankFolder) -> Manifest:
     parts: list[LedgerPart] = []
     end, problems, torn, compacted = None, [], False, False
     origin = Origin(folder.manifest, CorruptLedgerError)
-    found = Journal(folder.manifest).lines()
+    content = Journal(folder.manifest).content()
+    found = lines_of(content)
     for line in found:
         if line.value is None:
             torn = line.torn and line is found[-1]
@@ -109,15 +110,19 @@ def read_manifest(folder: RankFolder) -> Manifest:
         elif part is not None:
             parts.append(part)
         end = end or ended
-    return Manifest(tuple(parts), end, tuple(problems), torn, whole_lines(folder.manifest), compacted)
+    return Manifest(tuple(parts), end, tuple(problems), torn, _whole(content), compacted)
 
 
 def whole_lines(path: Path) -> tuple[bytes, ...]:
     """Return the lines of a file that are not cut off."""
     try:
-        return tuple(line for line in path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n"))
+        return _whole(path.read_bytes())
     except OSError:
         return ()
+
+
+def _whole(content: bytes) -> tuple[bytes, ...]:
+    return tuple([line for line in content.splitlines(keepends=True) if line.endswith(b"\n")])
 
 
 def _line_from(

@@ -143,8 +143,12 @@ class RunFolder:
 
 def _numbers(folder: Path, pattern: re.Pattern[str], digits: int) -> list[int]:
     try:
-        matches = [pattern.fullmatch(name) for name in os.listdir(folder)]
+        names = os.listdir(folder)
     except (FileNotFoundError, NotADirectoryError):
         return []
-    texts = [match.group(1) for match in matches if match]
-    return sorted(int(text) for text in texts if text == f"{int(text):0{digits}d}")
+    found = []
+    for match in filter(None, map(pattern.fullmatch, names)):
+        number = int(match.group(1))
+        if match.group(1) == f"{number:0{digits}d}":
+            found.append(number)
+    return sorted(found)

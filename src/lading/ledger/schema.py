@@ -91,10 +91,11 @@ def typed(table: pa.Table, name: str, columns: list[str] | None = None) -> pa.Ta
     table = table if table.schema.equals(wanted) else table.cast(wanted)
     table.validate(full=True)  # lengths of buffers, and that strings are UTF-8
     found = FORMATS[name]
-    for name_of in (c for c in found.ranges if c in table.column_names):
-        check_range(name, name_of, *numbers(table[name_of]))
-    for name_of in (c for c in found.words if c in table.column_names):
-        _check_words(name, name_of, table[name_of])
+    for column in table.column_names:
+        if column in found.ranges:
+            check_range(name, column, *numbers(table[column]))
+        elif column in found.words:
+            _check_words(name, column, table[column])
     return table
 
 

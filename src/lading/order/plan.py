@@ -348,8 +348,8 @@ class Plan:
         return plan_json.to_json(self)
 
     @classmethod
-    def from_json(cls, text: str, *, beside: Path | None = None) -> Plan:
-        """Rebuild a plan; undoes ``to_json``. ``beside``: folder with the files of its sample weights."""
+    def from_json(cls, text: str | Mapping[str, Any], *, beside: Path | None = None) -> Plan:
+        """Rebuild a plan of its text, or of the object in it; ``beside``: folder with the files of its sample weights."""
         return cls(**plan_json.fields_from_json(text, beside))
 
     @functools.cached_property

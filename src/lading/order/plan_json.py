@@ -121,10 +121,15 @@ def _datasets(plan: PlanView) -> list[dict[str, Any]]:
     return whole
 
 
-def fields_from_json(text: str | bytes, beside: Path | None = None) -> dict[str, Any]:
-    """Return the fields of the plan that ``to_json`` wrote; whatever is not as it wrote it is refused by name."""
+def fields_from_json(text: str | bytes | Mapping[str, Any], beside: Path | None = None) -> dict[str, Any]:
+    """Return the fields of the plan that ``to_json`` wrote; whatever is not as it wrote it is refused by name.
+
+    Args:
+        text: The text, or the object that was read from it.
+        beside: Folder with the files of its sample weights.
+    """
     origin = Origin("the plan", PlanError, "Expected the text that plan.to_json() wrote.")
-    fields = origin.record(text)
+    fields = Fields(text, origin) if isinstance(text, Mapping) else origin.record(text)
     if "lading_plan" not in fields or fields.value("lading_plan") != PLAN_VERSION:
         found = fields.value("lading_plan") if "lading_plan" in fields else None
         raise PlanError(f"plan version {found!r} found, {PLAN_VERSION} expected. Was it written by another Lading?")

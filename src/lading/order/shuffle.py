@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lading.identity.hashing import fold, key64, keys64, text64
-from lading.order.permutation import permute, unpermute
+from lading.order.permutation import permute, side, unpermute
 from lading.runtime import compiled
 from lading.runtime.processes import each_in_threads
 
@@ -32,7 +32,7 @@ U64 = NDArray[np.uint64]
 
 SHUFFLES = ("full", "none", "window")
 _READ_ON = 8192
-_COUNTED_AT_ONCE = 1 << 17
+_COUNTED_AT_ONCE = 1 << 19
 
 
 @runtime_checkable
@@ -161,17 +161,28 @@ class Shuffled:
 
     def _before(self, epoch: int, offset: int, lengths: I64) -> I64:
         """Count the samples of each dataset before an offset of an epoch, or those after it, if they are fewer."""
+        if self.shuffle == "none":
+            return np.clip(offset - self._starts[:-1], 0, lengths)
         is_late = 2 * offset > self.epoch_samples
         first, stop = (offset, self.epoch_samples) if is_late else (0, offset)
         found: list[I64] = [np.zeros(len(lengths), np.int64)]
 
         def count(low: int) -> None:
-            offsets = np.arange(low, min(low + _COUNTED_AT_ONCE, stop), dtype=np.int64)
-            found.append(np.bincount(self._owned(epoch, offsets)[0], minlength=len(lengths)))
+            found.append(self._between(epoch, low, min(low + _COUNTED_AT_ONCE, stop)))
 
         each_in_threads(count, range(first, stop, _COUNTED_AT_ONCE))
         total: I64 = np.sum(found, axis=0)
         return lengths - total if is_late else total
+
+    def _between(self, epoch: int, first: int, stop: int) -> I64:
+        """Count the samples of each dataset at some offsets of an epoch, one by one."""
+        if self.shuffle == "full" and compiled.enabled():
+            found, length = np.zeros(len(self._starts) - 1, np.int64), self.epoch_samples
+            key, edge = int(keys64(key64(self.seed, epoch))[0]), int(side(length)[0])
+            compiled.kernels.owner_counts(length, edge, key, self._starts[:-1], first, stop, found)
+            return found
+        datasets, _ = self._owned(epoch, np.arange(first, stop, dtype=np.int64))
+        return np.bincount(datasets, minlength=len(self._starts) - 1)
 
 
 def permute_pass(shuffle: str, lengths: I64, keys: U64, places: I64, window: int) -> I64:

@@ -7,7 +7,7 @@ they belong are left out and named.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -281,14 +281,14 @@ class Evidence:
         broken = {damage.file for damage in self.damage}
         return [
             (rank, file)
-            for rank in self.ranks()
+            for rank in self.ranks
             for file in rank.files
             if file.table == table and rank.folder.path / file.file not in broken
         ]
 
     def has_rows(self, table: str) -> bool:
         """Say whether any rank recorded a row of a table."""
-        return bool(self.files(table)) or any(len(rank.tail_table(table)) for rank in self.ranks())
+        return bool(self.files(table)) or any(len(rank.tail_table(table)) for rank in self.ranks)
 
     def batches_of(self, rank: RankEvidence) -> list[PartFile]:
         """Return the closed files of ``batches`` of a rank that are there and are what was written."""
@@ -296,9 +296,10 @@ class Evidence:
         mine = (f for f in rank.files if f.table == "batches" and rank.folder.path / f.file not in broken)
         return [file for file in mine if self.is_intact(rank, file)]
 
-    def ranks(self) -> Iterator[RankEvidence]:
-        """Yield what each rank of each attempt left."""
-        return (rank for attempt in self.attempts.values() for rank in attempt.ranks)
+    @functools.cached_property
+    def ranks(self) -> list[RankEvidence]:
+        """What each rank of each attempt left."""
+        return [rank for attempt in self.attempts.values() for rank in attempt.ranks]
 
     def rows(self, steps: Iterable[int], name: str = "batches") -> pa.Table:
         """Return the rows of a table of some steps, of all attempts and ranks; opens only files that hold them."""
@@ -308,7 +309,7 @@ class Evidence:
             inside = _between(wanted, file)
             if len(inside) and self.is_intact(rank, file):
                 tables.append(with_origin(read_part(rank, file, inside), rank.folder.attempt, rank.folder.rank))
-        for rank in self.ranks():
+        for rank in self.ranks:
             table = rank.tail_table(name)
             if len(table):
                 tables.append(with_origin(_of_steps(table, wanted), rank.folder.attempt, rank.folder.rank))
@@ -322,7 +323,7 @@ class Evidence:
             for rank, file in self.files("batches")
             if file.exceptions and self.is_intact(rank, file)
         ]
-        for rank in self.ranks():
+        for rank in self.ranks:
             tail = rank.tail_table("batches")
             if tail["exceptions"].null_count < len(tail):
                 tables.append(with_origin(tail, rank.folder.attempt, rank.folder.rank))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import datetime
 import functools
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,10 +27,9 @@ I64 = NDArray[np.int64]
 Columns = dict[str, NDArray[Any]]
 
 NOTHING = -INT64_MAX - 1  # where no rank knows an update or a chunk
-_READ = ["step", "update", "epoch", "chunk", "samples", "digest", "fate", "loss", "time"]
 _ROWS_AT_ONCE = 1 << 22
-_ADDED = ("ranks", "open", "unused", "samples", "digest", "loss", "losses")
-_LARGEST = ("update", "epoch", "chunk", "time")
+_LARGEST = ("update", "epoch", "chunk", "time")  # of a step's rows; all other numbers are added up
+_EVERY = ("samples", "digest", "loss", *_LARGEST)
 
 
 class History:
@@ -37,10 +37,21 @@ class History:
 
     Args:
         evidence: The run.
+        columns: What is read of a step besides its fate.
     """
 
-    def __init__(self, evidence: Evidence) -> None:
-        self._evidence = evidence
+    def __init__(self, evidence: Evidence, columns: tuple[str, ...] = _EVERY) -> None:
+        self._evidence, self._columns = evidence, columns
+        self._others: list[History] = []
+        self._places: dict[int, slice] = {}  # where the steps of each attempt lie, once they were read
+
+    def only(self, *columns: str) -> History:
+        """Return the steps with some of the columns, or with more where these were read: a long run's take long."""
+        for history in (self, *self._others):
+            if "steps" in vars(history) and set(columns) <= set(history._columns):
+                return history
+        self._others.append(History(self._evidence, columns))
+        return self._others[-1]
 
     @functools.cached_property
     def steps(self) -> Columns:
@@ -50,9 +61,12 @@ class History:
         applied); ``samples``, ``digest``; ``losses`` that are known and their mean ``loss``; ``update``, ``epoch``,
         ``chunk``, ``time``; whether history owns it (``owned``) and whether it was pending at a checkpoint (``waits``).
         """
-        found = [_of_attempt(self._evidence, a) for a in self._evidence.attempts.values()]
-        columns = _joined(found, ("attempt", "step", *_ADDED, *_LARGEST))
-        if columns["losses"].max(initial=0) > 1:
+        attempts = self._evidence.attempts
+        found = [_of_attempt(self._evidence, attempt, self._columns) for attempt in attempts.values()]
+        ends = np.cumsum([0, *(len(part["step"]) for part in found)]).tolist()
+        self._places = dict(zip(attempts, itertools.starmap(slice, itertools.pairwise(ends)), strict=True))
+        columns = _joined([_nothing(self._columns), *found])
+        if "losses" in columns and columns["losses"].max(initial=0) > 1:
             columns["loss"] = columns["loss"] / np.maximum(columns["losses"], 1)
         columns["owned"] = self._owned(columns)
         columns["waits"] = self._waits(columns)
@@ -62,10 +76,9 @@ class History:
     def kept(self) -> Columns:
         """The steps of history, once each unless replayed: settled on all ranks; ``applied`` says whether used."""
         steps = self.steps
-        worlds = {number: attempt.launch.world_size for number, attempt in self._evidence.attempts.items()}
-        counts = np.diff(np.searchsorted(steps["attempt"], list(worlds)), append=len(steps["step"]))
-        wanted = np.repeat(np.array(list(worlds.values()), dtype=np.int64), counts)
-        kept = steps["owned"] & (steps["ranks"] == wanted) & ((steps["open"] == 0) | steps["waits"])
+        kept = steps["owned"] & ((steps["open"] == 0) | steps["waits"])
+        for number, mine in self._places.items():
+            kept[mine] &= steps["ranks"][mine] == self._evidence.attempts[number].launch.world_size
         found = taken(steps, kept)
         found["applied"] = (found["unused"] == 0) & ~found["waits"]
         return found
@@ -78,9 +91,9 @@ class History:
     def _owned(self, columns: Columns) -> NDArray[np.bool_]:
         owned = np.zeros(len(columns["step"]), dtype=bool)
         for span in self._evidence.spans:
-            first, last = np.searchsorted(columns["attempt"], [span.attempt, span.attempt + 1])
-            steps = columns["step"][first:last]
-            owned[first:last] = (steps >= span.start) & (steps < (INT64_MAX if span.stop is None else span.stop))
+            mine = self._places[span.attempt]
+            steps = columns["step"][mine]
+            owned[mine] = (steps >= span.start) & (steps < (INT64_MAX if span.stop is None else span.stop))
         return owned
 
     def _waits(self, columns: Columns) -> NDArray[np.bool_]:
@@ -114,13 +127,12 @@ def time_of(milliseconds: int) -> datetime.datetime:
     return datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC) + datetime.timedelta(milliseconds=milliseconds)
 
 
-def _of_attempt(evidence: Evidence, attempt: AttemptEvidence) -> Columns:
+def _of_attempt(evidence: Evidence, attempt: AttemptEvidence, columns: tuple[str, ...]) -> Columns:
     """Return the steps that an attempt recorded, in order."""
-    total = _nothing()
+    total = _nothing(columns)
     for ranks in _blocks(attempt):
-        total = _added([total, _latest(_rows(evidence, ranks))])
-    total["attempt"] = np.full(len(total["step"]), attempt.number, dtype=np.int64)
-    return total
+        total = _added([total, _latest(_rows(evidence, ranks, columns))])
+    return {**total, "attempt": _same(attempt.number, len(total["step"]), np.int64)}
 
 
 def _blocks(attempt: AttemptEvidence) -> Iterator[list[RankEvidence]]:
@@ -137,15 +149,18 @@ def _blocks(attempt: AttemptEvidence) -> Iterator[list[RankEvidence]]:
     yield block
 
 
-def _rows(evidence: Evidence, ranks: list[RankEvidence]) -> Columns:
+def _rows(evidence: Evidence, ranks: list[RankEvidence], names: tuple[str, ...]) -> Columns:
     """Return the rows of some ranks of one attempt."""
+    read = ["step", "fate", *names]
     closed = [
-        (rank.folder.rank, read_part(rank, file, columns=_READ)) for rank in ranks for file in evidence.batches_of(rank)
+        (rank.folder.rank, read_part(rank, file, columns=read)) for rank in ranks for file in evidence.batches_of(rank)
     ]
-    tails = [(rank.folder.rank, rank.tail_table("batches")) for rank in ranks if len(rank.tail_table("batches"))]
-    found = [_columns([table for _, table in kind]) for kind in (closed, tails) if kind]
+    tails = [
+        (rank.folder.rank, rank.tail_table("batches").select(read)) for rank in ranks if rank.tail_table("batches")
+    ]
+    found = [_columns(pa.concat_tables([table for _, table in kind]), names) for kind in (closed, tails) if kind]
     both = [*closed, *tails]
-    columns = _joined(found, ("step", *_ADDED, *_LARGEST))
+    columns = _joined([_nothing(names), *found])
     if len(ranks) == 1:
         columns["rank"] = _same(ranks[0].folder.rank, len(columns["step"]), np.int64)
     else:
@@ -153,22 +168,24 @@ def _rows(evidence: Evidence, ranks: list[RankEvidence]) -> Columns:
     return columns
 
 
-def _columns(tables: list[pa.Table]) -> Columns:
+def _columns(table: pa.Table, names: tuple[str, ...]) -> Columns:
     """Return rows as columns that can be added up."""
-    table = pa.concat_tables([table.select(_READ) for table in tables])
-    columns: Columns = {}
-    for name in ("step", "samples", "digest"):
-        columns[name] = numbers(table[name], np.int64)[0]
-    for name in _LARGEST:
-        is_known = table[name].null_count < len(table)
-        found = numbers(table[name], np.int64) if is_known else None
-        columns[name] = _same(NOTHING, len(table), np.int64) if found is None else _filled(*found, NOTHING)
-    loss, known = numbers(table["loss"], np.float64)
-    columns["loss"], columns["losses"] = _filled(loss, known, 0.0), _counted(known)
     delivered, applied = words_of(table["fate"], DELIVERED), words_of(table["fate"], APPLIED)
-    columns["open"], columns["unused"] = _counted(delivered), _counted(~applied)
-    columns["digest"] = columns["digest"].view(np.uint64)
+    columns: Columns = {"step": numbers(table["step"], np.int64)[0]}
     columns["ranks"] = _same(1, len(table), np.int32)
+    columns["open"], columns["unused"] = _counted(delivered), _counted(~applied)
+    for name in names:
+        missing = NOTHING if name in _LARGEST else 0
+        kind = np.float64 if name == "loss" else np.int64
+        if table[name].null_count == len(table):
+            columns[name], known = _same(missing, len(table), kind), _same(0, len(table), np.bool_)
+        else:
+            values, known = numbers(table[name], kind)
+            columns[name] = _filled(values, known, missing)
+        if name == "loss":
+            columns["losses"] = _counted(known)
+    if "digest" in columns:
+        columns["digest"] = columns["digest"].view(np.uint64)
     return columns
 
 
@@ -188,15 +205,17 @@ def _filled(values: NDArray[Any], known: NDArray[np.bool_], missing: float) -> N
     return values if known.all() else np.where(known, values, np.array(missing, values.dtype))
 
 
-def _nothing() -> Columns:
+def _nothing(names: tuple[str, ...]) -> Columns:
     """Return the columns of no step."""
-    columns: Columns = {name: np.empty(0, dtype=np.int64) for name in ("attempt", "rank", "step", *_ADDED, *_LARGEST)}
-    return {**columns, "digest": np.empty(0, dtype=np.uint64), "loss": np.empty(0)}
+    kinds = {"digest": np.uint64, "loss": np.float64}
+    more = ["losses"] if "loss" in names else []
+    return {n: np.empty(0, kinds.get(n, np.int64)) for n in ("attempt", "step", "ranks", "open", "unused", *names, *more)}
 
 
-def _joined(parts: list[Columns], names: tuple[str, ...]) -> Columns:
-    """Return the rows of all parts; of one part they are not copied."""
-    some = [part for part in parts if len(part["step"])] or [_nothing()]
+def _joined(parts: list[Columns]) -> Columns:
+    """Return the rows of all parts, in the columns of the first; of one part they are not copied."""
+    some = [part for part in parts if len(part["step"])] or parts[:1]
+    names = [name for name in parts[0] if name in some[0]]
     return {n: some[0][n] if len(some) == 1 else np.concatenate([part[n] for part in some]) for n in names}
 
 
@@ -213,14 +232,13 @@ def _latest(rows: Columns) -> Columns:
 
 def _added(parts: list[Columns]) -> Columns:
     """Return the steps of some parts, each once and in order."""
-    rows = _joined(parts, ("step", *_ADDED, *_LARGEST))
+    rows = _joined(parts)
     steps = rows["step"]
     if np.all(steps[1:] > steps[:-1]):
         return rows
     order = np.argsort(steps, kind="stable")
     starts = np.flatnonzero(np.diff(steps[order], prepend=steps[order[0]] - 1))
     found: Columns = {"step": steps[order[starts]]}
-    for names, add in ((_ADDED, np.add), (_LARGEST, np.maximum)):
-        for name in names:
-            found[name] = add.reduceat(rows[name][order], starts)
+    for name in rows.keys() - found.keys():
+        found[name] = (np.maximum if name in _LARGEST else np.add).reduceat(rows[name][order], starts)
     return found

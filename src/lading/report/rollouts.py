@@ -161,7 +161,7 @@ class RolloutHistory:
         tables = [with_origin(schema.empty_table(), 0, 0)]
         for rank, file in evidence.intact_files(name):
             tables.append(with_origin(read_part(rank, file), rank.folder.attempt, rank.folder.rank))
-        for rank in evidence.ranks():
+        for rank in evidence.ranks:
             if len(rank.tail_table(name)):
                 tables.append(with_origin(rank.tail_table(name), rank.folder.attempt, rank.folder.rank))
         table = pa.concat_tables(tables)

@@ -232,7 +232,8 @@ class Run:
             by: ``run``, ``epoch``, ``chunk``, ``attempt``, or a number of steps.
         """
         if by not in self._mixed:
-            self._mixed[by] = mix(self.evidence, self.steps, self._views, by)
+            columns = [by] if by in ("epoch", "chunk") else []
+            self._mixed[by] = mix(self.evidence, self.steps.only(*columns), self._views, by)
         return self._mixed[by]
 
     def decisions(self) -> Table:
@@ -241,7 +242,7 @@ class Run:
 
     def passes(self) -> Table:
         """Return how often each dataset was gone through, and how much of it was ever used."""
-        return passes(self.evidence, self.steps, self._views)
+        return passes(self.evidence, self.steps.only(), self._views)
 
     coverage = passes
 

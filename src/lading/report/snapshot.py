@@ -112,7 +112,7 @@ def _rank_evidence(folder: RankFolder, description: Description, launch: Launch,
         problems = []
         begun = _begun_of(folder, problems)
         rank = RankEvidence(folder, begun, read_tail(folder.tail), read_manifest(folder))
-        if _begun_of(folder, []) == begun:
+        if begun.is_in(folder.begun) if begun is not None else _begun_of(folder, []) is None:
             break
     problems += _begun_problems(rank, description, launch)
     problems += _manifest_problems(rank)

@@ -52,8 +52,8 @@ class Summary:
 
 def summarise(run: Run) -> Summary:
     """Return what a run is and how far it got."""
-    evidence = run.evidence
-    kept, applied = run.steps.kept, run.steps.applied["step"]
+    evidence, history = run.evidence, run.steps.only("epoch", "update", "loss")
+    kept, applied = history.kept, history.applied["step"]
     skipped = np.flatnonzero(~kept["applied"])
     plan, bad, blocked = newest_plan(evidence), run.bad().dicts(), run.blocks().dicts()
     facts = {
@@ -75,9 +75,9 @@ def summarise(run: Run) -> Summary:
     }
     mixed = {row["dataset"]: {name: row[name] for name in _UNMIXED} for row in run.mix()}
     datasets = [{**row, **mixed.get(row["dataset"], _UNMIXED)} for row in run.passes()]
-    attempts = [describe_attempt(evidence, a, run.steps) for a in evidence.attempts.values() if not a.is_void]
+    attempts = [describe_attempt(evidence, a, history) for a in evidence.attempts.values() if not a.is_void]
     facts["steps_left_behind"] = sum(a["left_behind"] for a in attempts) or None
-    listed = _skipped(run, skipped[:_MOST_SKIPPED])
+    listed = _skipped(evidence, kept, skipped[:_MOST_SKIPPED])
     return Summary(facts, datasets, attempts, bad, blocked, listed, [f"{d.file} {d.problem}" for d in evidence.damage])
 
 
@@ -96,10 +96,10 @@ def last_loss(kept: Columns) -> float | None:
     return float(kept["loss"][known[-1]]) if len(known) else None
 
 
-def _skipped(run: Run, rows: NDArray[np.int64]) -> list[dict[str, Any]]:
+def _skipped(evidence: Evidence, kept: Columns, rows: NDArray[np.int64]) -> list[dict[str, Any]]:
     """Return some steps of history that no update used, and why."""
-    pairs = [(int(run.steps.kept["attempt"][row]), int(run.steps.kept["step"][row])) for row in rows]
-    known = fates_of(run.evidence, [step for _, step in pairs]) if pairs else {}
+    pairs = [(int(kept["attempt"][row]), int(kept["step"][row])) for row in rows]
+    known = fates_of(evidence, [step for _, step in pairs]) if pairs else {}
     return [{"step": pair[1], "attempt": pair[0], "reason": known[pair]["reason"]} for pair in pairs]
 
 

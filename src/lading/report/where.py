@@ -155,7 +155,7 @@ def _stretches(evidence: Evidence, attempt: AttemptEvidence, plan: Plan, last: i
     span = plan.locate(max(last, first)).position - plan.locate(first).position
     if span <= _MOST_PASSES * max(min(plan.lengths), 1):
         return [(first, last + 1)]
-    steps = History(evidence).steps
+    steps = History(evidence, ()).steps
     mine = steps["step"][(steps["attempt"] == attempt.number) & (steps["step"] >= first)]
     starts = np.flatnonzero(np.diff(mine, prepend=-2) > 1)
     stops = np.append(starts[1:], len(mine)) - 1

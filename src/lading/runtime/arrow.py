@@ -60,6 +60,8 @@ def numbers(column: pa.ChunkedArray, dtype: type[Any] | None = None) -> tuple[ND
 
 def known_values(column: pa.ChunkedArray) -> NDArray[np.bool_]:
     """Say of each value of a column whether it is there."""
+    if not column.null_count:
+        return np.ones(len(column), dtype=bool)
     known = [np.empty(0, dtype=bool)]
     for chunk in filter(len, column.chunks):
         bits = chunk.buffers()[0]

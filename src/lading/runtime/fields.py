@@ -31,6 +31,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import repeat
 from pathlib import Path
 from typing import Any, NoReturn, TypeGuard
 
@@ -190,7 +191,11 @@ class Origin:
     def json(self, data: bytes | str) -> Any:
         """Return the value of a JSON text: no key twice, no NaN, and no more than memory holds easily."""
         data = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
-        self._bound(data)
+        if len(data) > MOST_BYTES:
+            self.refuse("", f"at most {MOST_BYTES} bytes", str(len(data)))
+        containers = data.count(b"[") + data.count(b"{")
+        if data.count(b",") > MOST_VALUES or containers > MOST_CONTAINERS:
+            self.refuse("", f"at most {MOST_VALUES} values in {MOST_CONTAINERS} lists and objects", "more")
         try:
             value = json.loads(data.decode(), object_pairs_hook=self._object, parse_constant=self._constant)
             if _SURROGATE.search(data):  # half a character cannot be written to any file or terminal
@@ -199,7 +204,7 @@ class Origin:
             self.refuse("", f"JSON of at most {MOST_DEPTH} levels", "more")
         except ValueError as error:
             self.refuse("", "JSON", f"something else ({error})")
-        if data.count(b"[") + data.count(b"{") > MOST_DEPTH and _deeper_than(value, MOST_DEPTH):
+        if containers > MOST_DEPTH and _deeper_than(value, MOST_DEPTH):
             self.refuse("", f"JSON of at most {MOST_DEPTH} levels", "more")
         return value
 
@@ -207,11 +212,9 @@ class Origin:
         """Return the fields of a JSON object."""
         return Fields(self.json(data), self)
 
-    def _bound(self, data: bytes) -> None:
-        if len(data) > MOST_BYTES:
-            self.refuse("", f"at most {MOST_BYTES} bytes", str(len(data)))
-        if data.count(b",") > MOST_VALUES or data.count(b"[") + data.count(b"{") > MOST_CONTAINERS:
-            self.refuse("", f"at most {MOST_VALUES} values in {MOST_CONTAINERS} lists and objects", "more")
+    def items(self, data: bytes | str) -> Fields:
+        """Return the items of a JSON list."""
+        return Fields({"": self.json(data)}, self).items("")
 
     def _object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         value = dict(pairs)
@@ -225,13 +228,21 @@ class Origin:
 
 
 class Fields:
-    """The fields of an object that was parsed, read one by one; errors name its origin and the place in it."""
+    """The fields of an object that was parsed, or the items of a list, read one by one.
 
-    def __init__(self, values: Any, origin: Origin, place: str = "") -> None:
+    Errors name the origin and the place in it.
+    """
+
+    def __init__(self, values: Any, origin: Origin, place: str = "", above: tuple[Fields, str | int] | None = None):
         if not isinstance(values, Mapping):
             origin.refuse(place, "an object with named fields", _kind(values))
         self._values: Mapping[Any, Any] = values
-        self.origin, self.place = origin, place
+        self.origin, self._place, self._above = origin, place, above
+
+    @property
+    def place(self) -> str:
+        """Where it is in its origin, for errors."""
+        return self._place if self._above is None else self._above[0].place_of(self._above[1])
 
     def __contains__(self, key: str | int) -> bool:
         return key in self._values
@@ -263,12 +274,16 @@ class Fields:
 
     def each(self, table: FieldTable, *known: str) -> dict[str, Any]:
         """Read the fields of a table, name by name, and refuse others than these and ``known`` ones."""
-        self.only(*known, *table)
+        if not self._values.keys() <= {*known, *table}:
+            self.only(*known, *table)
         return self.read(table)
 
     def read(self, table: FieldTable) -> dict[str, Any]:
         """Read the fields of a table, name by name, whatever else there is."""
-        return {name: read(self, name) for name, read in table.items()}
+        found = {}
+        for name, read in table.items():
+            found[name] = read(self, name)
+        return found
 
     def value(self, key: str | int) -> Any:
         """Return a field as it is; only its presence is checked."""
@@ -329,19 +344,19 @@ class Fields:
         """Return the fields of an object."""
         if not isinstance(self._values.get(key), Mapping):
             self.refuse(key, "an object with named fields")
-        return Fields(self._values[key], self.origin, self.place_of(key))
+        return Fields(self._values[key], self.origin, above=(self, key))
 
-    def items(self, key: str | int, *, least: int = 0, most: int = MOST_ITEMS) -> Items:
-        """Return the items of a list, to be read one by one."""
+    def items(self, key: str | int, *, least: int = 0, most: int = MOST_ITEMS) -> Fields:
+        """Return the items of a list, to be read one by one, by their numbers."""
         value = self._values.get(key)
         if not isinstance(value, list | tuple) or not least <= len(value) <= most:
             self.refuse(key, f"a list of {least} to {most} items")
-        return Items(value, self.origin, self.place_of(key))
+        return Fields(dict(enumerate(value)), self.origin, above=(self, key))
 
     def records(self, key: str | int, *, least: int = 0, most: int = MOST_ITEMS) -> list[Fields]:
         """Return the fields of each object of a list."""
         items = self.items(key, least=least, most=most)
-        return [items.record(i) for i in items]
+        return list(map(items.record, items._values))
 
     def integers(
         self,
@@ -363,22 +378,13 @@ class Fields:
     def texts(self, key: str | int, *, most: int = MOST_ITEMS) -> tuple[str, ...]:
         """Return the texts of a list."""
         items = self.items(key, most=most)
-        return tuple([items.text(i) for i in items._values])
+        return tuple(map(items.text, items._values))
 
 
 Reader = Callable[..., Any]  # of (fields, name)
 FieldTable = Mapping[str, Reader]
 COUNT, SIZE = partial(Fields.integer, low=0), partial(Fields.integer, low=1)
 SHA256 = partial(Fields.hexadecimal, digits=64)
-
-
-class Items(Fields):
-    """The items of a list, by their number; read like fields."""
-
-    def __init__(self, values: Any, origin: Origin, place: str) -> None:
-        if not isinstance(values, list | tuple):
-            origin.refuse(place, "a list", _kind(values))
-        super().__init__(dict(enumerate(values)), origin, place)
 
 
 def optional(read: Reader, default: Any = None, **bounds: Any) -> Reader:
@@ -401,7 +407,7 @@ def tuple_of(read: Reader, *, least: int = 0, most: int = MOST_ITEMS) -> Reader:
 
     def found(fields: Fields, name: str) -> tuple[Any, ...]:
         items = fields.items(name, least=least, most=most)
-        return tuple([read(items, i) for i in items._values])
+        return tuple(map(read, repeat(items), items._values))
 
     return found
 

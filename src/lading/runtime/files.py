@@ -447,15 +447,23 @@ class Journal:
 
     def lines(self) -> list[Line]:
         """Return every line, damaged and torn ones marked."""
+        return lines_of(self.content())
+
+    def content(self) -> bytes:
+        """Return the file as it is; nothing where there is none."""
         try:
-            texts = self.path.read_bytes().split(b"\n")
+            return self.path.read_bytes()
         except FileNotFoundError:
-            return []
-        return [_parse(number, text) for number, text in enumerate(texts, start=1) if text.strip()]
+            return b""
 
     def values(self) -> list[dict[str, Any]]:
         """Return what the good lines say."""
         return [line.value for line in self.lines() if line.value is not None]
+
+
+def lines_of(content: bytes) -> list[Line]:
+    """Return every line of a journal's content, damaged and torn ones marked."""
+    return [_parse(number, text) for number, text in enumerate(content.split(b"\n"), start=1) if text.strip()]
 
 
 def _parse(number: int, text: bytes) -> Line:

@@ -69,7 +69,7 @@ def lazy_names(spec: ModuleSpec) -> tuple[Callable[[str], Any], Callable[[], lis
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         try:
-            with _uncollected():
+            with uncollected():
                 value = getattr(importlib.import_module(homes[name]), name)
         except ModuleNotFoundError as error:
             missing = (error.name or "").partition(".")[0]
@@ -86,7 +86,7 @@ def lazy_names(spec: ModuleSpec) -> tuple[Callable[[str], Any], Callable[[], lis
 
 
 @contextlib.contextmanager
-def _uncollected() -> Iterator[None]:
+def uncollected() -> Iterator[None]:
     """Import without Python's collector: beside a framework one full collection takes longer than all our files."""
     collects = gc.isenabled()
     gc.disable()

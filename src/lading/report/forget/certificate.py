@@ -170,7 +170,7 @@ def _is_recorded(run: AskedRun, documents: Iterable[tuple[int, int]]) -> bool:
 
 def _contents(run: AskedRun, number: int, rows: list[int]) -> Iterator[tuple[int, int, int, int]]:
     """Yield attempt, step, index and hash of content of every time that some rows of a dataset were delivered."""
-    for rank in run.evidence.ranks():
+    for rank in run.evidence.ranks:
         found = rank_rows(rank, list(rank.files), "samples")
         chosen = np.isin(found["index"].to_numpy(), rows) & (found["dataset"].to_numpy() == number)
         for row in found.filter(pa.array(chosen)).to_pylist():

@@ -257,7 +257,7 @@ def derived_models(run: AskedRun, log: Log, runs: Sequence[str | os.PathLike[str
 
 def _check_ended(run: AskedRun) -> None:
     """Refuse a run that goes on: what it uses after the request would be called clean."""
-    running = [r.folder.attempt for r in run.evidence.ranks() if r.begun is not None and lives(r.folder, r.begun)]
+    running = [r.folder.attempt for r in run.evidence.ranks if r.begun is not None and lives(r.folder, r.begun)]
     if running:
         raise ConfigError(
             f"attempt {running[0]} of this run is running, and would go on using what is to be forgotten. End it, then "

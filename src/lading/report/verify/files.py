@@ -13,7 +13,7 @@ def check_files(evidence: Evidence, verdict: Verdict, progress: Progress) -> Non
     """Check every file of a run; those that are damaged are left out of everything after."""
     for damage in evidence.damage:
         verdict.fault(f"{damage.file} {damage.problem}", file=damage.file, step=damage.step)
-    ranks = list(evidence.ranks())
+    ranks = evidence.ranks
     for done, rank in enumerate(ranks):
         progress(0.5 * done / len(ranks), f"files of attempt {rank.folder.attempt}, rank {rank.folder.rank}")
         _check_manifest(rank, verdict)

@@ -24,7 +24,7 @@ from lading.report.verify.verdict import Progress, Verdict
 
 def check_seal(evidence: Evidence, verdict: Verdict, progress: Progress) -> None:
     """Compare the rows of each rank with what it said it stored, and that with the seals; say what is in none."""
-    ranks = list(evidence.ranks())
+    ranks = evidence.ranks
     broken = {damage.file for damage in evidence.damage}
     for done, rank in enumerate(ranks):
         progress(0.9 + 0.1 * done / len(ranks), f"rows of attempt {rank.folder.attempt}, rank {rank.folder.rank}")
@@ -61,7 +61,7 @@ def _counted(rank: RankEvidence, file: PartFile) -> pa.Table:
 
 def _check_chain(evidence: Evidence, verdict: Verdict) -> None:
     """Recompute every seal from what the ranks say of themselves; the first that differs is named."""
-    known = {(rank.folder.attempt, rank.folder.rank): rank.begun for rank in evidence.ranks()}
+    known = {(rank.folder.attempt, rank.folder.rank): rank.begun for rank in evidence.ranks}
     before = NOTHING
     for number, seal in sorted(evidence.log.seals.items()):
         held: list[Begun] = []
