@@ -152,7 +152,7 @@ def test_what_a_verb_writes_is_named_by_out_everywhere():
     typer = pytest.importorskip("typer")
     found = []
     for verb in VERBS:
-        command = typer.main.get_command(_app([verb])).commands[verb]
+        command = typer.main.get_command(_app(verb)).commands[verb]
         for one in (command, *getattr(command, "commands", {}).values()):
             found += [(one.name, set(option.opts)) for option in one.params if option.name in ("out", "to")]
 

@@ -73,15 +73,17 @@ _COMPUTING = {"plan", "audit", "tokens", "jasper", "train", "demo"}
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line."""
-    given = _from_the_end(sys.argv[1:] if arguments is None else arguments)
-    if _verb(given) not in _COMPUTING:  # a question multiplies no matrices: NumPy need not start a thread per core
+    words = sys.argv[1:] if arguments is None else arguments
+    verb = _verb(words or os.environ.get("_TYPER_COMPLETE_ARGS", "").split()[1:])  # the shell completes a line
+    given = _from_the_end(words, verb)
+    if verb not in _COMPUTING:  # a question multiplies no matrices: NumPy need not start a thread per core
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from lading.errors import CorruptLedgerError, LadingError  # here, so that importing this package costs nothing
     from lading.runtime.imports import uncollected
 
     try:
         with uncollected():
-            app = _app(given)
+            app = _app(verb)
         if arguments is None:  # a process of our own: its collector need not look through what stays to the end
             gc.freeze()
         app(given, prog_name="lading")
@@ -104,9 +106,9 @@ def _say(text: str) -> None:
     print(f"lading: {shown(' '.join(text.split()))}", file=sys.stderr)
 
 
-def _from_the_end(given: Sequence[str]) -> list[str]:
+def _from_the_end(given: Sequence[str], verb: str | None) -> list[str]:
     """Return the words with steps like -1 written so that they are not taken for options."""
-    if _verb(given) not in ("step", "explain") or "--" in given:
+    if verb not in ("step", "explain") or "--" in given:
         return list(given)
     return [f"last{word}" if word[:1] == "-" and word[1:].isdecimal() else word for word in given]
 
@@ -115,7 +117,7 @@ def _verb(given: Sequence[str]) -> str | None:
     return next((word for word in given if not word.startswith("-")), None)
 
 
-def _app(given: Sequence[str]):  # type: ignore[no-untyped-def]
+def _app(verb: str | None):  # type: ignore[no-untyped-def]
     """Return the application, with the one verb that is asked for; the others only have a name."""
     import typer  # here, for the same reason
     import typer.core
@@ -151,9 +153,7 @@ def _app(given: Sequence[str]):  # type: ignore[no-untyped-def]
             typer.echo(f"lading {__version__}, {'compiled' if compiled.enabled() else 'plain: no compiled kernels'}")
             raise typer.Exit
 
-    _add_verbs(
-        app, _verb(given or os.environ.get("_TYPER_COMPLETE_ARGS", "").split()[1:])
-    )  # the shell completes a line
+    _add_verbs(app, verb)
     return app
 
 

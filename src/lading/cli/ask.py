@@ -175,9 +175,10 @@ def _uses(run: OpenedRun, number: int, document: int, until: int | None) -> list
 def _tell_uses(found: list[dict[str, Any]], columns: dict[str, str], what: str, *, as_json: bool) -> None:
     if not any(row["note"] for row in found):
         columns = {key: heading for key, heading in columns.items() if key != "note"}
-    used, left = (sum(row["fate"] in fates for row in found) for fates in (("applied",), ("bad", "skipped")))
+    fates = [row["fate"] for row in found]
+    used, left = fates.count("applied"), fates.count("bad") + fates.count("skipped")
     title = f"{what}: used {render.counted(used, 'time')}" + (f", {left} bad or skipped" if left else "")
-    held = any(row["fate"] not in (IS_BLOCKED, FORGOTTEN) for row in found)
+    held = not {IS_BLOCKED, FORGOTTEN}.issuperset(fates)
     answer(found, lambda: render.table(found, columns, title, whole=("note",)), as_json=as_json, holds=held)
 
 

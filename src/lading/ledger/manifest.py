@@ -146,7 +146,7 @@ def _line_from(
         fields.refuse("part", str(number) if used is None else "a number of its own")
     fields.only("part", "files")
     number = found
-    files = tuple(_part_file(record, folder, number) for record in fields.records("files", most=len(TABLES)))
+    files = tuple([_part_file(record, folder, number) for record in fields.records("files", most=len(TABLES))])
     return LedgerPart(number, files), None
 
 

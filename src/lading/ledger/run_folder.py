@@ -42,17 +42,17 @@ class RankFolder:
     attempt: int
     rank: int
 
-    @property
+    @cached_property
     def begun(self) -> Path:
         """The file that says that the rank began, and how it ended."""
         return self.path.parent / "begun" / f"{self.rank:05d}.json"
 
-    @property
+    @cached_property
     def tail(self) -> Path:
         """What is not in a part yet."""
         return self.path / "tail"
 
-    @property
+    @cached_property
     def manifest(self) -> Path:
         """Size and SHA-256 of every closed part."""
         return self.path / "manifest.jsonl"

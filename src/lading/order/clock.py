@@ -140,7 +140,7 @@ class Clock:
     @property
     def largest_batch(self) -> int:
         """Samples of the largest global batch that the clock knows of."""
-        return max(stretch.pace.batch for stretch in self._stretches)
+        return max([stretch.pace.batch for stretch in self._stretches])
 
     @property
     def chunk_batches(self) -> int | None:
@@ -256,7 +256,7 @@ class Clock:
     def steps_of(self, positions: I64) -> tuple[I64, I64]:
         """Return the step and slot of positions; step -1 where the position is dropped."""
         table = self._table[np.searchsorted(self._positions, positions, side="right") - 1].T
-        first_step, start, batch, head_steps, head_samples, epoch_steps, epoch_samples = table
+        first_step, start, batch, head_steps, head_samples, epoch_steps, epoch_samples, _ = table
         inside = positions - start
         is_head = inside < head_samples
         epochs, later = np.divmod(inside - head_samples, epoch_samples)
@@ -270,14 +270,13 @@ class Clock:
         if not len(steps):
             return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
         self.locate(int(steps.min())), self.locate(int(steps.max()))  # refuses steps that have no place
-        starts = [stretch.pace.step for stretch in self._stretches]
-        chosen = np.searchsorted(starts, steps, side="right") - 1
-        first_step, start, batch, head_steps, head_samples, epoch_steps, epoch_samples = self._table[chosen].T
+        table = self._table[np.searchsorted(self._table[:, 0], steps, side="right") - 1].T
+        first_step, start, batch, head_steps, head_samples, epoch_steps, epoch_samples, offset = table
         local = steps - first_step
         is_head = local < head_steps
         epochs, inside = np.divmod(local - head_steps, epoch_steps)
         inside = np.where(is_head, local, inside) * batch
-        offsets = inside + np.where(is_head, np.array([s.pace.offset for s in self._stretches])[chosen], 0)
+        offsets = inside + np.where(is_head, offset, 0)
         positions = start + inside + np.where(is_head, 0, head_samples + epochs * epoch_samples)
         return positions, np.minimum(batch, self.epoch_samples - offsets)
 
@@ -288,10 +287,10 @@ class Clock:
     @functools.cached_property
     def _table(self) -> I64:
         """The stretches as rows of numbers."""
-        rows = [
-            (s.pace.step, s.pace.position, s.pace.batch, s.head_steps, s.head_samples, s.epoch_steps, s.epoch_samples)
-            for s in self._stretches
-        ]
+        rows = []
+        for s in self._stretches:
+            sizes = s.head_steps, s.head_samples, s.epoch_steps, s.epoch_samples
+            rows.append((s.pace.step, s.pace.position, s.pace.batch, *sizes, s.pace.offset))
         return np.array(rows, dtype=np.int64)
 
     def _number(self, step: int) -> int:
@@ -330,7 +329,10 @@ class Clock:
         return Pace(step, epoch, epoch_step, offset, position, batch, chunk_batches, chunk)
 
     def _append(self, pace: Pace, *, is_planned: bool = False) -> None:
-        head, whole = (self._steps(self.epoch_samples - o, pace.batch) for o in (pace.offset, 0))
+        head, whole = (
+            self._steps(self.epoch_samples - pace.offset, pace.batch),
+            self._steps(self.epoch_samples, pace.batch),
+        )
         if whole < 1:
             raise PlanError(
                 f"an epoch of {self.epoch_samples} samples has no complete global batch of {pace.batch}, and drop_last "

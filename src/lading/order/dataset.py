@@ -169,11 +169,12 @@ class Parts:
 
     def __init__(self, datasets: Sequence[PlannedDataset], weights: Tables | None = None) -> None:
         self._weights = weights or {}
-        self.is_plain = not any(d.parts for d in datasets)
-        self._source_names = tuple(d.name for d in datasets)
+        self.is_plain = True
+        self._source_names = tuple([d.name for d in datasets])
         self._by_number: dict[int, tuple[int, int, Part]] = {}
         for source, dataset in enumerate(datasets):
             row = 0
+            self.is_plain &= not dataset.parts
             for part in dataset.parts or (Part(source, dataset.name, dataset.length, dataset.length),):
                 assert part.number is not None, "a plan numbers its parts"
                 self._by_number[part.number] = (source, row, part)
@@ -182,7 +183,7 @@ class Parts:
         for number, (_, _, part) in self._by_number.items():
             names[number] = part.name
         self.names: tuple[str, ...] = tuple(names)
-        self._lengths = tuple(d.length for d in datasets)
+        self._lengths = tuple([d.length for d in datasets])
 
     @property
     def numbers(self) -> list[int]:

@@ -107,7 +107,7 @@ def check(plan: PlanView) -> None:
     """Refuse fields that make no plan, or do not go together."""
     lengths = [d.length for d in plan.datasets]
     names_of_sources = [d.name for d in plan.datasets]
-    if not lengths or any(n < 0 for n in lengths) or sum(lengths) == 0:
+    if not lengths or min(lengths) < 0 or sum(lengths) == 0:
         found = ", ".join(f"{d.name!r} {d.length}" for d in plan.datasets) or "no dataset"
         raise PlanError(f"a plan needs at least one sample: found {found}. Check the sources.")
     names = [part.name for d in plan.datasets for part in d.parts] or names_of_sources

@@ -113,7 +113,7 @@ def _apply(n: ArrayLike, keys: ArrayLike, values: ArrayLike, *, inverse: bool) -
     if compiled.enabled():
         run = compiled.kernels.unpermute if inverse else compiled.kernels.permute
         found = np.empty(shape, dtype=np.int64)
-        run(*(np.ascontiguousarray(c) for c in (sizes, side(sizes), key_column, x)), found)
+        run(*map(np.ascontiguousarray, (sizes, side(sizes), key_column, x)), found)
         return found
     wide, each_key, _ = np.broadcast_arrays(sizes, fold(key_column, sizes), x)
     y = np.empty(x.shape, dtype=np.uint64)

@@ -349,7 +349,7 @@ class Plan:
 
     @classmethod
     def from_json(cls, text: str | Mapping[str, Any], *, beside: Path | None = None) -> Plan:
-        """Rebuild a plan of its text, or of the object in it; ``beside``: folder with the files of its sample weights."""
+        """Rebuild a plan of its text, or of the object in it; ``beside``: folder with files of sample weights."""
         return cls(**plan_json.fields_from_json(text, beside))
 
     @functools.cached_property
@@ -360,7 +360,7 @@ class Plan:
     @functools.cached_property
     def lengths(self) -> tuple[int, ...]:
         """Samples of each source, copies included."""
-        return tuple(d.length for d in self.datasets)
+        return tuple([d.length for d in self.datasets])
 
     @functools.cached_property
     def weight_tables(self) -> Tables:

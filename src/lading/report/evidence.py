@@ -118,7 +118,7 @@ class AttemptEvidence:
         """Number of the attempt."""
         return self.launch.attempt
 
-    @property
+    @functools.cached_property
     def is_void(self) -> bool:
         """Whether it recorded nothing, and nothing that it recorded is lost."""
         return not self.is_damaged and all(rank.is_empty for rank in self.ranks)
@@ -126,7 +126,7 @@ class AttemptEvidence:
     @functools.cached_property
     def last_step(self) -> int | None:
         """The largest step that any rank recorded."""
-        return max((s for s in (rank.last_step() for rank in self.ranks) if s is not None), default=None)
+        return max([step for rank in self.ranks if (step := rank.last_step()) is not None], default=None)
 
 
 @dataclass
@@ -225,14 +225,16 @@ class Evidence:
         if attempt not in self._plans:
             base = self.plans_read.get((launch.plan, launch.plan_sha256))
             base = base or read_plan(self.run, launch.plan, launch.plan_sha256)  # says what is wrong with it
-            if tuple(base.names) != self.datasets[: len(base.names)]:
+            names = tuple(base.names)
+            if names != self.datasets[: len(names)]:
                 raise CorruptLedgerError(
                     f"{self.run.description} lists the datasets {listed(self.datasets)}, the plan {launch.plan} has "
-                    f"{listed(base.names)}. One of them was changed: restore it from a copy."
+                    f"{listed(names)}. One of them was changed: restore it from a copy."
                 )
             made = [row.plan_event for row in self.event_rows(attempt)]
             events = [*_events(self.run, launch), *(e for e in made if e is not None)]
-            self._plans[attempt] = bounded(base.with_events(events), self.run.attempt(attempt))
+            plan = base.with_events(events)
+            self._plans[attempt] = plan if plan is base else bounded(plan, self.run.attempt(attempt))
         return self._plans[attempt]
 
     def event_rows(self, attempt: int) -> list[EventRow]:

@@ -209,7 +209,9 @@ def _nothing(names: tuple[str, ...]) -> Columns:
     """Return the columns of no step."""
     kinds = {"digest": np.uint64, "loss": np.float64}
     more = ["losses"] if "loss" in names else []
-    return {n: np.empty(0, kinds.get(n, np.int64)) for n in ("attempt", "step", "ranks", "open", "unused", *names, *more)}
+    return {
+        n: np.empty(0, kinds.get(n, np.int64)) for n in ("attempt", "step", "ranks", "open", "unused", *names, *more)
+    }
 
 
 def _joined(parts: list[Columns]) -> Columns:

@@ -42,7 +42,7 @@ def read_evidence(path: Path, attempt: int | None = None) -> Evidence:
     damage += _orphans(run, log)
     leaf = attempt
     if attempt is None:
-        leaf = max((n for n, found in attempts.items() if not found.is_void), default=None)
+        leaf = max([n for n, found in attempts.items() if not found.is_void], default=None)
     elif attempt not in attempts:
         raise ConfigError(f"{path} has no attempt {attempt}: it has {_listed(attempts) or 'none'}.")
     return Evidence(run, description, log, attempts, leaf, damage, plans)
@@ -97,13 +97,9 @@ def _attempt_evidence(
     folders = run.ranks(launch.attempt)
     if not folders and not run.claims(launch.attempt):
         found.append(Damage(run.attempt(launch.attempt), launch.start_step, "is missing: the log launched it"))
-    ranks = tuple(_rank_evidence(folder, description, launch, found) for folder in folders)
+    ranks = tuple([_rank_evidence(folder, description, launch, found) for folder in folders])
     damage += found
-    return AttemptEvidence(launch, ranks, bool(found) or any(_lost_rows(rank) for rank in ranks))
-
-
-def _lost_rows(rank: RankEvidence) -> bool:
-    return bool(rank.tail.damaged or rank.tail.missing)
+    return AttemptEvidence(launch, ranks, bool(found) or any(rank.tail.damaged or rank.tail.missing for rank in ranks))
 
 
 def _rank_evidence(folder: RankFolder, description: Description, launch: Launch, damage: list[Damage]) -> RankEvidence:
@@ -157,7 +153,7 @@ def _manifest_problems(rank: RankEvidence) -> list[Damage]:
     if begun is None or not rank.folder.path.exists():
         return found
     lines = len(manifest.lines)
-    if begun.compacting == (lines, manifest.sha256(lines)) and not manifest.torn:
+    if begun.compacting is not None and begun.compacting == (lines, manifest.sha256(lines)) and not manifest.torn:
         return found  # a compaction put it in place and died before it could say so
     if lines < begun.lines:
         found.append(Damage(path, None, f"has {lines} lines, {rank.folder.begun} knows {begun.lines}: lines are gone"))

@@ -69,17 +69,17 @@ def table(
     if title and not listed:  # it says that there are none
         return Group(*_titled(title))
     cells = [{key: cell(row.get(key), key) for key in columns} for row in listed[:_MOST_ROWS]]
-    numeric = {key for key in columns if _is_numeric(listed, key)}
-    widths = _widths(cells, columns, [key for key in columns if key not in numeric and key not in uncut])
+    headings, numeric = dict(zip(columns, map(line, columns.values()), strict=True)), _numeric(listed, columns)
+    widths = _widths([headings, *cells], [key for key in columns if key not in numeric and key not in uncut])
     if widths is None:
         return Group(*_titled(title), *(fields({columns[k]: c for k, c in row.items()}, gap=True) for row in cells))
     drawn = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="dim")
-    for key, heading in columns.items():
+    for key, heading in headings.items():
         justify = "right" if key in numeric else "left"
         fit = {"no_wrap": key not in whole, "overflow": "fold", "width": widths[key]}
-        drawn.add_column(line(heading), justify=justify, **fit)  # type: ignore[arg-type]
+        drawn.add_column(heading, justify=justify, **fit)  # type: ignore[arg-type]
     for row in cells:
-        drawn.add_row(*(text if key in whole else _fitted(text, widths[key]) for key, text in row.items()))
+        drawn.add_row(*[text if key in whole else _fitted(text, widths[key]) for key, text in row.items()])
     left = len(listed) - _MOST_ROWS
     more = [Text(f"… and {left} more (use --json for all)", style="dim")] if left > 0 else []
     return Group(*_titled(title), drawn, *more)
@@ -95,14 +95,24 @@ def line(text: str, style: str = "") -> Text:
     return Text(shown(text), style=style)
 
 
-def _is_numeric(rows: list[Mapping[str, Any]], key: str) -> bool:
-    return any(isinstance(row.get(key), int | float) and not isinstance(row.get(key), bool) for row in rows)
+def _numeric(rows: list[Mapping[str, Any]], columns: Iterable[str]) -> set[str]:
+    """Return the columns that hold a number in some row."""
+    found = set()
+    for key in columns:
+        for row in rows:
+            if isinstance(row.get(key), int | float) and not isinstance(row[key], bool):
+                found.add(key)
+                break
+    return found
 
 
-def _widths(cells: list[dict[str, Text]], columns: Mapping[str, str], words: list[str]) -> dict[str, int] | None:
-    """Return the width of each column; None where not even shortened words would fit."""
-    wanted = {k: max([len(shown(heading)), *(len(row[k]) for row in cells)]) for k, heading in columns.items()}
-    left = (room() or shutil.get_terminal_size().columns) - 3 * (len(columns) - 1)  # blanks between them
+def _widths(rows: list[dict[str, Text]], words: list[str]) -> dict[str, int] | None:
+    """Return the width of each column, headings included; None where not even shortened words would fit."""
+    wanted = dict.fromkeys(rows[0], 0)
+    for row in rows:
+        for key, text in row.items():
+            wanted[key] = max(wanted[key], len(text))
+    left = (room() or shutil.get_terminal_size().columns) - 3 * (len(wanted) - 1)  # blanks between them
     while sum(wanted.values()) > left:
         widest = max(words, key=lambda k: wanted[k], default=None)
         if widest is None or wanted[widest] <= _LEAST_WIDTH:

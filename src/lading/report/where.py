@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -68,19 +69,19 @@ def _merged(evidence: Evidence, rows: list[dict[str, Any]]) -> dict[str, Any]:
     waits = owned and (attempt, step) in evidence.pending
     undone = ROLLED_BACK if attempt in evidence.related else LEFT_BEHIND
     losses = [row["loss"] for row in rows if row["loss"] is not None]
-    first = min(rows, key=lambda row: row["rank"])
+    first = min(rows, key=itemgetter("rank"))
     return {
         **{name: first[name] for name in ("epoch", "chunk", "update", "position")},
-        "reason": next((row["reason"] for row in rows if row["reason"]), None),
+        "reason": next(filter(None, map(itemgetter("reason"), rows)), None),
         "metrics": first["metrics"] or {},
-        "time": max(row["time"] for row in rows).isoformat(timespec="milliseconds"),
+        "time": max(map(itemgetter("time"), rows)).isoformat(timespec="milliseconds"),
         "loss": sum(losses) / len(losses) if losses else None,
         **({"reason": PENDING_REASON} if waits else {}),
         "fate": SKIPPED if waits else undone if fate == APPLIED and not owned else fate,
         "owned": owned,
         "ranks": len(rows),
-        "samples": sum(row["samples"] for row in rows),
-        "digest": total_digest(as_unsigned(row["digest"]) for row in rows),
+        "samples": sum(map(itemgetter("samples"), rows)),
+        "digest": total_digest(map(as_unsigned, map(itemgetter("digest"), rows))),
         "exceptions": [{"rank": row["rank"], **deviation} for row in rows for deviation in evidence.deviations(row)],
     }
 
