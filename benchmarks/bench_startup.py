@@ -36,7 +36,7 @@ sources = ConcatDataset([torch.randn(1000, 8), torch.randn(500, 8)])
 sampler = WeightedRandomSampler([0.7 / 1000] * 1000 + [0.3 / 500] * 500, 1500)
 model = torch.nn.Linear(8, 8)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for batch in DataLoader(sources, 32, sampler=sampler):
+for batch in DataLoader(sources, 8, sampler=sampler):
     loss = (model(batch) - batch).square().mean()
     optimizer.zero_grad(), loss.backward(), optimizer.step()
 torch.save({"model": model.state_dict()}, "checkpoint.pt")

@@ -6,6 +6,8 @@ import hashlib
 import itertools
 import math
 import struct
+import subprocess
+import sys
 from datetime import UTC, datetime
 from typing import Any
 
@@ -120,3 +122,16 @@ def test_every_bit_of_a_row_counts():
     found = {rows_hash({"batches": _pieces(_table("batches", [r]), [])}).sha256 for r in [row, *others]}
 
     assert len(found) == len(others) + 1
+
+
+def test_a_ledger_is_closed_without_pandas(tmp_path):
+    """Whoever has it installed waited a third of a second for it at the end of a script that does not use it."""
+    script = (
+        "import sys, numpy as np\nfrom lading import Ledger, NumpyLoader\n"
+        f"with Ledger({str(tmp_path / 'run')!r}) as ledger:\n"
+        "    for _, bill in NumpyLoader(np.arange(20), 4, tracker=ledger).with_bills():\n"
+        "        ledger.commit(bill, loss=1.0, lr=0.5)\n"
+        "assert 'pyarrow' in sys.modules and 'pandas' not in sys.modules"
+    )
+
+    subprocess.run([sys.executable, "-c", script], check=True)

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from lading.ledger.schema import latest
 from lading.ledger.tables import TABLES
-from lading.runtime.arrow import known_values, numbers, texts
+from lading.runtime.arrow import known_values, numbers, offsets_of, texts
 
 _ROWS_AT_ONCE = 1 << 14
 
@@ -136,7 +136,7 @@ def _cells(column: pa.ChunkedArray) -> list[_Cell]:
         return [is_there, _counts(lengths), _Cell(_gathered(content, offsets[:-1], lengths), lengths)]
     if pa.types.is_map(column.type):
         maps = column.combine_chunks()
-        offsets = np.asarray(maps.offsets).astype(np.int64)
+        offsets = offsets_of(maps)
         first, count = int(offsets[0]), int(offsets[-1] - offsets[0])
         entries = [pa.chunked_array([part.slice(first, count)]) for part in (maps.keys, maps.items)]
         content, starts = _placed(count, [cell for part in entries for cell in _cells(part)])

@@ -74,9 +74,13 @@ def texts(column: pa.ChunkedArray) -> tuple[NDArray[np.uint8], NDArray[np.int64]
     if not len(column):
         return np.empty(0, np.uint8), np.zeros(1, np.int64)
     strings = column.combine_chunks()
-    offsets = np.frombuffer(strings.buffers()[1], np.int32, count=len(strings) + 1, offset=strings.offset * 4)
-    content = strings.buffers()[2]
-    return np.frombuffer(content or b"", np.uint8), offsets.astype(np.int64)
+    return np.frombuffer(strings.buffers()[2] or b"", np.uint8), offsets_of(strings)
+
+
+def offsets_of(array: pa.Array) -> NDArray[np.int64]:
+    """Return where each string or map of an array begins, the end of the last included; NumPy's way imports pandas."""
+    offsets = np.frombuffer(array.buffers()[1], np.int32, count=len(array) + 1, offset=array.offset * 4)
+    return offsets.astype(np.int64)
 
 
 def _bits(bits: pa.Buffer, first: int, count: int) -> NDArray[np.bool_]:
