@@ -20,6 +20,7 @@ missing.
 from __future__ import annotations
 
 import ast
+import gc
 import importlib.util
 import os
 import re
@@ -91,6 +92,16 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if choice is None:
         return None
     return True if loads_jax(collection_path) == (choice == "without") else None
+
+
+def pytest_collection_finish() -> None:
+    """Take what imports left out of the collector's sight.
+
+    With every framework imported, to look through it all takes a second, in tests that ask for it and in each process
+    that they fork. What tests themselves leave behind is found as before.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def loads_jax(path: Path) -> bool:
