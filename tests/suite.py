@@ -36,7 +36,8 @@ SHARED = ["-n", "2", "--dist", "worksteal", "-o", "tmp_path_retention_policy=fai
 PYTEST = {
     "unit": [*SHARED, "--jax=without", "--doctest-modules", "-m", "not launch{slow}", "tests", "src/lading"],
     "jax": [*SHARED, "--jax=only", "--doctest-modules", "-m", "not launch{slow}", "tests", "src/lading"],
-    "launch": [*SHARED, *RERUN, "-m", "launch{slow}"],
+    # A launch waits for processes to find each other, to be killed and to end: a third one computes meanwhile.
+    "launch": [*SHARED, "-n", "3", *RERUN, "-m", "launch{slow}"],
 }
 COMMANDS = {
     "lint": [["ruff", "format", "--check", *CODE], ["ruff", "check", *CODE]],

@@ -396,10 +396,9 @@ def test_a_first_batch_opens_few_files_of_ours_and_no_arrow(kind, most, tmp_path
     assert int(opened) <= most and has_arrow == "False"
 
 
-@pytest.mark.needs("torch")
-@pytest.mark.parametrize(("first", "loaded"), [("pass", "[]"), ("import torch.utils.data", "['torch']")])
+@pytest.mark.parametrize(("first", "loaded"), [("pass", "[]"), ("import duckdb", "['duckdb']")])
 def test_import_lading_loads_no_framework(first, loaded):
-    """Proved in a fresh process; with a framework imported first the same check sees it."""
+    """Proved in a fresh process; with one of them imported first the same check sees it."""
     found = subprocess.run(
         [sys.executable, "-c", LOADED.format(first=first)], capture_output=True, text=True, check=True, timeout=600
     )
