@@ -13,7 +13,9 @@ import argparse
 import importlib
 import multiprocessing
 import os
+import resource
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -27,6 +29,7 @@ ROOT = Path(__file__).parents[1]
 LIST = ROOT / "tests" / "mutants.toml"
 COPIED = ("src", "tests", "conftest.py", "pyproject.toml", "README.md", "examples", "docs", "CHANGELOG.md")
 _MOST_SECONDS = 1800  # of a clock on the wall: others may use the machine, too
+_MOST_CPU = 30  # seconds of a processor: a change may well make a loop endless
 # Tests are run in processes forked from one that has imported what is not ours, which takes longer than most of them.
 _PROCESSES = multiprocessing.get_context("forkserver")
 _PROCESSES.set_forkserver_preload(["numpy", "pyarrow", "duckdb", "torch"])
@@ -63,11 +66,11 @@ def mutants() -> list[Mutant]:
     return [Mutant(**fields) for fields in tomllib.loads(LIST.read_text())["mutant"]]
 
 
-def pytest(tree: Path, tests: list[str]) -> tuple[int, str]:
-    """Run tests of a tree on its own sources, until the first that fails; return pytest's code and what it said."""
+def pytest(tree: Path, tests: list[str], most_cpu: int) -> tuple[int, str]:
+    """Run tests of a tree on its own sources, until the first that fails; return the exit code and what was said."""
     with tempfile.TemporaryDirectory() as folder:
         said = Path(folder) / "said"
-        process = _PROCESSES.Process(target=_pytest, args=(tree, tests, said))
+        process = _PROCESSES.Process(target=_pytest, args=(tree, tests, most_cpu, said))
         process.start()
         process.join(_MOST_SECONDS)
         if process.exitcode is None:
@@ -76,7 +79,8 @@ def pytest(tree: Path, tests: list[str]) -> tuple[int, str]:
         return process.exitcode, said.read_text()
 
 
-def _pytest(tree: Path, tests: list[str], said: Path) -> None:
+def _pytest(tree: Path, tests: list[str], most_cpu: int, said: Path) -> None:
+    resource.setrlimit(resource.RLIMIT_CPU, (most_cpu, most_cpu + 1))
     with said.open("w") as file:
         os.dup2(file.fileno(), sys.stdout.fileno())
         os.dup2(file.fileno(), sys.stderr.fileno())
@@ -93,7 +97,9 @@ def tried(tree: Path, mutant: Mutant) -> tuple[bool, str]:
     before = path.read_text()
     try:
         path.write_text(mutant.applied(before))
-        code, said = pytest(tree, mutant.test.split())
+        code, said = pytest(tree, mutant.test.split(), _MOST_CPU)
+        if code == -signal.SIGXCPU:
+            return True, f"a test that does not end: stopped after {_MOST_CPU} s of a processor"
         failed = [line for line in said.splitlines() if line.startswith(("FAILED", "ERROR"))]
         return code == 1, failed[0] if failed else said[-600:]
     except LookupError as error:
@@ -129,7 +135,7 @@ def main() -> None:
                 trees.put(tree)
 
         sound = {test for mutant in chosen for test in mutant.test.split()}
-        code, said = (0, "") if arguments.find else pytest(ROOT, sorted(sound))
+        code, said = (0, "") if arguments.find else pytest(ROOT, sorted(sound), _MOST_SECONDS)
         if code:
             sys.exit(f"the tests must pass before anything is changed:\n{said[-3000:]}")
         with ThreadPoolExecutor(2) as pool:

@@ -73,7 +73,8 @@ def test_readme_runs_under_python_s_switches_in_a_folder_with_umlauts(switches, 
     folder = tmp_path / "Läufe – übung #1"
     folder.mkdir()
 
-    trains_asks_verifies(folder, [sys.executable, *switches], LC_ALL=locale)
+    # With -O Python has bytecode of its own: written once, or torch is compiled by each process.
+    trains_asks_verifies(folder, [sys.executable, *switches], LC_ALL=locale, PYTHONDONTWRITEBYTECODE="")
 
 
 def test_readme_runs_for_a_user_without_a_home_who_may_write_nothing_else(tmp_path):

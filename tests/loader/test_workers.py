@@ -840,13 +840,13 @@ KILLED_PARENT = """
     from lading.loader.workers import Workers
     def fetch(k):
         if k >= 4:
-            time.sleep(60)
+            time.sleep(600)
         return os.getpid(), np.zeros(100_000)
     if __name__ == "__main__":
         run = Workers(fetch, num_workers=2, seed=0, context=sys.argv[1]).run(iter(range(8)))
         kept = [next(run)[1] for _ in range(4)]
         print(*sorted({pid for pid, _ in kept}), flush=True)
-        time.sleep(60)
+        time.sleep(600)
 """
 
 
@@ -881,8 +881,8 @@ IDLE_PARENT = """
         workers = Workers(fetch, num_workers=2, seed=0, context=sys.argv[1], persistent=True)
         print(*sorted({pid for _, pid in workers.run(iter(range(8)))}), flush=True)
         if os.fork() == 0:
-            time.sleep(60)
-        time.sleep(60)
+            time.sleep(600)
+        time.sleep(600)
 """
 
 
