@@ -112,7 +112,7 @@ def test_killed_before_every_disk_call(tmp_path):
     path, points = tmp_path / "run", 0
     shutil.copytree(whole, path)
 
-    for _ in crash_points(lambda: compact(path), path, (os, "pwrite"), every=13):
+    for _ in crash_points(lambda: compact(path), path, (os, "pwrite"), every=7):
         points += 1
         assert answers(path) == before
         compact(path)
@@ -121,7 +121,7 @@ def test_killed_before_every_disk_call(tmp_path):
         assert len(list(path.rglob("part-*.parquet"))) == 4
         shutil.rmtree(path)
         shutil.copytree(whole, path)
-    assert points > 10
+    assert points > 20
 
 
 @pytest.mark.slow
