@@ -116,7 +116,7 @@ test-launch: setup
 	@$(SUITE) launch
 
 test-all: setup .venv-mds/.made
-	@$(SUITE) --slow unit jax launch
+	@HYPOTHESIS_PROFILE=more $(SUITE) --slow unit jax launch
 
 ci check: setup
 	@$(SUITE) lint types docs unit jax launch

@@ -20,6 +20,7 @@ missing.
 from __future__ import annotations
 
 import ast
+import gc
 import importlib.util
 import os
 import re
@@ -30,6 +31,7 @@ from pathlib import Path
 import pytest
 
 _TESTS = Path(__file__).parent / "tests"
+_SOURCES = Path(__file__).parent / "src"
 _REPORTED: list[str] = []  # the first test that found JAX loaded
 _SPENT: list[float] = []  # seconds of processors before the test that runs
 # What an environment may be without, and what an extra of Lading brings.
@@ -82,15 +84,32 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave out the files of the other kind, and the scripts that tests start."""
+    """Leave out the files of the other kind, the scripts that tests start, and sources without examples."""
     choice = config.getoption("--jax")
     if collection_path.suffix != ".py" or collection_path.name == "conftest.py":
         return None
     if _TESTS in collection_path.parents and not collection_path.name.startswith("test_"):
         return True  # --doctest-modules would import it
+    if _SOURCES in collection_path.parents and ">>>" not in collection_path.read_text():
+        return True  # no example to run: four of five files, and with their doors every framework
     if choice is None:
         return None
     return True if loads_jax(collection_path) == (choice == "without") else None
+
+
+def pytest_collection_finish() -> None:
+    """Take what imports left out of the collector's sight.
+
+    With every framework imported, to look through it all takes a second, in tests that ask for it and in each process
+    that they fork. What tests themselves leave behind is found as before.
+    """
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    """Let Python collect everything when it ends: some libraries count what is left then."""
+    gc.unfreeze()
 
 
 def loads_jax(path: Path) -> bool:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -50,3 +51,11 @@ def wait_for(path: Path, timeout: float = 600) -> None:
     while not path.exists():
         assert time.monotonic() < end, f"{path} did not appear in {timeout} s"
         time.sleep(0.02)
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 600.0) -> bool:
+    """Wait for something to become true; return whether it did."""
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return condition()

@@ -11,6 +11,7 @@ given twice, as the clock and as the processors counted them: only the second sa
 from __future__ import annotations
 
 import argparse
+import ast
 import contextlib
 import os
 import subprocess
@@ -30,19 +31,24 @@ CODE = ("src", "tests", "benchmarks", "examples", "conftest.py", ".ci")
 ABORTED = ("terminate called without an active exception", "exitcode *: -6", "return code = -6")
 RERUN = ["--reruns", "2", *(word for text in ABORTED for word in ("--only-rerun", text))]
 # Each of two processes gets one half of the files and steals at the end only: a module's fixtures are made once.
-SHARED = ["-n", "2", "--dist", "worksteal"]
+SHARED = ["-n", "2", "--dist", "worksteal", "-o", "tmp_path_retention_policy=failed"]
 # JAX runs threads and torch's workers fork: files about JAX get processes of their own (see conftest.py).
 PYTEST = {
     "unit": [*SHARED, "--jax=without", "--doctest-modules", "-m", "not launch{slow}", "tests", "src/lading"],
     "jax": [*SHARED, "--jax=only", "--doctest-modules", "-m", "not launch{slow}", "tests", "src/lading"],
-    "launch": [*SHARED, *RERUN, "-m", "launch{slow}"],
+    # A launch waits for processes to find each other, to be killed and to end: a third one computes meanwhile.
+    "launch": [*SHARED, "-n", "3", *RERUN, "-m", "launch{slow}"],
 }
 COMMANDS = {
     "lint": [["ruff", "format", "--check", *CODE], ["ruff", "check", *CODE]],
     "types": [["mypy"]],
     "docs": [["mkdocs", "build", "--strict", "--quiet"]],
 }
+# Where a machine forbids Python to write bytecode, each process would compile the tests, and each that a test starts
+# what changed in Lading since it was installed.
+BYTECODE = {"PYTHONDONTWRITEBYTECODE": ""}
 _MOST_LINES = 12
+_ROOM = 6 * 2**30  # of memory: what tests that passed wrote is removed at once
 
 
 @dataclass
@@ -83,21 +89,46 @@ def run(group: str, extra: list[str], *, slow: bool) -> Outcome:
 
 def _pytest(group: str, extra: list[str], *, slow: bool) -> Outcome:
     given = [word.format(slow="" if slow else " and not slow") for word in PYTEST[group]]
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=None if group == "launch" else memory()) as folder:
         report = Path(folder) / "report.xml"
         command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--continue-on-collection-errors"]
-        command += ["--durations=20", f"--junitxml={report}"]
-        code = subprocess.run(
-            [*command, *given, *(launching() if group == "launch" else []), *extra], cwd=ROOT
-        ).returncode
+        command += ["--durations=20", f"--junitxml={report}", f"--basetemp={folder}/tests"]
+        command += [*given, *(launching(slow=slow) if group == "launch" else []), *extra]
+        code = subprocess.run(command, cwd=ROOT, env={**os.environ, **BYTECODE}).returncode
         text = report.read_text() if report.exists() else "<testsuites/>"
     counts, causes, files = read_report(text)
     return Outcome(code, counts=counts, causes=causes, files=files)
 
 
-def launching() -> list[str]:
+def memory(folder: str = "/dev/shm") -> str | None:
+    """Return a folder in memory, if there is room: thousands of small runs are synced there at once.
+
+    Launches, which are killed for real, write to a disk.
+    """
+    if not os.path.isdir(folder):
+        return None
+    found = os.statvfs(folder)
+    is_fit = found.f_bavail * found.f_frsize >= _ROOM and not found.f_flag & os.ST_NOEXEC
+    return folder if is_fit and os.access(folder, os.W_OK) else None
+
+
+def launching(tests: Path = ROOT / "tests", *, slow: bool) -> list[str]:
     """Return the files that launch: to import all the others would take half a minute."""
-    return [str(path) for path in sorted((ROOT / "tests").rglob("test_*.py")) if "mark.launch" in path.read_text()]
+    files = sorted(tests.rglob("test_*.py"))
+    return [str(path) for path in files if launches(path.read_text(), slow=slow)]
+
+
+def launches(source: str, *, slow: bool) -> bool:
+    """Say whether a file has a test that launches, besides the long ones if these are not wanted."""
+    if "mark.launch" not in source:
+        return False
+    marked = [
+        [ast.unparse(mark) for mark in node.decorator_list]
+        for node in ast.parse(source).body
+        if hasattr(node, "decorator_list")
+    ]
+    left_out = [marks for marks in marked if "pytest.mark.slow" in marks and not slow]
+    return source.count("mark.launch") > sum("pytest.mark.launch" in marks for marks in left_out)
 
 
 def read_report(text: str) -> tuple[dict[str, int], dict[str, list[str]], dict[str, float]]:

@@ -66,7 +66,7 @@ def test_wheel_holds_the_package_and_nothing_else(dist):
 
 def test_without_a_compiler_the_wheel_is_plain_and_says_so(tmp_path):
     """Its tag fits every machine, it holds no kernels, and where kernels are demanded it is not made at all."""
-    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(tmp_path), str(ROOT)]
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path), str(ROOT)]
     broken = {**os.environ, "CC": "no-such-compiler", "LADING_COMPILED": ""}
 
     done = subprocess.run(command, env=broken, capture_output=True, text=True, timeout=600)

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.suite import Outcome, read_report, summary
+from tests.suite import Outcome, launches, memory, read_report, summary
 
 from conftest import missing
 
@@ -51,6 +51,35 @@ def test_every_group_runs_and_one_failure_fails_all(tmp_path):
     assert "» unit" in done.stdout and "» launch" in done.stdout
     assert "most cpu: tests.test_it 0" in done.stdout
     assert "launch, 1 with one cause: AssertionError: told" in done.stdout, done.stdout
+
+
+@pytest.mark.parametrize(
+    ("source", "quickly", "at_all"),
+    [
+        ("pytestmark = pytest.mark.launch", True, True),
+        ("@pytest.mark.launch\ndef test_a(): ...", True, True),
+        ("@pytest.mark.slow\n@pytest.mark.launch\ndef test_a(): ...", False, True),
+        (
+            "@pytest.mark.slow\n@pytest.mark.launch\ndef test_a(): ...\n\n@pytest.mark.launch\ndef test_b(): ...",
+            True,
+            True,
+        ),
+        ("@pytest.mark.parametrize('x', [pytest.param(1, marks=pytest.mark.launch)])\ndef test_a(x): ...", True, True),
+        ("@pytest.mark.slow\ndef test_a(): ...", False, False),
+    ],
+)
+def test_files_whose_launches_are_all_long_are_not_imported(source, quickly, at_all):
+    """A file that is left out by mistake would lose its tests without a word."""
+    assert (launches(source, slow=False), launches(source, slow=True)) == (quickly, at_all)
+
+
+def test_a_folder_in_memory_is_used_where_it_has_room(tmp_path, monkeypatch):
+    """Elsewhere tests write to a disk, as they did."""
+    monkeypatch.setattr("tests.suite._ROOM", 0)
+    assert memory(str(tmp_path)) == str(tmp_path)
+    monkeypatch.setattr("tests.suite._ROOM", 2**62)
+    assert memory(str(tmp_path)) is None
+    assert memory(str(tmp_path / "nowhere")) is None
 
 
 @pytest.mark.parametrize(

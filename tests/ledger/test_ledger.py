@@ -571,6 +571,7 @@ def test_a_rerun_from_step_0_is_a_second_root_and_says_so(tmp_path: Path):
     run = open_run(tmp_path)
     assert run.history["attempt"] == [1] * 3
     assert {row["fate"] for row in run.batches if row["attempt"] == 0} == {"left behind"}
+    assert (0, "left behind") in {(use["attempt"], use["fate"]) for use in run.where(*PLAN.bill(4).ids[0])}
     assert open_run(tmp_path, attempt=0).history["step"] == list(range(6))
     assert run.verify().holds
 

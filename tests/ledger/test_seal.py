@@ -91,7 +91,7 @@ def test_the_next_attempt_seals_the_dead_ranks_before_it(tmp_path: Path):
     kill(ledgers[0])
     (ledger,) = train(tmp_path, range(3, 6), loaded=state)
     ledger.flush()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 600
     while len(log_of(tmp_path).seals) < 2 and time.monotonic() < deadline:
         time.sleep(0.05)
     log = log_of(tmp_path)

@@ -16,13 +16,20 @@ pytestmark = pytest.mark.launch
 SCRIPTS = Path(__file__).parent / "scripts"
 
 
-@pytest.mark.parametrize("weights", ["plain", "weighted"])
-def test_two_ranks_killed_and_three_finish(tmp_path, weights):
-    """Half an epoch on 2 ranks, kill -9, the rest on 3: batches equal to one process's; unweighted each sample once."""
-    killed = torchrun(SCRIPTS / "elastic.py", 2, tmp_path, 4, "-", weights, check=False)
+@pytest.fixture(scope="module")
+def lived_twice(tmp_path_factory):
+    """Return the folder of two loaders that went half an epoch on 2 ranks, were killed with -9, and went on on 3."""
+    folder = tmp_path_factory.mktemp("elastic")
+    killed = torchrun(SCRIPTS / "elastic.py", 2, folder, 4, "begins", check=False)
     assert killed.returncode != 0
-    states = [(tmp_path / f"state-{rank}.json").read_text() for rank in range(2)]
-    torchrun(SCRIPTS / "elastic.py", 3, tmp_path, 999, tmp_path / "state-0.json", weights)
+    torchrun(SCRIPTS / "elastic.py", 3, folder, 999, "resumes")
+    return folder
+
+
+@pytest.mark.parametrize("weights", ["plain", "weighted"])
+def test_two_ranks_killed_and_three_finish(lived_twice, weights):
+    """Half an epoch on 2 ranks, kill -9, the rest on 3: batches equal to one process's; unweighted each sample once."""
+    states = [(lived_twice / f"state-{weights}-{rank}.json").read_text() for rank in range(2)]
 
     assert states[0] == states[1] and len(states[0]) < 2000
     step = json.loads(states[0])["step"]
@@ -30,7 +37,7 @@ def test_two_ranks_killed_and_three_finish(tmp_path, weights):
     ids: dict[int, set[str]] = {}
     for ranks in (2, 3):
         for rank in range(ranks):
-            for number, batch_id, indices in read_jsonl(tmp_path / f"names-{ranks}-{rank}.jsonl"):
+            for number, batch_id, indices in read_jsonl(lived_twice / f"{weights}-{ranks}-{rank}.jsonl"):
                 if ranks == 2 and number >= step:
                     continue  # delivered after the state was taken: rolled back
                 steps.setdefault(number, []).extend(indices)

@@ -31,7 +31,7 @@ def test_ranks_that_disagree_end_together(tmp_path):
             assert case[0]["error"].startswith("WorldError: ranks disagree on the plan: rank 1 differs from rank 0 (")
             assert words in case[0]["error"]
             assert [found["batches"] for found in case] == [0, 0]
-            assert max(found["seconds"] for found in case) < 10
+            assert max(found["seconds"] for found in case) < 60
         assert not list((tmp_path / f"run-{what}").glob("ledger/*"))  # no attempt was begun
     for kind in ("alone", "ledger"):
         case = [rank[f"nothing {kind}"] for rank in ranks]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import tempfile
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,6 +24,13 @@ from lading.source.tokens.write import TokenWriter
 from lading.source.windows import Windows
 
 ROWS, WIDTH = 2000, 2048  # rows of two pages
+
+
+@pytest.fixture
+def tmp_path():
+    """Return a folder on a disk: the suite's own may lie in memory, which forgets nothing."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
 
 
 @pytest.fixture

@@ -30,14 +30,16 @@ def test_a_fork_waits_until_the_thread_is_between_two_pieces_of_work():
             if child == 0:
                 os._exit(0 if counts[0] == counts[1] and busy.lock.acquire(timeout=1) else 1)
             codes.append(os.waitpid(child, 0)[1])
-        before = counts[0]
-        time.sleep(0.05)
+        before, ends = counts[0], time.monotonic() + 600
+        while counts[0] <= before and time.monotonic() < ends:
+            time.sleep(0.002)
+        after = counts[0]
     finally:
         stop.set()
         thread.join()
 
     assert codes == [0] * 20
-    assert counts[0] > before, "the thread continues after the forks"
+    assert after > before, "the thread continues after the forks"
 
 
 def test_a_thread_may_fork_from_inside_its_own_work(monkeypatch):

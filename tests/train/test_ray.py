@@ -12,7 +12,7 @@ import pytest
 from lading import open_run
 from lading.report.summary import summarise
 
-pytest.importorskip("ray", reason="ray is not installed")
+pytestmark = pytest.mark.needs("ray")
 SCRIPT = Path(__file__).parent / "scripts" / "ray_rows.py"
 RIGHT = ("prepared", "copied", "chunked", "repeated", "with-bills")
 # Beginnings of what is said where only the words about a loop would not do.

@@ -34,7 +34,7 @@ KEYS = {
 # In scripts/deepspeed_run.py: 14 updates of 2 steps, checkpoints after 5, 10 and 14.
 STEPS, FIRST_SAVED = 28, 10
 
-pytest.importorskip("deepspeed", reason="DeepSpeed is not installed: make setup")
+pytestmark = pytest.mark.needs("deepspeed")
 
 
 def environment() -> dict[str, str]:

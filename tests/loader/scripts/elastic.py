@@ -6,6 +6,8 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Iterator
+from itertools import zip_longest
 from pathlib import Path
 
 import torch
@@ -24,28 +26,38 @@ class Squares(torch.utils.data.Dataset):
         return {"x": torch.tensor(index * index)}
 
 
-def main(folder: Path, kill_after: int, resume: str, weights: str) -> None:
-    """Run to the end of the epoch, or to the bitter end; ``weighted``: a sample comes as often as its index says."""
+def main(folder: Path, kill_after: int, resumes: bool) -> None:
+    """Run two loaders to the end of the epoch, or to the bitter end.
+
+    ``weighted``: a sample comes as often as its index says.
+    """
     dist.init_process_group("gloo")
-    rank, world_size = dist.get_rank(), dist.get_world_size()
-    often = {"squares": range(101)} if weights == "weighted" else None
-    workers = 1 if resume == "-" else 0
-    loader = Loader({"squares": Squares()}, global_batch_size=12, seed=9, num_workers=workers, sample_weights=often)
-    if resume != "-":
-        loader.load_state_dict(json.loads(Path(resume).read_text()))
-    with (folder / f"names-{world_size}-{rank}.jsonl").open("w") as out:
-        for batch, bill in loader.with_bills():
-            assert batch["x"].tolist() == [i * i for i in bill.idx.tolist()]
-            out.write(json.dumps([bill.step, bill.batch_id, [s.index for s in bill.samples]]) + "\n")
-            out.flush()
-            if bill.step + 1 == kill_after:
-                (folder / f"state-{rank}.json").write_text(json.dumps(loader.state_dict()))
-            if bill.step == kill_after:
-                dist.barrier()
-                os.kill(os.getpid(), signal.SIGKILL)
+    options = {"global_batch_size": 12, "seed": 9, "num_workers": 0 if resumes else 1}
+    often = {"plain": None, "weighted": {"squares": range(101)}}
+    loaders = {kind: Loader({"squares": Squares()}, sample_weights=often[kind], **options) for kind in often}
+    if resumes:
+        for kind, loader in loaders.items():
+            loader.load_state_dict(json.loads((folder / f"state-{kind}-0.json").read_text()))
+    for steps in zip_longest(*(noted(loader, folder / kind) for kind, loader in loaders.items())):
+        for step, (kind, loader) in zip(steps, loaders.items(), strict=True):
+            if step is not None and step + 1 == kill_after:
+                (folder / f"state-{kind}-{dist.get_rank()}.json").write_text(json.dumps(loader.state_dict()))
+        if kill_after in steps:
+            dist.barrier()
+            os.kill(os.getpid(), signal.SIGKILL)
     dist.barrier()
     dist.destroy_process_group()
 
 
+def noted(loader: Loader, out: Path) -> Iterator[int]:
+    """Yield the steps of a loader, the names of each batch written."""
+    with Path(f"{out}-{dist.get_world_size()}-{dist.get_rank()}.jsonl").open("w") as file:
+        for batch, bill in loader.with_bills():
+            assert batch["x"].tolist() == [i * i for i in bill.idx.tolist()]
+            file.write(json.dumps([bill.step, bill.batch_id, [s.index for s in bill.samples]]) + "\n")
+            file.flush()
+            yield bill.step
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4])
+    main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "resumes")

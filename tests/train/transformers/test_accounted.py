@@ -2,45 +2,26 @@
 
 from __future__ import annotations
 
-import importlib.util
-import json
 import logging
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from tests.launching import torchrun
+from tests.train.transformers.accounts import holds, names, trainer_script
 
-from lading import Resume, open_run
+from lading import Resume
 from lading.errors import ConfigError, LadingError, LoaderError, SourceError, UnshardedStreamWarning
 from lading.observe.names import stream_index, stream_place
 from lading.order.plan import Plan
 from lading.report.summary import summarise
 
 pytest.importorskip("transformers", reason="transformers is not installed")
-SCRIPT = Path(__file__).parent / "scripts" / "trainer.py"
-spec = importlib.util.spec_from_file_location("trainer_script", SCRIPT)
-script = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(script)
+script = trainer_script()
 from transformers import DataCollatorWithFlattening, TrainerCallback  # noqa: E402
 
 from lading.train.fates import NO_GRADIENTS  # noqa: E402
 from lading.train.transformers import LadingTrainerMixin, account  # noqa: E402
-
-
-def holds(run: Path):
-    """Return the opened run, which must verify."""
-    opened = open_run(run)
-    verdict = opened.verify()
-    assert verdict.holds, verdict
-    return opened
-
-
-def names(opened, step):
-    """Return what a step held, as (dataset, index)."""
-    return sorted((row["name"], row["index"]) for row in opened.step(step).samples.dicts())
 
 
 def test_one_line_keeps_the_books_of_an_epoch(tmp_path):
@@ -247,41 +228,6 @@ def test_a_stream_cannot_be_weighed(tmp_path):
 
     with pytest.raises(LadingError, match="weights needs an order"):
         account(trainer, tmp_path / "run", weights={"data": 1.0})
-
-
-def check_evaluation_and_stream(out: Path) -> None:
-    """On two processes: 13 samples evaluated once each, and a stream whose rows are booked once."""
-    ranks = [json.loads((out / f"others-{rank}.json").read_text()) for rank in range(2)]
-    alone = script.evaluated(out / "alone", 13)
-    for found in ranks:
-        assert sorted(index for _, index in found["counted"]) == list(range(13))
-        assert found["loss"] == pytest.approx(alone["loss"], rel=1e-5)
-    opened = holds(out / "streamed-run")
-    pass_0 = [step for step, epoch in zip(opened.history["step"], opened.history["epoch"], strict=True) if epoch == 0]
-    booked = [index for step in pass_0 for _, index in names(opened, step)]
-    assert sorted(booked) == list(range(50))  # rows that Accelerate repeats are padding
-    for rank in range(2):
-        for step, batch in zip(pass_0, ranks[rank]["streamed"], strict=False):
-            real = {index for _, index in names(opened, step)}
-            assert {index for _, index in batch} & real
-
-
-@pytest.mark.launch
-def test_two_processes_killed_come_back_as_one(tmp_path):
-    """kill -9 in epoch 1 with accumulation 2 on two processes; resumed on one with twice the batch per device."""
-    torchrun(SCRIPT, 2, tmp_path, 4, "--die-at", 8, "--others", check=False, timeout=600)
-    check_evaluation_and_stream(tmp_path)
-    checkpoint = max((tmp_path / "trainer").glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))
-    whole = script.make(tmp_path / "whole", 8)
-    account(whole, tmp_path / "whole-run").train()
-
-    again = script.make(tmp_path / "trainer", 8)
-    account(again, tmp_path / "run").train(resume_from_checkpoint=str(checkpoint))
-
-    opened, uninterrupted = holds(tmp_path / "run"), holds(tmp_path / "whole-run")
-    assert opened.history["digest"] == uninterrupted.history["digest"]
-    for step in range(len(uninterrupted.history["step"])):
-        assert names(opened, step) == names(uninterrupted, step)
 
 
 def test_the_bill_of_a_step_is_worked_out_once(tmp_path):

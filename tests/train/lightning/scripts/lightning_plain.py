@@ -16,8 +16,6 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from lading.loader.torch.loader import Loader
 from lading.source.columns import Columns
 
-warnings.simplefilter("ignore")
-logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
 DATA = Columns(x=np.arange(21, dtype=np.float32).reshape(21, 1))
 
 
@@ -94,4 +92,6 @@ def resumed(folder: Path, devices: int) -> dict[str, list[int]]:
 
 
 if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     main(Path(sys.argv[1]), int(sys.argv[2]))
