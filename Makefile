@@ -152,7 +152,7 @@ NAMED = .venv-$(notdir $(PYTHON))
 test-python:
 	@test -x $(NAMED)/bin/python || $(PYTHON) -m venv $(NAMED)
 	@$(NAMED)/bin/pip $(INSTALL) -U pip setuptools wheel
-	@$(NAMED)/bin/pip $(INSTALL) -U $(TOOLS) pandas httpx -e '.[jax,hdf5,report,ui,tokens,sign,store,trace]'
+	@$(NAMED)/bin/pip $(INSTALL) -U $(TOOLS) pandas polars httpx 'moto[s3,server]' -e '.[jax,hdf5,report,ui,tokens,sign,store,trace]'
 	@$(NAMED)/bin/python tests/suite.py unit jax --missing=skip
 
 # Kernels that watch their own memory: laws and fuzz of what they are given, without a framework, under both sanitizers.

@@ -64,6 +64,7 @@ def test_wheel_holds_the_package_and_nothing_else(dist):
     assert any(name.endswith("licenses/LICENSE") for name in names)
 
 
+@pytest.mark.needs("build", "hatchling")
 def test_without_a_compiler_the_wheel_is_plain_and_says_so(tmp_path):
     """Its tag fits every machine, it holds no kernels, and where kernels are demanded it is not made at all."""
     command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path), str(ROOT)]

@@ -79,7 +79,9 @@ def revealed() -> list[str]:
     ]
 
 
-@pytest.fixture(scope="module", params=[mypy, pyright], ids=["mypy", "pyright"])
+@pytest.fixture(
+    scope="module", params=[pytest.param(mypy, marks=pytest.mark.needs("mypy")), pyright], ids=["mypy", "pyright"]
+)
 def checked(request, tmp_path_factory):
     """Return what a type checker says of a user's two files, in one run: most of it is spent on reading Lading."""
     command, folder = request.param(), tmp_path_factory.mktemp("user")
