@@ -7,14 +7,13 @@
     gather      bill    source_idx  0 1 1 0        source 0 ─▶ rows 0, 3
                         rows        7 2 9 4        source 1 ─▶ rows 1, 2        scattered into one batch
 
-Both give the same. The compiled loop is one thread; large columns of a single source are left to the framework where
-that has threads of its own (``Arrays.selecting``). No framework is imported here: what differs between torch and NumPy
-is asked of ``Arrays``, which travels to the worker processes.
+Both give the same. A batch of 1 MB or more is copied by two threads, but in worker processes, which share the cores. No
+framework is imported here: what differs between torch and NumPy is asked of ``Arrays``, which travels to the workers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -25,7 +24,6 @@ from lading.identity import Bill
 from lading.identity.hashing import key64, keys64
 from lading.runtime import compiled
 from lading.runtime.arrays import is_mapped, is_texts, read_rows_ahead
-from lading.runtime.processes import was_forked
 from lading.source import columns as buffers
 from lading.source.counting import check_columns, check_samples
 from lading.source.reader import Reader, split_by_source
@@ -63,10 +61,6 @@ class Arrays(Protocol):
 
     def finish(self, batch: dict[str, Any], names: Mapping[str, NDArray[Any]]) -> None:
         """Add the name columns to a dict batch; they are copies, the bill keeps its own."""
-        ...
-
-    def selecting(self, column: Any, /) -> Callable[..., Any] | None:
-        """Return what copies rows of a large column by threads of the framework's own: ``(rows, out=...)``; or None."""
         ...
 
 
@@ -181,7 +175,6 @@ def _mismatch(bill: Bill, first: Part, other: Part) -> SourceError:
 
 
 _Layout = tuple[Any, ...]
-_LARGE_BYTES = 1 << 18  # of a column in a batch; less is copied before other threads are awake
 
 
 class RowGather:
@@ -207,7 +200,6 @@ class RowGather:
         self._lengths = np.array([len(columns[0]) for columns in sources], dtype=np.int64)
         self._sizes = np.array([_row_bytes(column) for column in sources[0]], dtype=np.int64)
         self._row_bytes = self._sizes.tolist()
-        self._selecting = _selecting(sources, arrays)
 
     @classmethod
     def of(cls, readers: Sequence[Reader], arrays: Arrays) -> RowGather | None:
@@ -223,23 +215,18 @@ class RowGather:
             return None  # of a type that the face has not got
         return cls([columns for _, columns in found], layout, arrays)
 
-    def batch(self, bill: Bill) -> Any:
-        """Return the batch of a bill."""
+    def batch(self, bill: Bill, threads: int = 1) -> Any:
+        """Return the batch of a bill, copied by so many threads where it is large."""
         if [column.data_ptr() for column in self._moving] != self._found:
             raise RuntimeError("a tensor of a dataset was resized while it was read from.")
         rows = bill.rows
         if self._mapped:
             self._read_ahead(bill)
         out, targets = self._allocated(len(rows))
-        large = self._large(len(rows))
-        targets[large] = 0
         table = self._addresses, self._lengths, self._sizes
-        wrong = compiled.kernels.gather(*table, bill.source_idx, rows, targets)
+        wrong = compiled.kernels.gather(*table, bill.source_idx, rows, targets, threads)
         if wrong >= 0:
             raise IndexError(f"row {rows[wrong]} of {self._lengths[bill.source_idx[wrong]]} rows")
-        chosen = self._arrays.columns(rows.copy()) if large else None
-        for number in large:
-            self._selecting[number](chosen, out=out[number])
         container, *keys = self._layout
         if container == "one":
             return out[0]
@@ -250,12 +237,6 @@ class RowGather:
         for number, places in split_by_source(bill.source_idx, len(self._mapped)):
             for column in self._mapped[number]:
                 read_rows_ahead(column, bill.rows[places])
-
-    def _large(self, count: int) -> list[int]:
-        """Return the columns that the framework copies; its threads are not there in a forked process."""
-        if not self._selecting or was_forked():
-            return []
-        return [number for number in self._selecting if count * self._row_bytes[number] >= _LARGE_BYTES]
 
     def _allocated(self, count: int) -> tuple[list[Any], Any]:
         """Return empty columns for a batch, and their addresses; large ones are over memory that is used again."""
@@ -269,12 +250,6 @@ class RowGather:
                 memory = shelf.array((count, *shape), dtype)
             out.append(over(memory, like))
         return out, np.array([_address(column) for column in out], dtype=np.int64)
-
-
-def _selecting(sources: Sequence[Sequence[Any]], arrays: Arrays) -> dict[int, Callable[..., Any]]:
-    """Return by number the columns that a framework can copy, and how; none where there are several sources."""
-    found = enumerate(map(arrays.selecting, sources[0])) if len(sources) == 1 else ()
-    return {number: select for number, select in found if select is not None}
 
 
 def _taken_apart(arrays: Any) -> tuple[_Layout, list[Any]]:

@@ -97,9 +97,6 @@ class NumpyArrays:
         fits = self.small_names and (not values.size or int(values.max()) < 1 << 31)
         return np.int32 if fits else np.int64
 
-    def selecting(self, column: Any) -> None:
-        """Return nothing: NumPy has no threads of its own."""
-
 
 class NumpyFace:
     """What the engine asks of NumPy: nothing is placed anywhere.

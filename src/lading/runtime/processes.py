@@ -123,12 +123,6 @@ def usable_cpus() -> int:
 
 
 _PATIENCE_SECONDS = 5.0
-_PROCESS = os.getpid()
-
-
-def num_cores() -> int:
-    """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def each_in_threads(work: Callable[[T], None], items: Iterable[T]) -> None:
@@ -139,7 +133,7 @@ def each_in_threads(work: Callable[[T], None], items: Iterable[T]) -> None:
         return
     from concurrent.futures import ThreadPoolExecutor  # here: most processes have no such work
 
-    with ThreadPoolExecutor(num_cores()) as pool:
+    with ThreadPoolExecutor(usable_cpus()) as pool:
         for _ in pool.map(work, items):
             pass
 
@@ -180,11 +174,6 @@ def _forget() -> None:
 
 
 at_fork(before=_pause, after_in_parent=_go_on, after_in_child=_forget)
-
-
-def was_forked() -> bool:
-    """Say whether this process was forked off: other libraries' threads (OpenMP's) are then waited for in vain."""
-    return os.getpid() != _PROCESS
 
 
 T = TypeVar("T")
