@@ -188,9 +188,12 @@ def ahead(items: Iterator[T], depth: int) -> Generator[T, None, None]:
     if depth <= 0:
         yield from items
         return
-    ready: queue.Queue[Any] = queue.Queue(maxsize=depth)
+    ready: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    places: queue.SimpleQueue[None] = queue.SimpleQueue()  # for an item each: those that wait, and one in the making
     stopped = threading.Event()
-    thread = threading.Thread(target=_run, args=(items, ready, stopped), name=THREAD_NAME, daemon=True)
+    for _ in range(depth + 1):
+        places.put(None)
+    thread = threading.Thread(target=_run, args=(items, ready, places, stopped), name=THREAD_NAME, daemon=True)
     thread.start()
     try:
         while True:
@@ -199,28 +202,29 @@ def ahead(items: Iterator[T], depth: int) -> Generator[T, None, None]:
                 raise value
             if kind == "end":
                 return
+            places.put(None)
             yield value
     finally:
         stopped.set()
+        places.put(None)
         thread.join()
 
 
-def _run(items: Iterator[T], ready: queue.Queue[Any], stopped: threading.Event) -> None:
+def _run(
+    items: Iterator[T], ready: queue.SimpleQueue[Any], places: queue.SimpleQueue[None], stopped: threading.Event
+) -> None:
     busy, end = Busy(), object()
-
-    def put(kind: str, value: Any) -> None:
-        while not stopped.is_set():
-            with contextlib.suppress(queue.Full):
-                ready.put((kind, value), timeout=0.1)
-                return
-
     try:
-        while not stopped.is_set():
+        while True:
+            places.get()
+            if stopped.is_set():
+                return
             with busy:
                 item = next(items, end)
             if item is end:
-                put("end", None)
+                ready.put(("end", None))
                 return
-            put("item", item)
+            ready.put(("item", item))
+            del item  # nothing may be held longer than by its user
     except BaseException as error:
-        put("error", error)
+        ready.put(("error", error))
