@@ -84,6 +84,7 @@ void permute_block(const uint64_t *n, const uint64_t *side, const uint64_t *keys
 INLINE int fits(uint64_t n, uint64_t side) { return n > 0 && side > 0 && side < (UINT64_C(1) << 32) && side * side >= n; }
 
 #define KERNEL(name) PyObject *name(PyObject *module, PyObject *const *args, Py_ssize_t given)
+KERNEL(kernel_fold);
 KERNEL(kernel_key_of_three);
 KERNEL(kernel_digest);
 KERNEL(kernel_digest_of_slots);

@@ -188,10 +188,8 @@ class RowGather:
 
     def __init__(self, sources: Sequence[Sequence[Any]], layout: _Layout, arrays: Arrays) -> None:
         self._layout, self._arrays = layout, arrays
-        self._shelves = [buffers.Buffers() for _ in sources[0]]
         self._columns = [column for columns in sources for column in columns]  # keeps the memory alive
-        self._like = [arrays.columns(_first_row(column)) for column in sources[0]]
-        self._memory = [(_same_bytes(like), tuple(like.shape[1:])) for like in self._like]
+        likes = [arrays.columns(_first_row(column)) for column in sources[0]]
         self._moving = [column for column in self._columns if hasattr(column, "data_ptr")]  # a tensor may be resized
         self._found = [column.data_ptr() for column in self._moving]
         self._addresses = np.array([[_address(column) for column in columns] for columns in sources], dtype=np.int64)
@@ -199,7 +197,11 @@ class RowGather:
         self._mapped = mapped if any(mapped) else []
         self._lengths = np.array([len(columns[0]) for columns in sources], dtype=np.int64)
         self._sizes = np.array([_row_bytes(column) for column in sources[0]], dtype=np.int64)
-        self._row_bytes = self._sizes.tolist()
+        self._address_of = getattr(type(likes[0]), "data_ptr", _address)
+        self._made = [
+            (like, _same_bytes(like), tuple(like.shape[1:]), size, buffers.Buffers())
+            for like, size in zip(likes, self._sizes.tolist(), strict=True)
+        ]
 
     @classmethod
     def of(cls, readers: Sequence[Reader], arrays: Arrays) -> RowGather | None:
@@ -240,16 +242,16 @@ class RowGather:
 
     def _allocated(self, count: int) -> tuple[list[Any], Any]:
         """Return empty columns for a batch, and their addresses; large ones are over memory that is used again."""
-        over, out = self._arrays.over, []
-        for like, (dtype, shape), size, shelf in zip(
-            self._like, self._memory, self._row_bytes, self._shelves, strict=True
-        ):
+        over, out, addresses = self._arrays.over, [], []
+        for like, dtype, shape, size, shelf in self._made:
             if count * size < buffers.MIN_BYTES:
                 memory = np.empty((count, *shape), dtype)
             else:
                 memory = shelf.array((count, *shape), dtype)
-            out.append(over(memory, like))
-        return out, np.array([_address(column) for column in out], dtype=np.int64)
+            column = over(memory, like)
+            out.append(column)
+            addresses.append(self._address_of(column))
+        return out, np.array(addresses, dtype=np.int64)
 
 
 def _taken_apart(arrays: Any) -> tuple[_Layout, list[Any]]:
