@@ -18,8 +18,8 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 ROOT = Path(__file__).parent
 FILE = ROOT / "src" / "lading" / "_kernels.abi3.so"
-QUICK = ["-O3", "-g0", "-fwrapv", "-fvisibility=hidden", "-pthread"]
-CHECKED = ["-O1", "-g", "-fwrapv", "-pthread", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-DLADING_NO_CLONES"]
+QUICK = ["-O3", "-g0", "-fwrapv", "-fvisibility=hidden"]
+CHECKED = ["-O1", "-g", "-fwrapv", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-DLADING_NO_CLONES"]
 
 
 def compile_kernels(how: str, file: Path = FILE) -> None:
@@ -31,7 +31,7 @@ def compile_kernels(how: str, file: Path = FILE) -> None:
         "lading._kernels",
         sorted(str(path) for path in (ROOT / "src" / "kernels").glob("*.c")),
         extra_compile_args=flags,
-        extra_link_args=[flag for flag in flags if flag.startswith(("-fsanitize", "-pthread"))],
+        extra_link_args=[flag for flag in flags if flag.startswith("-fsanitize")],
         py_limited_api=True,
     )
     with tempfile.TemporaryDirectory() as folder:

@@ -4,84 +4,59 @@
    Rows lie anywhere in memory, and each is waited for. So the heads of several rows are copied first, which memory
    fetches at once; where a row is long, the processor guesses the rest of it meanwhile.
 
-       rows        7 ####........   2 ####........   9 ####........       first all heads, then all tails
-
-   Of a large batch another thread copies the second half. It is born and ends inside the call, so nothing of it is left
-   for a fork to miss, and nobody waits for work in a loop. */
+       rows        7 ####........   2 ####........   9 ####........       first all heads, then all tails */
 
 #include "kernels.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { TOGETHER = 16, HEAD = 256, SHARED_BYTES = 1 << 20 };
+enum { TOGETHER = 16, HEAD = 256 };
 
-/* Some rows of a batch, [first, stop), with all of their columns. */
 typedef struct {
     const int64_t *addresses; /* of each column of each source, source by source */
-    const Column *sizes, *sources, *rows, *targets;
-    Py_ssize_t first, stop;
-} Share;
+    int64_t columns;
+    const Column *sources, *rows;
+} From;
 
-INLINE const char *row_of(const Share *share, Py_ssize_t i, int64_t column, int64_t size) {
-    return (const char *)(intptr_t)share->addresses[at(share->sources, i) * share->sizes->length + column] +
-           at(share->rows, i) * size;
+INLINE const char *row_of(const From *from, Py_ssize_t i, int64_t column, int64_t size) {
+    return (const char *)(intptr_t)from->addresses[at(from->sources, i) * from->columns + column] +
+           at(from->rows, i) * size;
 }
 
-INLINE void copy_heads(const Share *share, char *target, int64_t size, int64_t column) {
+INLINE void copy_heads(const From *from, char *target, int64_t size, int64_t column) {
+    Py_ssize_t count = from->rows->length;
     int64_t head = least(size, HEAD);
-    for (Py_ssize_t first = share->first; first < share->stop; first += TOGETHER) {
-        Py_ssize_t stop = (Py_ssize_t)least(first + TOGETHER, share->stop);
+    for (Py_ssize_t first = 0; first < count; first += TOGETHER) {
+        Py_ssize_t stop = (Py_ssize_t)least(first + TOGETHER, count);
         for (Py_ssize_t i = first; i < stop; i++)
-            memcpy(target + i * size, row_of(share, i, column, size), (size_t)head);
+            memcpy(target + i * size, row_of(from, i, column, size), (size_t)head);
         for (Py_ssize_t i = first; i < stop && size > head; i++)
-            memcpy(target + i * size + head, row_of(share, i, column, size) + head, (size_t)(size - head));
+            memcpy(target + i * size + head, row_of(from, i, column, size) + head, (size_t)(size - head));
     }
 }
 
 /* Numbers of the usual sizes are moved without a call. */
-static void copy_rows(const Share *share, char *target, int64_t size, int64_t column) {
+static void copy_rows(const From *from, char *target, int64_t size, int64_t column) {
     switch (size) {
-    case 1: copy_heads(share, target, 1, column); break;
-    case 2: copy_heads(share, target, 2, column); break;
-    case 4: copy_heads(share, target, 4, column); break;
-    case 8: copy_heads(share, target, 8, column); break;
-    case 16: copy_heads(share, target, 16, column); break;
-    default: copy_heads(share, target, size, column);
+    case 1: copy_heads(from, target, 1, column); break;
+    case 2: copy_heads(from, target, 2, column); break;
+    case 4: copy_heads(from, target, 4, column); break;
+    case 8: copy_heads(from, target, 8, column); break;
+    case 16: copy_heads(from, target, 16, column); break;
+    default: copy_heads(from, target, size, column);
     }
 }
 
-static void *copy_share(void *given) {
-    const Share *share = given;
-    for (Py_ssize_t c = 0; c < share->targets->length; c++)
-        copy_rows(share, (char *)(intptr_t)at(share->targets, c), at(share->sizes, c), c);
-    return NULL;
-}
-
-/* Copy a batch together with another thread; alone where there is none to be had. */
-static void copy_halves(const Share *all) {
-    Share mine = *all, other = *all;
-    pthread_t helper;
-    mine.stop = other.first = all->stop / 2;
-    int is_shared = pthread_create(&helper, NULL, copy_share, &other) == 0;
-    copy_share(&mine);
-    if (is_shared)
-        pthread_join(helper, NULL);
-    else
-        copy_share(&other);
-}
-
-/* gather(addresses, lengths, sizes, sources, rows, targets, threads): copy rows of several sources to their places in a
-   batch, column by column, a large batch by two threads where there may be so many. Return the first row that its source
-   does not have, or -1; nothing is copied then. Addresses and sizes are the caller's word: they are memory. */
+/* gather(addresses, lengths, sizes, sources, rows, targets): copy rows of several sources to their places in a batch,
+   column by column. Return the first row that its source does not have, or -1; nothing is copied then. Addresses and
+   sizes are the caller's word: they are memory. */
 KERNEL(kernel_gather) {
     Loan loan;
     loan.count = 0;
-    int64_t threads, bytes = 0;
     Column *columns[6];
     const char *names[6] = {"addresses", "lengths", "sizes", "sources", "rows", "targets"};
-    if (!expect_arguments(given, 7, "gather") || !as_int64(args[6], &threads))
+    if (!expect_arguments(given, 6, "gather"))
         return NULL;
     for (int c = 0; c < 6; c++)
         if (!(columns[c] = borrow(&loan, args[c], names[c], c == 3 ? FOUR_OR_EIGHT : 8, READ)))
@@ -90,6 +65,7 @@ KERNEL(kernel_gather) {
     if (columns[0]->length != lengths->length * sizes->length || sizes->length != targets->length ||
         sources->length != rows->length)
         return give_back(&loan, refuse("the columns of a gather do not fit together."));
+    int64_t bytes = 0;
     for (Py_ssize_t i = 0; i < rows->length; i++) {
         int64_t source = at(sources, i), row = at(rows, i);
         if (source < 0 || source >= lengths->length || row < 0 || row >= at(lengths, source))
@@ -97,12 +73,10 @@ KERNEL(kernel_gather) {
     }
     for (Py_ssize_t c = 0; c < targets->length; c++)
         bytes += at(sizes, c) * rows->length;
-    Share all = {columns[0]->data, sizes, sources, rows, targets, 0, rows->length};
+    From from = {columns[0]->data, sizes->length, sources, rows};
     PyThreadState *waiting = bytes >= 1 << 16 ? PyEval_SaveThread() : NULL;
-    if (threads > 1 && bytes >= SHARED_BYTES)
-        copy_halves(&all);
-    else
-        copy_share(&all);
+    for (Py_ssize_t c = 0; c < targets->length; c++)
+        copy_rows(&from, (char *)(intptr_t)at(targets, c), at(sizes, c), c);
     if (waiting)
         PyEval_RestoreThread(waiting);
     return give_back(&loan, PyLong_FromLong(-1));

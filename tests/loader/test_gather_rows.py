@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from lading.loader.iteration import LARGE_BYTES, size_of
 from lading.loader.numpy import NumpyArrays
 from lading.loader.torch.collate import TorchArrays
 from lading.runtime import compiled
+from lading.runtime.processes import helper
 from lading.source import columns as buffers
 from lading.source.reader import reader_of
 
@@ -166,8 +168,8 @@ def test_two_threads_share_every_number_of_rows(rows):
     gather = RowGather.of([reader_of(data, "a")], NumpyArrays())
     bill = Plan.make(rows, batch_size=rows).bill(0)
 
-    assert np.array_equal(gather.batch(bill, 2), data[bill.idx])
-    assert np.array_equal(gather.batch(bill, 1), data[bill.idx])
+    assert np.array_equal(gather.batch(bill, alone=False), data[bill.idx])
+    assert np.array_equal(gather.batch(bill), data[bill.idx])
 
 
 def test_large_batches_of_several_sources_are_shared_too(cores):
@@ -181,14 +183,30 @@ def test_large_batches_of_several_sources_are_shared_too(cores):
         assert np.array_equal(batch["x"], wide[bill.idx] + bill.dataset_idx[:, None])
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_a_row_that_is_not_there_is_refused_before_a_large_batch_is_copied(threads):
-    """Memory behind a dataset that became shorter is not read."""
+@pytest.mark.parametrize("alone", [True, False])
+@pytest.mark.parametrize("place", [0, 9, 10, 19])
+def test_a_row_of_a_large_batch_that_is_not_there_is_named(alone, place):
+    """In whichever half it is; memory behind a dataset that became shorter is not read."""
     gather = RowGather.of([reader_of(np.zeros((9, 99_000)), "a")], TorchArrays())
-    bill = Plan.make(20, batch_size=20).bill(0)
+    rows = np.zeros(20, np.int64)
+    rows[place] = 12
+    bill = Plan.make(20, batch_size=20).bill(0).replace(idx=rows)
 
-    with pytest.raises(IndexError, match="of 9 rows"):
-        gather.batch(bill, threads)
+    with pytest.raises(IndexError, match="row 12 of 9 rows"):
+        gather.batch(bill, alone=alone)
+
+
+def test_a_half_that_nobody_has_begun_is_copied_by_the_caller():
+    """The other thread is busy with something else, or has no core."""
+    data = np.random.default_rng(0).random((200, 9000))
+    gather = RowGather.of([reader_of(data, "a")], NumpyArrays())
+    bill, going_on = Plan.make(200, batch_size=100).bill(0), threading.Event()
+    busy = helper().submit(going_on.wait)
+
+    found = gather.batch(bill, alone=False)
+    going_on.set()
+
+    assert np.array_equal(found, data[bill.idx]) and busy.result()
 
 
 @pytest.mark.parametrize(
@@ -246,7 +264,7 @@ def test_a_process_that_was_forked_waits_for_no_threads_of_its_parent():
     bills = [Plan.make(200, batch_size=50, seed=seed).bill(0) for seed in range(4)]
 
     def is_right():
-        return all(np.array_equal(gather.batch(bill, 2), data[bill.idx]) for bill in bills)
+        return all(np.array_equal(gather.batch(bill, alone=False), data[bill.idx]) for bill in bills)
 
     assert is_right()
     child = os.fork()

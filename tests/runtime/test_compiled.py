@@ -47,7 +47,7 @@ def numbers(*values, of=np.int64):
         ("num_pieces", (numbers(3, -1), None, 8, 0, 0)),
         ("num_pieces", (numbers(3, 1), numbers(0, 2), 8, 0, 0)),
         ("extent", (numbers(),)),
-        ("gather", (numbers(0), numbers(1), numbers(1), numbers(0), numbers(0, 0), numbers(0), 2)),
+        ("gather", (numbers(0), numbers(1), numbers(1), numbers(0), numbers(0, 0), numbers(0))),
     ],
 )
 def test_columns_that_do_not_fit_together_are_refused(name, arguments):

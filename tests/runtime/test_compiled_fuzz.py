@@ -141,8 +141,7 @@ from lading.runtime import compiled
 like = np.zeros((4, 8), np.int32)
 own = np.array([like.__array_interface__["data"][0]]), np.array([4]), np.array([4096])  # bytes of a row, it is said
 target = np.zeros(8, np.int32)
-places = np.zeros(1, np.int64), np.array([3]), np.array([target.__array_interface__["data"][0]])
-compiled.kernels.gather(*own, *places, 1)
+compiled.kernels.gather(*own, np.zeros(1, np.int64), np.array([3]), np.array([target.__array_interface__["data"][0]]))
 """
 
 

@@ -150,9 +150,9 @@ class Fetcher:
         return RowGather.of(self.readers, self.arrays) if self.in_columns else None
 
     @functools.cached_property
-    def _cores(self) -> int:
-        """Cores that this process may use."""
-        return usable_cpus()
+    def _has_one_core(self) -> bool:
+        """Whether this process may use one core only."""
+        return usable_cpus() == 1
 
     @functools.cached_property
     def keyed(self) -> bool:
@@ -228,7 +228,7 @@ class Fetcher:
     def _read(self, bill: Bill) -> Any:
         keys = sample_keys(self.seed, bill) if self.keyed else None
         if self._rows is not None:
-            return self._rows.batch(bill, 1 if self._is_in_worker else self._cores)
+            return self._rows.batch(bill, alone=self._is_in_worker or self._has_one_core)
         if self.in_columns:
             return gather_columns(self.readers_of(bill), bill, keys, self.arrays)
         samples = gather_samples(self.readers_of(bill), bill, keys)

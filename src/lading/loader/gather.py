@@ -7,12 +7,13 @@
     gather      bill    source_idx  0 1 1 0        source 0 ─▶ rows 0, 3
                         rows        7 2 9 4        source 1 ─▶ rows 1, 2        scattered into one batch
 
-Both give the same. A batch of 1 MB or more is copied by two threads, but in worker processes, which share the cores. No
-framework is imported here: what differs between torch and NumPy is asked of ``Arrays``, which travels to the workers.
+Both give the same. A batch of 1 MB or more is copied by two threads, half each, but in workers, which share the cores.
+No framework is imported here: what differs between torch and NumPy is asked of ``Arrays``, which travels to workers.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -24,6 +25,7 @@ from lading.identity import Bill
 from lading.identity.hashing import key64, keys64
 from lading.runtime import compiled
 from lading.runtime.arrays import is_mapped, is_texts, read_rows_ahead
+from lading.runtime.processes import helper
 from lading.source import columns as buffers
 from lading.source.counting import check_columns, check_samples
 from lading.source.reader import Reader, split_by_source
@@ -175,6 +177,7 @@ def _mismatch(bill: Bill, first: Part, other: Part) -> SourceError:
 
 
 _Layout = tuple[Any, ...]
+SHARED_BYTES = 1 << 20  # of a batch; less is copied before another thread is awake
 
 
 class RowGather:
@@ -197,6 +200,7 @@ class RowGather:
         self._mapped = mapped if any(mapped) else []
         self._lengths = np.array([len(columns[0]) for columns in sources], dtype=np.int64)
         self._sizes = np.array([_row_bytes(column) for column in sources[0]], dtype=np.int64)
+        self._row_bytes = int(self._sizes.sum())
         self._address_of = getattr(type(likes[0]), "data_ptr", _address)
         self._made = [
             (like, _same_bytes(like), tuple(like.shape[1:]), size, buffers.Buffers())
@@ -217,22 +221,36 @@ class RowGather:
             return None  # of a type that the face has not got
         return cls([columns for _, columns in found], layout, arrays)
 
-    def batch(self, bill: Bill, threads: int = 1) -> Any:
-        """Return the batch of a bill, copied by so many threads where it is large."""
+    def batch(self, bill: Bill, *, alone: bool = True) -> Any:
+        """Return the batch of a bill; a large one may be copied together with another thread."""
         if [column.data_ptr() for column in self._moving] != self._found:
             raise RuntimeError("a tensor of a dataset was resized while it was read from.")
         rows = bill.rows
         if self._mapped:
             self._read_ahead(bill)
         out, targets = self._allocated(len(rows))
-        table = self._addresses, self._lengths, self._sizes
-        wrong = compiled.kernels.gather(*table, bill.source_idx, rows, targets, threads)
+        is_shared = not alone and len(rows) * self._row_bytes >= SHARED_BYTES
+        wrong = (self._copied_by_two if is_shared else self._copied)(bill.source_idx, rows, targets)
         if wrong >= 0:
             raise IndexError(f"row {rows[wrong]} of {self._lengths[bill.source_idx[wrong]]} rows")
         container, *keys = self._layout
         if container == "one":
             return out[0]
         return dict(zip(keys, out, strict=True)) if container == "dict" else self._arrays.columns(tuple(out))
+
+    def _copied(self, sources: NDArray[np.int32], rows: NDArray[np.int64], targets: NDArray[np.int64]) -> int:
+        """Copy rows to addresses; return the first that its source does not have, or -1."""
+        found: int = compiled.kernels.gather(self._addresses, self._lengths, self._sizes, sources, rows, targets)
+        return found
+
+    def _copied_by_two(self, sources: NDArray[np.int32], rows: NDArray[np.int64], targets: NDArray[np.int64]) -> int:
+        """``_copied``, the second half by another thread; here, too, where that has not begun by then."""
+        half = len(rows) // 2
+        rest = functools.partial(self._copied, sources[half:], rows[half:], targets + half * self._sizes)
+        other = helper().submit(rest)
+        wrong = self._copied(sources[:half], rows[:half], targets)
+        found = rest() if other.cancel() else other.result()
+        return wrong if wrong >= 0 or found < 0 else half + found
 
     def _read_ahead(self, bill: Bill) -> None:
         """Announce the rows of mapped files."""

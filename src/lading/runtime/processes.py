@@ -11,13 +11,15 @@ threads do each piece of their work inside ``Busy``, and a fork waits (a few
 seconds at the most) until none of them is busy.
 
 ``each_in_threads`` works on as many blocks at a time as there are cores, so memory is bounded by the blocks. ``ahead``
-has a few items ready before they are asked for; its thread can be paused between two of them.
+has a few items ready before they are asked for; its thread can be paused between two of them. ``helper`` is one thread
+for the half of something that its caller waits for.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import os
 import queue
 import shlex
@@ -27,7 +29,10 @@ import threading
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Sized
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 _PR_SET_PDEATHSIG = 1
 _SYNCHRONIZE, _STILL_RUNNING = 0x100000, 258  # of Windows
@@ -138,6 +143,14 @@ def each_in_threads(work: Callable[[T], None], items: Iterable[T]) -> None:
             pass
 
 
+@functools.cache
+def helper() -> ThreadPoolExecutor:
+    """Return a thread for short work beside the caller's own; a forked process has another."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    return ThreadPoolExecutor(1, "lading-helper")
+
+
 class Busy:
     """What a background thread holds while it must not be copied by a fork."""
 
@@ -174,6 +187,7 @@ def _forget() -> None:
 
 
 at_fork(before=_pause, after_in_parent=_go_on, after_in_child=_forget)
+at_fork(after_in_child=helper.cache_clear)
 
 
 T = TypeVar("T")
