@@ -90,7 +90,7 @@ def read_rows(
 
 def checked_rows(index: PackingIndex, rows: Any) -> NDArray[np.int64]:
     """Return row numbers as int64, refusing those that do not exist."""
-    numbers = rows
+    numbers: NDArray[np.int64] = rows
     if type(rows) is not np.ndarray or rows.dtype != np.int64 or rows.ndim != 1:
         numbers = np.atleast_1d(np.asarray(rows)).astype(np.int64, copy=False)
     low, high = _extent(numbers)
