@@ -86,6 +86,7 @@ INLINE int fits(uint64_t n, uint64_t side) {
 }
 
 #define KERNEL(name) PyObject *name(PyObject *module, PyObject *const *args, Py_ssize_t given)
+KERNEL(kernel_fold);
 KERNEL(kernel_key_of_three);
 KERNEL(kernel_digest);
 KERNEL(kernel_digest_of_slots);

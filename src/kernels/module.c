@@ -52,11 +52,10 @@ PyObject *refuse(const char *text) {
 
 #define ENTRY(name) {#name, (PyCFunction)(void (*)(void))kernel_##name, METH_FASTCALL, NULL}
 static PyMethodDef methods[] = {
-    ENTRY(key_of_three), ENTRY(digest),      ENTRY(digest_of_slots), ENTRY(digests), ENTRY(owners), ENTRY(permute),
-    ENTRY(unpermute),    ENTRY(gather),      ENTRY(hash_rows),   ENTRY(fold_rows),   ENTRY(extent),          ENTRY(counts),
-    ENTRY(group),        ENTRY(num_pieces),  ENTRY(first_fit),       ENTRY(best_fit),
-    ENTRY(group_pieces), ENTRY(stream_counts), ENTRY(stream),        ENTRY(fill),
-    ENTRY(arrow_rows),   ENTRY(owner_counts),
+    ENTRY(fold), ENTRY(key_of_three), ENTRY(digest), ENTRY(digest_of_slots), ENTRY(digests), ENTRY(owners),
+    ENTRY(permute), ENTRY(unpermute), ENTRY(gather), ENTRY(hash_rows), ENTRY(fold_rows), ENTRY(extent), ENTRY(counts),
+    ENTRY(group), ENTRY(num_pieces), ENTRY(first_fit), ENTRY(best_fit), ENTRY(group_pieces), ENTRY(stream_counts),
+    ENTRY(stream), ENTRY(fill), ENTRY(arrow_rows), ENTRY(owner_counts),
     {NULL, NULL, 0, NULL},
 };
 

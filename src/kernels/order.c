@@ -7,6 +7,14 @@ enum { ROUNDS = 8, MORE_ROUNDS = 12, OWNED = 256 };
 
 #define ROUND_KEY(k) (GOLDEN * (uint64_t)((k) + 1))
 
+/* fold(h, x): a hash with one more part. */
+KERNEL(kernel_fold) {
+    uint64_t h, x;
+    if (!expect_arguments(given, 2, "fold") || !as_uint64(args[0], &h) || !as_uint64(args[1], &x))
+        return NULL;
+    return PyLong_FromUnsignedLongLong(fold(h, x));
+}
+
 KERNEL(kernel_key_of_three) {
     uint64_t parts[4];
     if (!expect_arguments(given, 4, "key_of_three"))

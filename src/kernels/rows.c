@@ -49,8 +49,8 @@ static void copy_rows(const From *from, char *target, int64_t size, int64_t colu
 }
 
 /* gather(addresses, lengths, sizes, sources, rows, targets): copy rows of several sources to their places in a batch,
-   column by column; a target of 0 is copied elsewhere. Return the first row that its source does not have, or -1;
-   nothing is copied then. Addresses and sizes are the caller's word: they are memory. */
+   column by column. Return the first row that its source does not have, or -1; nothing is copied then. Addresses and
+   sizes are the caller's word: they are memory. */
 KERNEL(kernel_gather) {
     Loan loan;
     loan.count = 0;
@@ -72,12 +72,11 @@ KERNEL(kernel_gather) {
             return give_back(&loan, PyLong_FromSsize_t(i));
     }
     for (Py_ssize_t c = 0; c < targets->length; c++)
-        bytes += at(targets, c) ? at(sizes, c) * rows->length : 0;
+        bytes += at(sizes, c) * rows->length;
     From from = {columns[0]->data, sizes->length, sources, rows};
     PyThreadState *waiting = bytes >= 1 << 16 ? PyEval_SaveThread() : NULL;
     for (Py_ssize_t c = 0; c < targets->length; c++)
-        if (at(targets, c))
-            copy_rows(&from, (char *)(intptr_t)at(targets, c), at(sizes, c), c);
+        copy_rows(&from, (char *)(intptr_t)at(targets, c), at(sizes, c), c);
     if (waiting)
         PyEval_RestoreThread(waiting);
     return give_back(&loan, PyLong_FromLong(-1));

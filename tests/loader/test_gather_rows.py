@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 
 import numpy as np
 import pytest
@@ -12,10 +13,13 @@ from hypothesis import given, settings, strategies as st
 from torch.utils.data import TensorDataset
 
 from lading import Columns, Loader, NumpyLoader, Plan
-from lading.loader.gather import _LARGE_BYTES, RowGather
+from lading.loader import fetch
+from lading.loader.gather import RowGather
+from lading.loader.iteration import LARGE_BYTES, size_of
 from lading.loader.numpy import NumpyArrays
 from lading.loader.torch.collate import TorchArrays
 from lading.runtime import compiled
+from lading.runtime.processes import helper
 from lading.source import columns as buffers
 from lading.source.reader import reader_of
 
@@ -120,12 +124,10 @@ def test_rows_of_every_length_are_copied_whole(face, row_bytes):
 
 
 @pytest.fixture(params=[1, 2])
-def torch_threads(request):
-    """Have torch use so many threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    yield request.param
-    torch.set_num_threads(before)
+def cores(request, monkeypatch):
+    """Have a loader find so many cores."""
+    monkeypatch.setattr(fetch, "usable_cpus", lambda: request.param)
+    return request.param
 
 
 def large_columns():
@@ -144,40 +146,67 @@ def large_columns():
 
 
 @pytest.mark.parametrize("face", [Loader, NumpyLoader])
-def test_large_columns_are_the_same_whoever_copies_them(face, torch_threads):
-    """The loop, or torch with threads of its own; a held batch keeps its values, and nothing is warned of."""
+def test_large_batches_are_the_same_whoever_copies_them(face, cores):
+    """One thread, or two; a held batch keeps its values, and nothing is warned of."""
     columns = large_columns()
     if face is NumpyLoader:
         columns.pop("tensor")  # of a type that NumPy has not got
     loader = face(Columns(**columns), 60, drop_last=True)
     held = list(loader.with_bills())
-    chosen = loader.engine.fetcher._rows._large(60)
 
-    assert chosen == ([0, 1, 3] if face is Loader and torch_threads > 1 else [])
+    assert size_of(held[0][0]) > LARGE_BYTES
     for batch, bill in held:
         for name, column in columns.items():
             rows = column[torch.from_numpy(bill.idx)] if name == "tensor" else torch.from_numpy(column[bill.idx])
             assert torch.equal(torch.as_tensor(batch[name]), rows), name
 
 
-def test_columns_of_several_sources_are_copied_by_the_loop(torch_threads):
-    """However large they are."""
-    wide = np.random.default_rng(0).random((300, 700))
+@pytest.mark.parametrize("rows", [1, 2, 15, 16, 17, 31, 32, 33, 100])
+def test_two_threads_share_every_number_of_rows(rows):
+    """Each has its half; of one row the other thread has all."""
+    data = np.random.default_rng(0).random((rows, LARGE_BYTES // 8 // rows + 1))
+    gather = RowGather.of([reader_of(data, "a")], NumpyArrays())
+    bill = Plan.make(rows, batch_size=rows).bill(0)
+
+    assert np.array_equal(gather.batch(bill, alone=False), data[bill.idx])
+    assert np.array_equal(gather.batch(bill), data[bill.idx])
+
+
+def test_large_batches_of_several_sources_are_shared_too(cores):
+    """Sources and rows of a half are its own."""
+    wide = np.random.default_rng(0).random((300, 1400))
     loader = Loader({"a": Columns(x=wide), "b": Columns(x=wide + 1)}, 100, drop_last=True)
     batches = list(loader.with_bills())
 
-    assert batches[0][0]["x"].nbytes > _LARGE_BYTES and not loader.engine.fetcher._rows._large(100)
+    assert batches[0][0]["x"].nbytes > LARGE_BYTES
     for batch, bill in batches:
         assert np.array_equal(batch["x"], wide[bill.idx] + bill.dataset_idx[:, None])
 
 
-def test_a_row_that_is_not_there_is_refused_before_a_large_column_is_copied(torch_threads):
-    """Memory behind a dataset that became shorter is not read."""
+@pytest.mark.parametrize("alone", [True, False])
+@pytest.mark.parametrize("place", [0, 9, 10, 19])
+def test_a_row_of_a_large_batch_that_is_not_there_is_named(alone, place):
+    """In whichever half it is; memory behind a dataset that became shorter is not read."""
     gather = RowGather.of([reader_of(np.zeros((9, 99_000)), "a")], TorchArrays())
-    bill = Plan.make(20, batch_size=20).bill(0)
+    rows = np.zeros(20, np.int64)
+    rows[place] = 12
+    bill = Plan.make(20, batch_size=20).bill(0).replace(idx=rows)
 
-    with pytest.raises(IndexError, match="of 9 rows"):
-        gather.batch(bill)
+    with pytest.raises(IndexError, match="row 12 of 9 rows"):
+        gather.batch(bill, alone=alone)
+
+
+def test_a_half_that_nobody_has_begun_is_copied_by_the_caller():
+    """The other thread is busy with something else, or has no core."""
+    data = np.random.default_rng(0).random((200, 9000))
+    gather = RowGather.of([reader_of(data, "a")], NumpyArrays())
+    bill, going_on = Plan.make(200, batch_size=100).bill(0), threading.Event()
+    busy = helper().submit(going_on.wait)
+
+    found = gather.batch(bill, alone=False)
+    going_on.set()
+
+    assert np.array_equal(found, data[bill.idx]) and busy.result()
 
 
 @pytest.mark.parametrize(
@@ -228,17 +257,16 @@ def test_a_tensor_that_was_resized_is_not_read_from():
         next(batches)
 
 
-@pytest.mark.parametrize("torch_threads", [2], indirect=True)
-def test_a_process_that_was_forked_waits_for_no_threads_of_its_parent(torch_threads):
-    """Torch's threads do not come along, and torch would wait for them."""
+def test_a_process_that_was_forked_waits_for_no_threads_of_its_parent():
+    """Threads do not come along; ours end with the batch that they copied."""
     data = np.random.default_rng(0).random((200, 9000))
     gather = RowGather.of([reader_of(data, "a")], TorchArrays())
     bills = [Plan.make(200, batch_size=50, seed=seed).bill(0) for seed in range(4)]
 
     def is_right():
-        return all(np.array_equal(gather.batch(bill), data[bill.idx]) for bill in bills)
+        return all(np.array_equal(gather.batch(bill, alone=False), data[bill.idx]) for bill in bills)
 
-    assert gather._large(50) and is_right()
+    assert is_right()
     child = os.fork()
     if child == 0:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)

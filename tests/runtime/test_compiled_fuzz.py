@@ -35,6 +35,7 @@ def columns(draw, dtypes=(np.int64, np.int64, np.int64, *DTYPES)):
 
 
 ARGUMENTS = {
+    "fold": "nn",
     "key_of_three": "nnnn",
     "digest": "ccc",
     "digest_of_slots": "ncccc",

@@ -27,7 +27,7 @@ def _array(array: Any, device: Any) -> Any:
 
 def refused_if_cut(array: np.ndarray) -> np.ndarray:
     """Refuse what JAX would cut to 32 bits without a word."""
-    if array.dtype.kind not in "iu" or array.dtype.itemsize <= 4:  # the quick question first: asked of every column
+    if array.dtype.kind not in "iu" or array.dtype.itemsize <= 4:
         return array
     kept = jax.dtypes.canonicalize_dtype(array.dtype)
     if (found := beyond(array, kept)) is not None:

@@ -75,6 +75,9 @@ def fold(h: U64, x: U64) -> U64:
 
 def fold_int(h: int, x: int) -> int:
     """``fold`` on Python integers."""
+    if compiled.enabled():
+        found: int = compiled.kernels.fold(h & MASK, x & MASK)
+        return found
     return mix64_int((h * FOLD + mix64_int((x + GOLDEN) & MASK)) & MASK)
 
 

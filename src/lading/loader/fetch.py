@@ -27,6 +27,7 @@ from lading.loader.gather import Arrays, RowGather, check_alike, gather_columns,
 from lading.order.dataset import Parts
 from lading.order.substitute import part_substitutes
 from lading.runtime import compiled
+from lading.runtime.processes import usable_cpus
 from lading.source.counting import RowCounter, kept_rows
 from lading.source.protocol import HoldsDocuments
 from lading.source.reader import Reader, draws_nothing, provides_names, reader_of
@@ -149,6 +150,11 @@ class Fetcher:
         return RowGather.of(self.readers, self.arrays) if self.in_columns else None
 
     @functools.cached_property
+    def _has_one_core(self) -> bool:
+        """Whether this process may use one core only."""
+        return usable_cpus() == 1
+
+    @functools.cached_property
     def keyed(self) -> bool:
         """Whether any source wants keys."""
         return any(r.keyed for r in self.readers)
@@ -186,6 +192,8 @@ class Fetcher:
             return self._recover(request, error)
 
     def _batch(self, bill: Bill) -> Delivery:
+        if self.random_free:
+            return self._assemble(bill)
         with self._drawing(bill):
             return self._assemble(bill)
 
@@ -220,7 +228,7 @@ class Fetcher:
     def _read(self, bill: Bill) -> Any:
         keys = sample_keys(self.seed, bill) if self.keyed else None
         if self._rows is not None:
-            return self._rows.batch(bill)
+            return self._rows.batch(bill, alone=self._is_in_worker or self._has_one_core)
         if self.in_columns:
             return gather_columns(self.readers_of(bill), bill, keys, self.arrays)
         samples = gather_samples(self.readers_of(bill), bill, keys)

@@ -7,14 +7,14 @@
     gather      bill    source_idx  0 1 1 0        source 0 ─▶ rows 0, 3
                         rows        7 2 9 4        source 1 ─▶ rows 1, 2        scattered into one batch
 
-Both give the same. The compiled loop is one thread; large columns of a single source are left to the framework where
-that has threads of its own (``Arrays.selecting``). No framework is imported here: what differs between torch and NumPy
-is asked of ``Arrays``, which travels to the worker processes.
+Both give the same. A batch of 1 MB or more is copied by two threads, half each, but in workers, which share the cores.
+No framework is imported here: what differs between torch and NumPy is asked of ``Arrays``, which travels to workers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import functools
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -25,7 +25,7 @@ from lading.identity import Bill
 from lading.identity.hashing import key64, keys64
 from lading.runtime import compiled
 from lading.runtime.arrays import is_mapped, is_texts, read_rows_ahead
-from lading.runtime.processes import was_forked
+from lading.runtime.processes import helper
 from lading.source import columns as buffers
 from lading.source.counting import check_columns, check_samples
 from lading.source.reader import Reader, split_by_source
@@ -63,10 +63,6 @@ class Arrays(Protocol):
 
     def finish(self, batch: dict[str, Any], names: Mapping[str, NDArray[Any]]) -> None:
         """Add the name columns to a dict batch; they are copies, the bill keeps its own."""
-        ...
-
-    def selecting(self, column: Any, /) -> Callable[..., Any] | None:
-        """Return what copies rows of a large column by threads of the framework's own: ``(rows, out=...)``; or None."""
         ...
 
 
@@ -181,7 +177,7 @@ def _mismatch(bill: Bill, first: Part, other: Part) -> SourceError:
 
 
 _Layout = tuple[Any, ...]
-_LARGE_BYTES = 1 << 18  # of a column in a batch; less is copied before other threads are awake
+SHARED_BYTES = 1 << 20  # of a batch; less is copied before another thread is awake
 
 
 class RowGather:
@@ -195,10 +191,8 @@ class RowGather:
 
     def __init__(self, sources: Sequence[Sequence[Any]], layout: _Layout, arrays: Arrays) -> None:
         self._layout, self._arrays = layout, arrays
-        self._shelves = [buffers.Buffers() for _ in sources[0]]
         self._columns = [column for columns in sources for column in columns]  # keeps the memory alive
-        self._like = [arrays.columns(_first_row(column)) for column in sources[0]]
-        self._memory = [(_same_bytes(like), tuple(like.shape[1:])) for like in self._like]
+        likes = [arrays.columns(_first_row(column)) for column in sources[0]]
         self._moving = [column for column in self._columns if hasattr(column, "data_ptr")]  # a tensor may be resized
         self._found = [column.data_ptr() for column in self._moving]
         self._addresses = np.array([[_address(column) for column in columns] for columns in sources], dtype=np.int64)
@@ -206,8 +200,12 @@ class RowGather:
         self._mapped = mapped if any(mapped) else []
         self._lengths = np.array([len(columns[0]) for columns in sources], dtype=np.int64)
         self._sizes = np.array([_row_bytes(column) for column in sources[0]], dtype=np.int64)
-        self._row_bytes = self._sizes.tolist()
-        self._selecting = _selecting(sources, arrays)
+        self._row_bytes = int(self._sizes.sum())
+        self._address_of = getattr(type(likes[0]), "data_ptr", _address)
+        self._made = [
+            (like, _same_bytes(like), tuple(like.shape[1:]), size, buffers.Buffers())
+            for like, size in zip(likes, self._sizes.tolist(), strict=True)
+        ]
 
     @classmethod
     def of(cls, readers: Sequence[Reader], arrays: Arrays) -> RowGather | None:
@@ -223,27 +221,36 @@ class RowGather:
             return None  # of a type that the face has not got
         return cls([columns for _, columns in found], layout, arrays)
 
-    def batch(self, bill: Bill) -> Any:
-        """Return the batch of a bill."""
+    def batch(self, bill: Bill, *, alone: bool = True) -> Any:
+        """Return the batch of a bill; a large one may be copied together with another thread."""
         if [column.data_ptr() for column in self._moving] != self._found:
             raise RuntimeError("a tensor of a dataset was resized while it was read from.")
         rows = bill.rows
         if self._mapped:
             self._read_ahead(bill)
         out, targets = self._allocated(len(rows))
-        large = self._large(len(rows))
-        targets[large] = 0
-        table = self._addresses, self._lengths, self._sizes
-        wrong = compiled.kernels.gather(*table, bill.source_idx, rows, targets)
+        is_shared = not alone and len(rows) * self._row_bytes >= SHARED_BYTES
+        wrong = (self._copied_by_two if is_shared else self._copied)(bill.source_idx, rows, targets)
         if wrong >= 0:
             raise IndexError(f"row {rows[wrong]} of {self._lengths[bill.source_idx[wrong]]} rows")
-        chosen = self._arrays.columns(rows.copy()) if large else None
-        for number in large:
-            self._selecting[number](chosen, out=out[number])
         container, *keys = self._layout
         if container == "one":
             return out[0]
         return dict(zip(keys, out, strict=True)) if container == "dict" else self._arrays.columns(tuple(out))
+
+    def _copied(self, sources: NDArray[np.int32], rows: NDArray[np.int64], targets: NDArray[np.int64]) -> int:
+        """Copy rows to addresses; return the first that its source does not have, or -1."""
+        found: int = compiled.kernels.gather(self._addresses, self._lengths, self._sizes, sources, rows, targets)
+        return found
+
+    def _copied_by_two(self, sources: NDArray[np.int32], rows: NDArray[np.int64], targets: NDArray[np.int64]) -> int:
+        """``_copied``, the second half by another thread; here, too, where that has not begun by then."""
+        half = len(rows) // 2
+        rest = functools.partial(self._copied, sources[half:], rows[half:], targets + half * self._sizes)
+        other = helper().submit(rest)
+        wrong = self._copied(sources[:half], rows[:half], targets)
+        found = rest() if other.cancel() else other.result()
+        return wrong if wrong >= 0 or found < 0 else half + found
 
     def _read_ahead(self, bill: Bill) -> None:
         """Announce the rows of mapped files."""
@@ -251,30 +258,18 @@ class RowGather:
             for column in self._mapped[number]:
                 read_rows_ahead(column, bill.rows[places])
 
-    def _large(self, count: int) -> list[int]:
-        """Return the columns that the framework copies; its threads are not there in a forked process."""
-        if not self._selecting or was_forked():
-            return []
-        return [number for number in self._selecting if count * self._row_bytes[number] >= _LARGE_BYTES]
-
     def _allocated(self, count: int) -> tuple[list[Any], Any]:
         """Return empty columns for a batch, and their addresses; large ones are over memory that is used again."""
-        over, out = self._arrays.over, []
-        for like, (dtype, shape), size, shelf in zip(
-            self._like, self._memory, self._row_bytes, self._shelves, strict=True
-        ):
+        over, out, addresses = self._arrays.over, [], []
+        for like, dtype, shape, size, shelf in self._made:
             if count * size < buffers.MIN_BYTES:
                 memory = np.empty((count, *shape), dtype)
             else:
                 memory = shelf.array((count, *shape), dtype)
-            out.append(over(memory, like))
-        return out, np.array([_address(column) for column in out], dtype=np.int64)
-
-
-def _selecting(sources: Sequence[Sequence[Any]], arrays: Arrays) -> dict[int, Callable[..., Any]]:
-    """Return by number the columns that a framework can copy, and how; none where there are several sources."""
-    found = enumerate(map(arrays.selecting, sources[0])) if len(sources) == 1 else ()
-    return {number: select for number, select in found if select is not None}
+            column = over(memory, like)
+            out.append(column)
+            addresses.append(self._address_of(column))
+        return out, np.array(addresses, dtype=np.int64)
 
 
 def _taken_apart(arrays: Any) -> tuple[_Layout, list[Any]]:

@@ -97,7 +97,8 @@ def run_ahead(items: Iterator[Delivered], prefetch: int | None, most: int) -> Ge
         prefetch = PREFETCH if size_of(found[1].batch) >= LARGE_BYTES else 0
     yield found
     del found  # a batch is held no longer than its user holds it
-    yield from ahead(items, min(prefetch, most))
+    depth = min(prefetch, most)
+    yield from ahead(items, depth) if depth else items
 
 
 def size_of(batch: Any) -> int:

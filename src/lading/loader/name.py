@@ -64,9 +64,11 @@ class RowNamer:
 
     def __call__(self, fetched: Delivered) -> Delivered:
         """Return a batch with its names."""
-        (bill, names, *_), (batch, amended, *_) = fetched
+        request, delivery = fetched
+        batch, names = delivery.batch, request.names
         if names and isinstance(batch, dict):
-            self._arrays.finish(batch, missing_names(batch, amended or bill, names, own=self._own))
+            bill = delivery.bill or request.bill
+            self._arrays.finish(batch, missing_names(batch, bill, names, own=self._own))
         return fetched
 
 

@@ -94,11 +94,8 @@ class NumpyArrays:
     def _dtype(self, values: NDArray[Any]) -> Any:
         if values.dtype == np.bool_:
             return np.bool_
-        fits = self.small_names and (not values.size or int(values.max()) < 1 << 31)
+        fits = self.small_names and (values.dtype == np.int32 or not values.size or int(values.max()) < 1 << 31)
         return np.int32 if fits else np.int64
-
-    def selecting(self, column: Any) -> None:
-        """Return nothing: NumPy has no threads of its own."""
 
 
 class NumpyFace:

@@ -225,14 +225,19 @@ def read_ahead_at(address: int, starts: I64, sizes: I64 | int) -> None:
         announce(address, starts, sizes)
 
 
+def some_of(places: I64) -> I64:
+    """Return a few of many places, spread over all of them."""
+    return places[:: max(-(-len(places) // _LOOKED_AT), 1)]
+
+
 def is_in_memory(address: int, starts: I64) -> bool:
     """Say whether some of many places of a mapped file are in memory."""
     system = _system()
     if system is None or not len(starts):
         return True
-    page, found = mmap.PAGESIZE, ctypes.c_ubyte()
-    for start in starts[:: -(-len(starts) // _LOOKED_AT)].tolist():
-        if system.mincore((address + start) // page * page, page, ctypes.byref(found)) or not found.value & 1:
+    page, found, is_resident = mmap.PAGESIZE, ctypes.c_ubyte(), system[0]
+    for start in some_of(starts).tolist():
+        if is_resident((address + start) // page * page, page, ctypes.byref(found)) or not found.value & 1:
             return False
     return True
 
@@ -243,16 +248,17 @@ def announce(address: int, starts: I64, sizes: I64 | int) -> None:
     places = starts + address
     first = places // page * page
     for place, size in zip(first.tolist(), (places + sizes - first).tolist(), strict=True):
-        system.madvise(place, size, _WILL_NEED)  # a place that is not there is no error of ours
+        system[1](place, size, _WILL_NEED)  # a place that is not there is no error of ours
 
 
 @functools.cache
 def _system() -> Any:
-    """Return the functions of the C library, or None."""
+    """Return the C library's ``mincore`` and ``madvise``, or None."""
     try:
-        system = ctypes.CDLL(None)
-        system.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-        system.mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
+        # The first is so quick that the interpreter is kept: another thread that took it would have to be waited for.
+        mincore, madvise = ctypes.PyDLL(None).mincore, ctypes.CDLL(None).madvise
+        mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
+        madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
     except (OSError, AttributeError, TypeError):
         return None
-    return system
+    return mincore, madvise

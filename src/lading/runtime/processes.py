@@ -11,13 +11,15 @@ threads do each piece of their work inside ``Busy``, and a fork waits (a few
 seconds at the most) until none of them is busy.
 
 ``each_in_threads`` works on as many blocks at a time as there are cores, so memory is bounded by the blocks. ``ahead``
-has a few items ready before they are asked for; its thread can be paused between two of them.
+has a few items ready before they are asked for; its thread can be paused between two of them. ``helper`` is one thread
+for the half of something that its caller waits for.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import os
 import queue
 import shlex
@@ -27,7 +29,10 @@ import threading
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Sized
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 _PR_SET_PDEATHSIG = 1
 _SYNCHRONIZE, _STILL_RUNNING = 0x100000, 258  # of Windows
@@ -123,12 +128,6 @@ def usable_cpus() -> int:
 
 
 _PATIENCE_SECONDS = 5.0
-_PROCESS = os.getpid()
-
-
-def num_cores() -> int:
-    """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def each_in_threads(work: Callable[[T], None], items: Iterable[T]) -> None:
@@ -139,9 +138,17 @@ def each_in_threads(work: Callable[[T], None], items: Iterable[T]) -> None:
         return
     from concurrent.futures import ThreadPoolExecutor  # here: most processes have no such work
 
-    with ThreadPoolExecutor(num_cores()) as pool:
+    with ThreadPoolExecutor(usable_cpus()) as pool:
         for _ in pool.map(work, items):
             pass
+
+
+@functools.cache
+def helper() -> ThreadPoolExecutor:
+    """Return a thread for short work beside the caller's own; a forked process has another."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    return ThreadPoolExecutor(1, "lading-helper")
 
 
 class Busy:
@@ -180,11 +187,7 @@ def _forget() -> None:
 
 
 at_fork(before=_pause, after_in_parent=_go_on, after_in_child=_forget)
-
-
-def was_forked() -> bool:
-    """Say whether this process was forked off: other libraries' threads (OpenMP's) are then waited for in vain."""
-    return os.getpid() != _PROCESS
+at_fork(after_in_child=helper.cache_clear)
 
 
 T = TypeVar("T")
@@ -199,9 +202,12 @@ def ahead(items: Iterator[T], depth: int) -> Generator[T, None, None]:
     if depth <= 0:
         yield from items
         return
-    ready: queue.Queue[Any] = queue.Queue(maxsize=depth)
+    ready: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    places: queue.SimpleQueue[None] = queue.SimpleQueue()  # for an item each: those that wait, and one in the making
     stopped = threading.Event()
-    thread = threading.Thread(target=_run, args=(items, ready, stopped), name=THREAD_NAME, daemon=True)
+    for _ in range(depth + 1):
+        places.put(None)
+    thread = threading.Thread(target=_run, args=(items, ready, places, stopped), name=THREAD_NAME, daemon=True)
     thread.start()
     try:
         while True:
@@ -210,28 +216,29 @@ def ahead(items: Iterator[T], depth: int) -> Generator[T, None, None]:
                 raise value
             if kind == "end":
                 return
+            places.put(None)
             yield value
     finally:
         stopped.set()
+        places.put(None)
         thread.join()
 
 
-def _run(items: Iterator[T], ready: queue.Queue[Any], stopped: threading.Event) -> None:
+def _run(
+    items: Iterator[T], ready: queue.SimpleQueue[Any], places: queue.SimpleQueue[None], stopped: threading.Event
+) -> None:
     busy, end = Busy(), object()
-
-    def put(kind: str, value: Any) -> None:
-        while not stopped.is_set():
-            with contextlib.suppress(queue.Full):
-                ready.put((kind, value), timeout=0.1)
-                return
-
     try:
-        while not stopped.is_set():
+        while True:
+            places.get()
+            if stopped.is_set():
+                return
             with busy:
                 item = next(items, end)
             if item is end:
-                put("end", None)
+                ready.put(("end", None))
                 return
-            put("item", item)
+            ready.put(("item", item))
+            del item  # nothing may be held longer than by its user
     except BaseException as error:
-        put("error", error)
+        ready.put(("error", error))

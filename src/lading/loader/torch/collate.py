@@ -8,9 +8,8 @@ shared memory; numbers are written side by side at once, where torch looks at ea
 from __future__ import annotations
 
 import dataclasses
-import functools
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -128,13 +127,3 @@ class TorchArrays:
         """Add the name columns."""
         for key, values in names.items():
             batch[key] = torch.from_numpy(values.astype(np.bool_ if values.dtype == np.bool_ else np.int64))
-
-    def selecting(self, column: Any) -> Callable[..., torch.Tensor] | None:
-        """Return torch's ``index_select`` of a column; None where it would use one thread, or warn of the array."""
-        if torch.get_num_threads() == 1 or column.ndim < 2:
-            return None
-        if isinstance(column, np.ndarray):
-            if not column.flags.writeable:
-                return None
-            column = torch.from_numpy(column)
-        return functools.partial(torch.index_select, column.as_subclass(torch.Tensor), 0)

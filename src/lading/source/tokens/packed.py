@@ -22,7 +22,7 @@ from lading.order.packing.file import index_for, open_index
 from lading.order.packing.fill import checked_rows, empty_columns, fill_rows, read_rows
 from lading.order.packing.index import PackingIndex, Piece
 from lading.order.packing.rules import PackingRules
-from lading.runtime.arrays import announce, is_in_memory, is_mapped
+from lading.runtime.arrays import announce, is_in_memory, is_mapped, some_of
 from lading.source.columns import Buffers
 from lading.source.protocol import Named
 from lading.source.spec import BatchSpec, Field
@@ -121,7 +121,8 @@ class PackedRows:
             ),
         }
         if isinstance(self.tokens, TokenStore):
-            self._read_ahead(checked_rows(self.index, rows))
+            rows = checked_rows(self.index, rows)
+            self._read_ahead(rows)
             columns = fill_rows(self.index, rows, self.tokens.tokens, self.tokens.offsets, **options)
         else:
             columns = read_rows(self.index, rows, self.tokens.read, **options)
@@ -148,15 +149,17 @@ class PackedRows:
             return
 
         def starts(pieces: NDArray[np.int64]) -> NDArray[np.int64]:
-            first = self.tokens.offsets.take(index.document[pieces], mode="clip")
-            found: NDArray[np.int64] = (first + index.start[pieces]) * tokens.itemsize
+            first = self.tokens.offsets.take(index.document.take(pieces, mode="clip"), mode="clip")
+            found: NDArray[np.int64] = (first + index.start.take(pieces, mode="clip")) * tokens.itemsize
             return found
 
+        address = tokens.__array_interface__["data"][0]
+        if is_in_memory(address, starts(index.row_offsets[some_of(rows)])):
+            return
         begins, ends = index.row_offsets[rows], index.row_offsets[rows + 1]
         is_sound = (begins >= 0) & (begins < ends) & (ends <= index.num_pieces)
         begins, ends = begins[is_sound], ends[is_sound]
-        address = tokens.ctypes.data
-        if not is_in_memory(address, starts(begins)) and int((ends - begins).max()) <= index.rules.row_length:
+        if len(begins) and int((ends - begins).max()) <= index.rules.row_length:
             pieces = np.concatenate([np.arange(*both) for both in zip(begins.tolist(), ends.tolist(), strict=True)])
             announce(address, starts(pieces), index.size[pieces] * np.int64(tokens.itemsize))
 
