@@ -105,6 +105,7 @@ KERNEL(kernel_group_pieces);
 KERNEL(kernel_stream_counts);
 KERNEL(kernel_stream);
 KERNEL(kernel_fill);
+KERNEL(kernel_pack_row);
 int add_tree(PyObject *module);
 
 #endif

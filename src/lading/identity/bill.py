@@ -177,7 +177,7 @@ class Bill:
     @_cached
     def digest(self) -> int:
         """Additive digest of the rows that count."""
-        return digest_of_slots(self.position, self.slots, self.dataset_idx, self.idx, self.is_padding)
+        return digest_of_slots(self.position, self.slots, self.dataset_idx, self.idx, self.is_padding)[0]
 
     @property
     def loss_weight(self) -> float:

@@ -30,7 +30,7 @@ from lading.ledger.given import check_choices, check_open, checked_bills, checke
 from lading.ledger.launch import Launch, as_ranges
 from lading.ledger.limits import now_milliseconds, readable
 from lading.ledger.opening import Opening, checked_mark, open_attempt_of, warn_of_blocks
-from lading.ledger.rows import MOST_OPEN, Fate, Rows, content_of
+from lading.ledger.rows import MOST_OPEN, Rows, content_of
 from lading.ledger.run_folder import RunFolder
 from lading.ledger.seal import seal_dead, seal_own
 from lading.ledger.tables import APPLIED, SKIPPED
@@ -49,9 +49,7 @@ def _entry(method: F) -> F:
 
     @functools.wraps(method)
     def entered(ledger: Ledger, /, *args: Any, **options: Any) -> Any:
-        writer = ledger._writer
-        if writer is not None and writer.pid != os.getpid() and not ledger._closed:
-            writer.check_process()  # before the lock: a fork may have inherited a taken one
+        ledger._check_process()
         with ledger._lock:
             return method(ledger, *args, **options)
 
@@ -211,7 +209,6 @@ class Ledger:
         self._waybills.take(self._launch.sha256, step, as_ranges([s for s in sorted(self._open) if s < step]))
         return {name: value for name, value in (self.launched or {}).items() if name != "step"}
 
-    @_entry
     def deliver(self, bill: Bill, batch: Any = None) -> None:
         """Record that a batch left the loader.
 
@@ -219,9 +216,11 @@ class Ledger:
             bill: Its bill.
             batch: The batch itself, for ``record="content"``.
         """
-        self._take(bill, batch)
-        if self._writer is not None and self._writer.has_news:
-            self._complain()
+        self._check_process()
+        with self._lock:
+            self._take(bill, batch)
+            if self._writer is not None and self._writer.has_news:
+                self._complain()
 
     update = deliver
 
@@ -245,7 +244,6 @@ class Ledger:
         content = content_of(batch, bill) if self.wants_batch and batch is not None else None
         self._writer.put(Rows.deliver, bill, now_milliseconds(), content, samples=len(bill))
 
-    @_entry
     def commit(
         self,
         bills: Bill | Iterable[Bill],
@@ -264,18 +262,20 @@ class Ledger:
                 array, a tensor or a list. With a list of bills, a list of as many of them (None: unknown).
             **metrics: Further numbers by name.
         """
-        metrics = {name: checked_number(name, value) for name, value in metrics.items()}
-        self._waybills.update = update = checked_update(update)
-        losses: tuple[Any, ...] = ()
+        numbers = {name: checked_number(name, value) for name, value in metrics.items()} if metrics else None
+        update, losses = checked_update(update), None
         if row_losses is not None:
             bills = bills if isinstance(bills, Bill) else checked_bills(bills)
             losses = checked_losses(bills, row_losses)
-        self._settle(bills, APPLIED, update, checked_number("loss", loss), metrics, None, losses)
+        self._check_process()
+        with self._lock:
+            self._waybills.update = update
+            self._settle(bills, APPLIED, update, checked_number("loss", loss), numbers, None, losses)
 
     @_entry
     def skip(self, bills: Bill | Iterable[Bill], reason: str) -> None:
         """Record that a batch was not used, and why (an overflow, for instance)."""
-        self._settle(bills, SKIPPED, None, None, {}, str(reason), ())
+        self._settle(bills, SKIPPED, None, None, None, str(reason))
 
     def is_open(self, bill: Bill) -> bool:
         """Say whether a delivered batch still waits to be committed or skipped."""
@@ -368,7 +368,7 @@ class Ledger:
         return ledger_html(self)
 
     def _settle(self, bills: Bill | Iterable[Bill], fate: str, *fields: Any) -> None:
-        """Record what became of some batches; further fields are those of ``Fate`` after its time."""
+        """Record what became of some batches; further fields are those of ``Rows.settle`` after its time."""
         if self._is_off():
             return
         several = (bills,) if isinstance(bills, Bill) else checked_bills(bills)
@@ -379,11 +379,10 @@ class Ledger:
         if writer is None:
             return
         check_open(several, self._open, fate, self.attempt)
-        steps = tuple([bill.step for bill in several])
-        for step in steps:
-            del self._open[step]
-            self._settled = max(self._settled, step)
-        writer.put(Rows.settle, Fate(steps, fate, now_milliseconds(), *fields))
+        for bill in several:
+            del self._open[bill.step]
+            self._settled = max(self._settled, bill.step)
+        writer.put(Rows.settle, tuple([bill.step for bill in several]), fate, now_milliseconds(), *fields)
         self._waybills.settle()
         if writer.has_news:
             self._complain()
@@ -469,6 +468,12 @@ class Ledger:
             self._marked.add(step)
             self._note_event(step, PENDING, {"steps": as_ranges(pending)})
             self.flush()
+
+    def _check_process(self) -> None:
+        """Refuse a fork; called before the lock, which a fork may have inherited taken."""
+        writer = self._writer
+        if writer is not None and writer.pid != os.getpid() and not self._closed:
+            writer.check_process()
 
     def _is_off(self) -> bool:
         if self._closed:

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lading.ledger.tables import FLOAT32, FORMATS, INT32, INT64, MAP, TEXT, TIME, check_range, check_words
+from lading.runtime import compiled
 
 _CODES = {INT64: "q", INT32: "i", FLOAT32: "f", TIME: "q", TEXT: "I", MAP: "I"}
 _COUNT, _NUMBER, _STEP = struct.Struct("<I"), struct.Struct("<d"), struct.Struct("<q")
@@ -27,7 +28,7 @@ _STEP_AT = 2
 _LARGEST_FLOAT32 = 3.4028235677973366e38  # from here on a float of 4 bytes is infinite
 _CONTINUES = 0b1100_0000, 0b1000_0000  # bytes inside a character of UTF-8
 
-Row = tuple[bytes, bytes]
+Row = bytes  # a struct, and after it the texts that it speaks of
 
 
 class TextBytes(NamedTuple):
@@ -75,7 +76,7 @@ class RowBytes(NamedTuple):
 
 def step_of(row: Row) -> int:
     """Return the step of a row."""
-    return int(_STEP.unpack_from(row[0], _STEP_AT)[0])
+    return int(_STEP.unpack_from(row, _STEP_AT)[0])
 
 
 def joined(pieces: Iterable[RowBytes]) -> RowBytes:
@@ -95,16 +96,18 @@ class Layout:
         columns = FORMATS[name].columns
         self._name, self._kinds = name, tuple(columns.values())
         codes = [_CODES[kind] for kind in self._kinds]
-        self._struct = struct.Struct("<H" + "".join(codes))
+        self._codes, self._struct = "".join(codes).encode(), struct.Struct("<H" + "".join(codes))
         self._bits = {column: 1 << place for place, column in enumerate(columns)}
         self._every = (1 << len(columns)) - 1
         self._varying = [(p, kind == TEXT) for p, kind in enumerate(self._kinds) if kind in (TEXT, MAP)]
         self._dtype = np.dtype([("present", "<u2"), *((c, f"<{k}") for c, k in zip(columns, codes, strict=True))])
 
     def pack(self, values: Sequence[Any]) -> Row:
-        """Return the struct of a row and its texts, of its values in the columns' order."""
-        if not self._varying and None not in values:
-            return self._packed(self._every, values), b""
+        """Return a row of its values in the columns' order."""
+        if compiled.enabled():
+            row: Row | None = compiled.kernels.pack_row(self._codes, values)
+            if row is not None:
+                return row
         given, present, texts = list(values), self._every, b""
         for place, value in enumerate(given):
             if value is None:
@@ -117,7 +120,7 @@ class Layout:
                 texts += content
             else:
                 given[place] = 0
-        return self._packed(present, given), texts
+        return self._packed(present, given) + texts
 
     def _packed(self, present: int, values: Sequence[Any]) -> bytes:
         try:
@@ -127,8 +130,8 @@ class Layout:
 
     def of_rows(self, rows: Sequence[Row]) -> RowBytes:
         """Return rows as one piece; refuse values that no reader takes."""
-        structs, texts = zip(*rows, strict=True)
-        found = RowBytes(len(rows), b"".join(structs), b"".join(texts))
+        size = self._struct.size
+        found = RowBytes(len(rows), b"".join([row[:size] for row in rows]), b"".join([row[size:] for row in rows]))
         self.columns(found)
         return found
 

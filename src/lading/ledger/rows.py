@@ -11,56 +11,23 @@ reader would take is left out and named, and the others are written.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lading.identity import Bill
-from lading.identity.hashing import as_signed
+from lading.identity.hashing import as_signed, digest_of_slots
 from lading.ledger.limits import readable
 from lading.ledger.packed import Row, RowBytes, joined, layout, step_of
 from lading.ledger.tables import DELIVERED, TABLES
 from lading.runtime.fields import LONGEST_TEXT
 
 _BATCHES = layout("batches")
-_NO_METRICS: Mapping[str, Any] = {}
 MOST_OPEN = 4096  # batches whose fate is open; a loader whose batches are never committed must not fill the memory
 
 
-@dataclass(slots=True)
-class _Open:
-    """A batch whose fate is open."""
-
-    bill: Bill
-    time: int
-    content: NDArray[np.uint64] | None
-    named: bool = False
-
-
-class Fate(NamedTuple):
-    """What became of some steps.
-
-    Attributes:
-        steps: Which.
-        fate: ``applied`` or ``skipped``.
-        time: When, in milliseconds since 1970.
-        update: Number of the optimizer update that used them.
-        loss: Its loss; anything ``float`` understands.
-        metrics: Further numbers by name.
-        reason: Why they were skipped.
-        row_losses: Of each step the losses of its rows that count, or None.
-    """
-
-    steps: tuple[int, ...]
-    fate: str
-    time: int
-    update: int | None = None
-    loss: Any = None
-    metrics: Mapping[str, Any] = _NO_METRICS
-    reason: str | None = None
-    row_losses: tuple[Any, ...] = ()
+_Open = tuple[Bill, int, NDArray[np.uint64] | None]  # a batch whose fate is open: bill, time, content
 
 
 class Rows:
@@ -87,7 +54,7 @@ class Rows:
                 del self._open[step]
                 self._shown.discard(step)
         self._last = bill.step
-        self._open[bill.step] = _Open(bill, time, content)
+        self._open[bill.step] = bill, time, content
         if len(self._open) > MOST_OPEN:
             self._give_up(next(iter(self._open)))
 
@@ -97,30 +64,50 @@ class Rows:
         if step in self._shown:
             self._shown.remove(step)
         else:
-            self._add(row, DELIVERED, row.time)
+            self._add(row, DELIVERED, row[1])
         self._name(row)
 
-    def settle(self, fate: Fate) -> None:
-        """Take what became of delivered steps."""
-        loss = self._number("loss", fate.loss)
-        metrics = self._numbers(fate.metrics) if fate.metrics else None
-        reason = None if fate.reason is None else readable(fate.reason)
-        rows = [self._open.pop(step) for step in fate.steps]
+    def settle(
+        self,
+        steps: tuple[int, ...],
+        fate: str,
+        time: int,
+        update: int | None = None,
+        loss: Any = None,
+        metrics: Mapping[str, Any] | None = None,
+        reason: str | None = None,
+        row_losses: tuple[Any, ...] | None = None,
+    ) -> None:
+        """Take what became of delivered steps.
+
+        Args:
+            steps: Which.
+            fate: ``applied`` or ``skipped``.
+            time: When, in milliseconds since 1970.
+            update: Number of the optimizer update that used them.
+            loss: Its loss; anything ``float`` understands.
+            metrics: Further numbers by name.
+            reason: Why they were skipped.
+            row_losses: Of each step the losses of its rows that count, or None.
+        """
+        loss = self._number("loss", loss)
+        numbers = self._numbers(metrics) if metrics else None
+        reason = None if reason is None else readable(reason)
+        rows = [self._open.pop(step) for step in steps]
         for row in rows:
-            self._shown.discard(row.bill.step)
-            self._add(row, fate.fate, fate.time, fate.update, loss, metrics, reason)
-            if self._names:
-                self._name(row)
-        for step, row, losses in zip(fate.steps, rows, fate.row_losses, strict=True) if fate.row_losses else ():
+            self._shown.discard(row[0].step)
+            self._add(row, fate, time, update, loss, numbers, reason)
+            self._name(row)
+        for step, row, losses in zip(steps, rows, row_losses, strict=True) if row_losses else ():
             if losses is not None:
-                self._pieces["row_losses"] += self._good("row_losses", [(step, row.bill, losses)], _loss_rows, _first)
+                self._pieces["row_losses"] += self._good("row_losses", [(step, row[0], losses)], _loss_rows, _first)
 
     def show_open(self) -> None:
         """Make rows of the batches whose fate is open, too, as delivered; once each."""
         for step, row in self._open.items():
             if step not in self._shown:
                 self._shown.add(step)
-                self._add(row, DELIVERED, row.time)
+                self._add(row, DELIVERED, row[1])
 
     def add(self, table: str, rows: Iterable[tuple[Any, ...]]) -> None:
         """Take rows of any table but ``samples``, their values in the columns' order."""
@@ -131,15 +118,16 @@ class Rows:
                 self.leave_out(f"step {row[0]} in {table!r}", error)
 
     def name_open(self) -> None:
-        """Name the batches that will never be used."""
+        """Name the batches that will never be used, and forget them."""
         for row in self._open.values():
             self._name(row)
+        self._open = {}
 
     def take(self) -> dict[str, RowBytes]:
         """Return the rows collected so far by table, and forget them."""
         samples, rows, pieces = self._samples, self._rows, self._pieces
         self._samples, self._rows, self._pieces = [], {name: [] for name in TABLES}, {name: [] for name in TABLES}
-        pieces["samples"] += self._good("samples", samples, _samples_rows, lambda row: row.bill.step)
+        pieces["samples"] += self._good("samples", samples, _samples_rows, lambda row: row[0].step)
         for name, some in rows.items():
             pieces[name] += self._good(name, some, layout(name).of_rows, step_of)
         found = {name: joined(some) for name, some in pieces.items() if some}
@@ -178,13 +166,15 @@ class Rows:
         reason: str | None = None,
     ) -> None:
         """Make a row of ``batches``: its columns in order."""
-        bill = row.bill
+        bill, _, hashes = row
         try:
-            content = None if row.content is None else as_signed(int(_placed(bill, row.content).sum(dtype=np.uint64)))
+            content = None if hashes is None else as_signed(int(_placed(bill, hashes).sum(dtype=np.uint64)))
             exceptions = _deviations(bill) if bill.deviations else None
-            place = (bill.step, update, bill.epoch, bill.chunk, bill.position, bill.num_samples)
-            found = (as_signed(bill.digest), content, fate, loss, time, metrics, reason, exceptions)
-            self._rows["batches"].append(_BATCHES.pack(place + found))
+            named = bill.position, bill.slots, bill.dataset_idx, bill.idx, bill.is_padding
+            digest, samples = digest_of_slots(*named)  # a bill keeps its own, which takes as long again
+            place = bill.step, update, bill.epoch, bill.chunk, bill.position, samples, as_signed(digest)
+            found = (*place, content, fate, loss, time, metrics, reason, exceptions)
+            self._rows["batches"].append(_BATCHES.pack(found))
         except Exception as error:  # the bill is not what a bill should be
             self.leave_out(f"step {bill.step} in 'batches'", error)
 
@@ -205,8 +195,7 @@ class Rows:
             return None
 
     def _name(self, row: _Open) -> None:
-        if self._names and not row.named:
-            row.named = True
+        if self._names:
             self._samples.append(row)
 
 
@@ -250,13 +239,14 @@ def _deviations(bill: Bill) -> str:
 
 
 def _samples_rows(rows: Sequence[_Open]) -> RowBytes:
+    bills = [bill for bill, _, _ in rows]
     columns = {
-        "step": np.repeat([row.bill.step for row in rows], [row.bill.num_samples for row in rows]),
-        "slot": np.concatenate([_counted(row.bill, row.bill.slots) for row in rows]),
-        "dataset": np.concatenate([_counted(row.bill, row.bill.dataset_idx) for row in rows]),
-        "index": np.concatenate([_counted(row.bill, row.bill.idx) for row in rows]),
+        "step": np.repeat([bill.step for bill in bills], [bill.num_samples for bill in bills]),
+        "slot": np.concatenate([_counted(bill, bill.slots) for bill in bills]),
+        "dataset": np.concatenate([_counted(bill, bill.dataset_idx) for bill in bills]),
+        "index": np.concatenate([_counted(bill, bill.idx) for bill in bills]),
     }
-    hashed = [_counted(row.bill, row.content).view(np.int64) for row in rows if row.content is not None]
+    hashed = [_counted(bill, content).view(np.int64) for bill, _, content in rows if content is not None]
     if len(hashed) == len(rows):
         columns["content"] = np.concatenate(hashed)
     return layout("samples").of_columns(columns)

@@ -72,7 +72,7 @@ class Writer:
         self._has_peers, self._looked_at = has_peers, 0.0
         self._store, self._rows, self._folder = RankStore(folder, begun, part_rows), rows, folder
         self._sync_steps, self._sync_seconds = sync_steps, sync_seconds
-        self._queue: deque[tuple[int, Callable[..., None], tuple[Any, ...]]] = deque()
+        self._queue: deque[tuple[Any, ...]] = deque()  # samples, method of Rows, its arguments
         self._put_samples = self._taken_samples = 0
         self._wake, self._room = threading.Event(), threading.Event()
         self._turn_done = threading.Condition()
@@ -113,7 +113,7 @@ class Writer:
     def put(self, method: Callable[..., None], *arguments: Any, samples: int = 0) -> None:
         """Have a method of ``Rows`` called about so many samples; waits only where the thread is far behind."""
         self._put_samples += samples
-        self._queue.append((samples, method, arguments))
+        self._queue.append((samples, method, *arguments))
         waiting = len(self._queue)
         if waiting == _FEW_ITEMS:
             self._wake.set()
@@ -243,7 +243,7 @@ class Writer:
         """Work on a portion of the queue; say whether there is more."""
         portion = 0
         while self._queue and portion < _TURN_SAMPLES:
-            samples, method, arguments = self._queue.popleft()
+            samples, method, *arguments = self._queue.popleft()
             portion += samples
             self._taken_samples += samples
             self._since_sync += 1
