@@ -126,3 +126,59 @@ KERNEL(kernel_pack_row) {
     }
     return give_back(&loan, found);
 }
+
+enum { NAME_BYTES = 2 + 8 + 4 + 4 + 8 + 8, NO_CONTENT = 15, WITH_CONTENT = 31 };
+
+/* Write the rows that count; return how many, or -1 where a column does not hold a number. */
+static Py_ssize_t write_names(Pen *pen, int64_t step, Column *const *columns) {
+    const Column *slots = columns[0], *datasets = columns[1], *indices = columns[2], *content = columns[3];
+    const uint8_t *is_left_out = columns[4]->data;
+    for (Py_ssize_t i = 0; i < slots->length; i++) {
+        int64_t slot = at(slots, i), dataset = at(datasets, i);
+        if (is_left_out[i])
+            continue;
+        if (slot != (int32_t)slot || dataset != (int32_t)dataset)
+            return -1;
+        write_number(pen, content ? WITH_CONTENT : NO_CONTENT, 2);
+        write_number(pen, (uint64_t)step, 8);
+        write_number(pen, (uint64_t)slot, 4);
+        write_number(pen, (uint64_t)dataset, 4);
+        write_number(pen, (uint64_t)at(indices, i), 8);
+        write_number(pen, content ? (uint64_t)at(content, i) : 0, 8);
+    }
+    return (Py_ssize_t)(pen->used / NAME_BYTES);
+}
+
+/* pack_names(step, slots, datasets, indices, content, is_left_out): the rows of "samples" of a batch, side by side, of
+   those that are not left out; content may be None. None where it is for the twin to say what is wrong. */
+KERNEL(kernel_pack_names) {
+    Loan loan;
+    loan.count = 0;
+    int64_t step;
+    const char *names[5] = {"slots", "datasets", "indices", "content", "is_left_out"};
+    Column *columns[5] = {NULL, NULL, NULL, NULL, NULL};
+    if (!expect_arguments(given, 6, "pack_names"))
+        return NULL;
+    int is_good = PyLong_Check(args[0]) && as_int64(args[0], &step);
+    for (int c = 0; c < 5 && is_good; c++) {
+        int width = c == 4 ? 1 : c == 3 ? 8 : FOUR_OR_EIGHT;
+        if (c != 3 || args[4] != Py_None)
+            is_good = (columns[c] = borrow(&loan, args[c + 1], names[c], width, READ)) != NULL;
+        is_good = is_good && (!columns[c] || columns[c]->length == columns[0]->length);
+    }
+    PyObject *found = is_good ? PyBytes_FromStringAndSize(NULL, columns[0]->length * NAME_BYTES) : NULL;
+    if (found) {
+        Pen pen = {(unsigned char *)PyBytes_AsString(found), 0};
+        Py_ssize_t rows = write_names(&pen, step, columns);
+        if (rows != columns[0]->length) {
+            PyObject *kept = rows < 0 ? NULL : PyBytes_FromStringAndSize(PyBytes_AsString(found), rows * NAME_BYTES);
+            Py_DECREF(found);
+            found = kept;
+        }
+    }
+    if (!found) {
+        PyErr_Clear();
+        Py_INCREF(found = Py_None);
+    }
+    return give_back(&loan, found);
+}

@@ -106,6 +106,7 @@ KERNEL(kernel_stream_counts);
 KERNEL(kernel_stream);
 KERNEL(kernel_fill);
 KERNEL(kernel_pack_row);
+KERNEL(kernel_pack_names);
 int add_tree(PyObject *module);
 
 #endif

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from lading.identity import Bill
 from lading.ledger.tables import FLOAT32, FORMATS, INT32, INT64, MAP, TEXT, TIME, check_range, check_words
 from lading.runtime import compiled
 
@@ -129,14 +130,17 @@ class Layout:
             return self._struct.pack(present, *(_narrow(v) if type(v) is float else v for v in values))
 
     def of_rows(self, rows: Sequence[Row]) -> RowBytes:
-        """Return rows as one piece; refuse values that no reader takes."""
-        size = self._struct.size
-        found = RowBytes(len(rows), b"".join([row[:size] for row in rows]), b"".join([row[size:] for row in rows]))
+        """Return rows, or rows without texts side by side, as one piece; refuse values that no reader takes."""
+        size, texts = self._struct.size, b""
+        if self._varying:
+            texts, rows = b"".join([row[size:] for row in rows]), [row[:size] for row in rows]
+        structs = b"".join(rows)
+        found = RowBytes(len(structs) // size, structs, texts)
         self.columns(found)
         return found
 
     def of_columns(self, columns: Mapping[str, NDArray[Any]]) -> RowBytes:
-        """Return rows of numbers, column by column, those left out not there; refuse values that no reader takes."""
+        """Return rows of numbers, column by column, those left out not there; refuse what a column does not hold."""
         out = np.zeros(len(columns["step"]), self._dtype)
         for name, values in columns.items():
             out[name] = values
@@ -145,10 +149,7 @@ class Layout:
             ):
                 raise ValueError(f"a row has {name} beyond {self._dtype[name].itemsize} bytes")
             out["present"] |= np.uint16(self._bits[name])
-        found = RowBytes(len(out), out.tobytes())
-        if found.rows:
-            self.columns(found)
-        return found
+        return RowBytes(len(out), out.tobytes())
 
     def from_bytes(self, content: bytes) -> RowBytes:
         """Return the rows of a table in a tail, as they are; ``check`` says whether a ledger writes such ones."""
@@ -223,6 +224,20 @@ class Layout:
 def layout(name: str) -> Layout:
     """Return how the rows of a table are packed."""
     return Layout(name)
+
+
+def packed_names(bill: Bill, content: NDArray[np.uint64] | None) -> bytes:
+    """Return the rows of ``samples`` of a batch, side by side; padding has none."""
+    if compiled.enabled():
+        named = bill.slots, bill.dataset_idx, bill.idx, content, bill.is_padding
+        rows: bytes | None = compiled.kernels.pack_names(bill.step, *named)
+        if rows is not None:
+            return rows
+    real = bill.is_real
+    columns = {"slot": bill.slots[real], "dataset": bill.dataset_idx[real], "index": bill.idx[real]}
+    columns |= {"step": np.full(bill.num_samples, bill.step)}
+    columns |= {} if content is None else {"content": content[real].view(np.int64)}
+    return layout("samples").of_columns(columns).structs
 
 
 def _narrow(value: float) -> float:

@@ -10,7 +10,9 @@ reader would take is left out and named, and the others are written.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,7 @@ from numpy.typing import NDArray
 from lading.identity import Bill
 from lading.identity.hashing import as_signed, digest_of_slots
 from lading.ledger.limits import readable
-from lading.ledger.packed import Row, RowBytes, joined, layout, step_of
+from lading.ledger.packed import Row, RowBytes, joined, layout, packed_names, step_of
 from lading.ledger.tables import DELIVERED, TABLES
 from lading.runtime.fields import LONGEST_TEXT
 
@@ -33,16 +35,17 @@ _Open = tuple[Bill, int, NDArray[np.uint64] | None]  # a batch whose fate is ope
 class Rows:
     """Rows on their way to the disk.
 
+    Training holds ``lock`` while it adds to them; a thread takes them.
+
     Args:
         record: ``digest``, ``names`` or ``content``.
     """
 
     def __init__(self, record: str) -> None:
+        self.lock = threading.Lock()
         self._names = record != "digest"
         self._open: dict[int, _Open] = {}
-        self._samples: list[_Open] = []
-        self._rows: dict[str, list[Row]] = {name: [] for name in TABLES}
-        self._pieces: dict[str, list[RowBytes]] = {name: [] for name in TABLES}
+        self._rows: dict[str, list[Any]] = {name: [] for name in TABLES}
         self._shown: set[int] = set()
         self.problems: list[str] = []
         self._last = -1
@@ -85,32 +88,31 @@ class Rows:
             fate: ``applied`` or ``skipped``.
             time: When, in milliseconds since 1970.
             update: Number of the optimizer update that used them.
-            loss: Its loss; anything ``float`` understands.
-            metrics: Further numbers by name.
+            loss: Its loss: a float, or a tensor that the thread reads.
+            metrics: Further such numbers by name.
             reason: Why they were skipped.
             row_losses: Of each step the losses of its rows that count, or None.
         """
-        loss = self._number("loss", loss)
-        numbers = self._numbers(metrics) if metrics else None
         reason = None if reason is None else readable(reason)
-        rows = [self._open.pop(step) for step in steps]
-        for row in rows:
-            self._shown.discard(row[0].step)
-            self._add(row, fate, time, update, loss, numbers, reason)
+        for place, step in enumerate(steps):
+            row = self._open[step]
+            self._add(row, fate, time, update, loss, metrics, reason)
             self._name(row)
-        for step, row, losses in zip(steps, rows, row_losses, strict=True) if row_losses else ():
-            if losses is not None:
-                self._pieces["row_losses"] += self._good("row_losses", [(step, row[0], losses)], _loss_rows, _first)
+            if row_losses and row_losses[place] is not None:
+                self._rows["row_losses"].append((step, partial(_loss_rows, row[0], row_losses[place])))
+            del self._open[step]  # not before its row is there: Ctrl-C may come at any time
+            self._shown.discard(step)
 
     def show_open(self) -> None:
         """Make rows of the batches whose fate is open, too, as delivered; once each."""
-        for step, row in self._open.items():
-            if step not in self._shown:
-                self._shown.add(step)
-                self._add(row, DELIVERED, row[1])
+        with self.lock:
+            for step, row in self._open.items():
+                if step not in self._shown:
+                    self._shown.add(step)
+                    self._add(row, DELIVERED, row[1])
 
     def add(self, table: str, rows: Iterable[tuple[Any, ...]]) -> None:
-        """Take rows of any table but ``samples``, their values in the columns' order."""
+        """Take rows of any table but ``samples`` and ``row_losses``, their values in the columns' order."""
         for row in rows:
             try:
                 self._rows[table].append(layout(table).pack(row))
@@ -119,34 +121,49 @@ class Rows:
 
     def name_open(self) -> None:
         """Name the batches that will never be used, and forget them."""
-        for row in self._open.values():
-            self._name(row)
-        self._open = {}
+        with self.lock:
+            for row in self._open.values():
+                self._name(row)
+            self._open = {}
 
     def take(self) -> dict[str, RowBytes]:
         """Return the rows collected so far by table, and forget them."""
-        samples, rows, pieces = self._samples, self._rows, self._pieces
-        self._samples, self._rows, self._pieces = [], {name: [] for name in TABLES}, {name: [] for name in TABLES}
-        pieces["samples"] += self._good("samples", samples, _samples_rows, lambda row: row[0].step)
+        with self.lock:
+            rows, self._rows = self._rows, {name: [] for name in TABLES}
+        found = {}
         for name, some in rows.items():
-            pieces[name] += self._good(name, some, layout(name).of_rows, step_of)
-        found = {name: joined(some) for name, some in pieces.items() if some}
-        return {name: some for name, some in found.items() if some.rows}  # a batch of padding has no names
+            here = [row if type(row) is bytes else self._waited_for(name, *row) for row in some]
+            pieces = self._good(name, [row for row in here if row])  # a batch of padding has no names
+            if pieces:
+                found[name] = joined(pieces)
+        return found
 
-    def _good(
-        self, name: str, rows: Sequence[Any], make: Callable[[Any], RowBytes], step_of: Callable[[Any], int]
-    ) -> list[RowBytes]:
+    def take_problems(self) -> list[str]:
+        """Return what was left out so far, and forget it."""
+        with self.lock:
+            problems, self.problems = self.problems, []
+        return problems
+
+    def _waited_for(self, name: str, step: int, make: Callable[[], Row]) -> Row:
+        """Return a row whose numbers were on a device when it was put."""
+        try:
+            return make()
+        except Exception as error:
+            self.leave_out(f"step {step} in {name!r}", error)
+            return b""
+
+    def _good(self, name: str, rows: Sequence[Row]) -> list[RowBytes]:
         """Return the rows that a reader would take; the others are looked for, left out and named."""
         if not rows:
             return []
         try:
-            return [make(rows)]
+            return [layout(name).of_rows(rows)]
         except Exception as error:  # whatever is wrong with a row, the next ones are recorded
             if len(rows) == 1:
                 self.leave_out(f"step {step_of(rows[0])} in {name!r}", error)
                 return []
         half = len(rows) // 2
-        return [piece for some in (rows[:half], rows[half:]) for piece in self._good(name, some, make, step_of)]
+        return [piece for some in (rows[:half], rows[half:]) for piece in self._good(name, some)]
 
     def leave_out(self, what: str, error: Exception) -> None:
         """Name something that is not recorded, and why."""
@@ -161,8 +178,8 @@ class Rows:
         fate: str,
         time: int,
         update: int | None = None,
-        loss: float | None = None,
-        metrics: list[tuple[str, float]] | None = None,
+        loss: Any = None,
+        metrics: Mapping[str, Any] | None = None,
         reason: str | None = None,
     ) -> None:
         """Make a row of ``batches``: its columns in order."""
@@ -172,11 +189,20 @@ class Rows:
             exceptions = _deviations(bill) if bill.deviations else None
             named = bill.position, bill.slots, bill.dataset_idx, bill.idx, bill.is_padding
             digest, samples = digest_of_slots(*named)  # a bill keeps its own, which takes as long again
-            place = bill.step, update, bill.epoch, bill.chunk, bill.position, samples, as_signed(digest)
-            found = (*place, content, fate, loss, time, metrics, reason, exceptions)
-            self._rows["batches"].append(_BATCHES.pack(found))
+            place = bill.step, update, bill.epoch, bill.chunk, bill.position, samples, as_signed(digest), content, fate
+            found = place, loss, time, metrics, reason, exceptions
+            is_here = _is_here(loss) and (metrics is None or all(map(_is_here, metrics.values())))
+            self._rows["batches"].append(
+                self._packed(*found) if is_here else (bill.step, partial(self._packed, *found))
+            )
         except Exception as error:  # the bill is not what a bill should be
             self.leave_out(f"step {bill.step} in 'batches'", error)
+
+    def _packed(
+        self, place: tuple[Any, ...], loss: Any, time: int, metrics: Mapping[str, Any] | None, *texts: str | None
+    ) -> Row:
+        numbers = self._numbers(metrics) if metrics else None
+        return _BATCHES.pack((*place, self._number("loss", loss), time, numbers, *texts))
 
     def _numbers(self, metrics: Mapping[str, Any]) -> list[tuple[str, float]] | None:
         found = {readable(name, LONGEST_TEXT): self._number(name, value) for name, value in metrics.items()}
@@ -195,21 +221,29 @@ class Rows:
             return None
 
     def _name(self, row: _Open) -> None:
-        if self._names:
-            self._samples.append(row)
+        """Make the rows of ``samples`` of a batch, where they are kept."""
+        if not self._names:
+            return
+        bill, _, content = row
+        try:
+            self._rows["samples"].append(packed_names(bill, content))
+        except Exception as error:
+            self.leave_out(f"step {bill.step} in 'samples'", error)
 
 
-def _first(row: tuple[int, Bill, Any]) -> int:
-    return row[0]
+def _is_here(number: Any) -> bool:
+    """Say whether a number need not be waited for."""
+    return number is None or type(number) is float
 
 
-def _loss_rows(rows: Sequence[tuple[int, Bill, Any]]) -> RowBytes:
-    (step, bill, losses), real = rows[0], rows[0][1].is_real
+def _loss_rows(bill: Bill, losses: Any) -> Row:
+    real = bill.is_real
     with np.errstate(over="ignore"):  # what a float of 4 bytes does not hold is infinite
         found = np.array(losses.tolist(), np.float64).astype(np.float32)
     own = bill.slots[real]
     found = found[real] if len(found) == len(bill) else found
-    return layout("row_losses").of_columns({"step": np.full(len(own), step), "slot": own, "loss": found})
+    columns = {"step": np.full(len(own), bill.step), "slot": own, "loss": found}
+    return layout("row_losses").of_columns(columns).structs
 
 
 def _placed(bill: Bill, content: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -236,17 +270,3 @@ def _deviations(bill: Bill) -> str:
     from lading.ledger.deviations import deviations_text  # few batches have any
 
     return deviations_text(bill.deviations)
-
-
-def _samples_rows(rows: Sequence[_Open]) -> RowBytes:
-    bills = [bill for bill, _, _ in rows]
-    columns = {
-        "step": np.repeat([bill.step for bill in bills], [bill.num_samples for bill in bills]),
-        "slot": np.concatenate([_counted(bill, bill.slots) for bill in bills]),
-        "dataset": np.concatenate([_counted(bill, bill.dataset_idx) for bill in bills]),
-        "index": np.concatenate([_counted(bill, bill.idx) for bill in bills]),
-    }
-    hashed = [_counted(bill, content).view(np.int64) for bill, _, content in rows if content is not None]
-    if len(hashed) == len(rows):
-        columns["content"] = np.concatenate(hashed)
-    return layout("samples").of_columns(columns)
