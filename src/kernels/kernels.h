@@ -95,6 +95,7 @@ KERNEL(kernel_gather);
 KERNEL(kernel_arrow_rows);
 KERNEL(kernel_hash_rows);
 KERNEL(kernel_fold_rows);
+KERNEL(kernel_digest_of_content);
 KERNEL(kernel_extent);
 KERNEL(kernel_counts);
 KERNEL(kernel_group);

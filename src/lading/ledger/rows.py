@@ -185,7 +185,7 @@ class Rows:
         """Make a row of ``batches``: its columns in order."""
         bill, _, hashes = row
         try:
-            content = None if hashes is None else as_signed(int(_placed(bill, hashes).sum(dtype=np.uint64)))
+            content = None if hashes is None else as_signed(_content_digest(bill, hashes))
             exceptions = _deviations(bill) if bill.deviations else None
             named = bill.position, bill.slots, bill.dataset_idx, bill.idx, bill.is_padding
             digest, samples = digest_of_slots(*named)  # a bill keeps its own, which takes as long again
@@ -246,17 +246,10 @@ def _loss_rows(bill: Bill, losses: Any) -> Row:
     return layout("row_losses").of_columns(columns).structs
 
 
-def _placed(bill: Bill, content: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return the content of the rows that count, bound to their place: content digests add like digests."""
-    from lading.identity.content import folded  # few ledgers record it
+def _content_digest(bill: Bill, content: NDArray[np.uint64]) -> int:
+    from lading.identity.content import digest_of_content  # few ledgers record it
 
-    positions = bill.position + _counted(bill, bill.slots)
-    return folded(positions.astype(np.uint64), [(None, _counted(bill, content))])
-
-
-def _counted(bill: Bill, column: NDArray[Any]) -> NDArray[Any]:
-    """Return the rows of a column that count: all of them, as a rule."""
-    return column if bill.num_samples == len(column) else column[bill.is_real]
+    return digest_of_content(bill.position, bill.slots, content, bill.is_padding)
 
 
 def content_of(batch: Any, bill: Bill) -> NDArray[np.uint64]:
