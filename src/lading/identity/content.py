@@ -174,7 +174,7 @@ def digest_of_content(position: int, slots: NDArray[Any], content: U64, is_left_
         found: int = compiled.kernels.digest_of_content(position, slots, content, is_left_out)
         return found
     kept = ~is_left_out
-    places = (position + slots[kept]).astype(np.uint64)
+    places = (position + slots[kept].astype(np.int64)).astype(np.uint64)
     return int(fold(places, content[kept]).sum(dtype=np.uint64))
 
 
