@@ -49,7 +49,9 @@ def _entry(method: F) -> F:
 
     @functools.wraps(method)
     def entered(ledger: Ledger, /, *args: Any, **options: Any) -> Any:
-        ledger._check_process()
+        writer = ledger._writer
+        if writer is not None and writer.pid != os.getpid() and not ledger._closed:
+            writer.check_process()  # before the lock: a fork may have inherited a taken one
         with ledger._lock:
             return method(ledger, *args, **options)
 
@@ -209,6 +211,7 @@ class Ledger:
         self._waybills.take(self._launch.sha256, step, as_ranges([s for s in sorted(self._open) if s < step]))
         return {name: value for name, value in (self.launched or {}).items() if name != "step"}
 
+    @_entry
     def deliver(self, bill: Bill, batch: Any = None) -> None:
         """Record that a batch left the loader.
 
@@ -216,11 +219,9 @@ class Ledger:
             bill: Its bill.
             batch: The batch itself, for ``record="content"``.
         """
-        self._check_process()
-        with self._lock:
-            self._take(bill, batch)
-            if self._writer is not None and self._writer.has_news:
-                self._complain()
+        self._take(bill, batch)
+        if self._writer is not None and self._writer.has_news:
+            self._complain()
 
     update = deliver
 
@@ -244,6 +245,7 @@ class Ledger:
         content = content_of(batch, bill) if self.wants_batch and batch is not None else None
         self._writer.put(Rows.deliver, bill, now_milliseconds(), content, samples=len(bill))
 
+    @_entry
     def commit(
         self,
         bills: Bill | Iterable[Bill],
@@ -263,14 +265,12 @@ class Ledger:
             **metrics: Further numbers by name.
         """
         numbers = {name: checked_number(name, value) for name, value in metrics.items()} if metrics else None
-        update, losses = checked_update(update), None
+        self._waybills.update = update = checked_update(update)
+        losses: tuple[Any, ...] | None = None
         if row_losses is not None:
             bills = bills if isinstance(bills, Bill) else checked_bills(bills)
             losses = checked_losses(bills, row_losses)
-        self._check_process()
-        with self._lock:
-            self._waybills.update = update
-            self._settle(bills, APPLIED, update, checked_number("loss", loss), numbers, None, losses)
+        self._settle(bills, APPLIED, update, checked_number("loss", loss), numbers, None, losses)
 
     @_entry
     def skip(self, bills: Bill | Iterable[Bill], reason: str) -> None:
@@ -468,12 +468,6 @@ class Ledger:
             self._marked.add(step)
             self._note_event(step, PENDING, {"steps": as_ranges(pending)})
             self.flush()
-
-    def _check_process(self) -> None:
-        """Refuse a fork; called before the lock, which a fork may have inherited taken."""
-        writer = self._writer
-        if writer is not None and writer.pid != os.getpid() and not self._closed:
-            writer.check_process()
 
     def _is_off(self) -> bool:
         if self._closed:
