@@ -61,7 +61,8 @@ def content_hashes(batch: Any, rows: int) -> U64:
     Raises:
         SourceError: A column has another number of rows, or holds what has no content hash.
     """
-    if not _is_array(type(batch)) and isinstance(batch, Mapping):
+    kind: Any = type(batch)
+    if not _is_array(kind) and isinstance(batch, Mapping):
         batch = {name: column for name, column in batch.items() if name not in NAME_COLUMNS}
     return _of_column(batch, rows, "")
 
@@ -102,7 +103,8 @@ def _of_sample(part: Any) -> U64:
 
 def _of_column(column: Any, rows: int, name: str) -> U64:
     """Return the hash of each row of a column, or of columns side by side."""
-    if _is_array(type(column)):
+    kind: Any = type(column)
+    if _is_array(kind):
         array = _as_array(column)
         _check_rows(len(array) if array.ndim else -1, rows, name)
         return _of_items(array.tolist()) if array.dtype.kind in "US" else _of_numbers(array)

@@ -234,7 +234,11 @@ def packed_names(bill: Bill, content: NDArray[np.uint64] | None) -> bytes:
         if rows is not None:
             return rows
     real = bill.is_real
-    columns = {"slot": bill.slots[real], "dataset": bill.dataset_idx[real], "index": bill.idx[real]}
+    columns: dict[str, NDArray[Any]] = {
+        "slot": bill.slots[real],
+        "dataset": bill.dataset_idx[real],
+        "index": bill.idx[real],
+    }
     columns |= {"step": np.full(bill.num_samples, bill.step)}
     columns |= {} if content is None else {"content": content[real].view(np.int64)}
     return layout("samples").of_columns(columns).structs
