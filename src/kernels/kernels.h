@@ -99,6 +99,7 @@ KERNEL(kernel_gather);
 KERNEL(kernel_arrow_rows);
 KERNEL(kernel_hash_rows);
 KERNEL(kernel_fold_rows);
+KERNEL(kernel_digest_of_content);
 KERNEL(kernel_extent);
 KERNEL(kernel_counts);
 KERNEL(kernel_group);
@@ -109,6 +110,8 @@ KERNEL(kernel_group_pieces);
 KERNEL(kernel_stream_counts);
 KERNEL(kernel_stream);
 KERNEL(kernel_fill);
+KERNEL(kernel_pack_row);
+KERNEL(kernel_pack_names);
 int add_tree(PyObject *module);
 
 #endif

@@ -55,6 +55,13 @@ CLONED static uint64_t add_hashes(int64_t position, const Column *places, const 
     return sum_of_hashes(position, &p, &d, &x, is_left_out);
 }
 
+INLINE Py_ssize_t count_kept(const Column *is_left_out) {
+    Py_ssize_t count = 0;
+    for (Py_ssize_t i = 0; i < is_left_out->length; i++)
+        count += !((const uint8_t *)is_left_out->data)[i];
+    return count;
+}
+
 static PyObject *digest_of(Loan *loan, int64_t position, PyObject *const *args, PyObject *left_out) {
     Column *places = borrow(loan, args[0], "places", FOUR_OR_EIGHT, READ);
     Column *datasets = places ? borrow(loan, args[1], "datasets", FOUR_OR_EIGHT, READ) : NULL;
@@ -73,7 +80,9 @@ static PyObject *digest_of(Loan *loan, int64_t position, PyObject *const *args, 
         total = add_hashes(position, places, datasets, indices, is_left_out ? is_left_out->data : NULL);
         Py_END_ALLOW_THREADS;
     }
-    return give_back(loan, PyLong_FromUnsignedLongLong(total));
+    PyObject *found = is_left_out ? Py_BuildValue("(Kn)", (unsigned long long)total, count_kept(is_left_out))
+                                  : PyLong_FromUnsignedLongLong(total);
+    return give_back(loan, found);
 }
 
 KERNEL(kernel_digest) {
@@ -82,6 +91,7 @@ KERNEL(kernel_digest) {
     return expect_arguments(given, 3, "digest") ? digest_of(&loan, 0, args, NULL) : NULL;
 }
 
+/* digest_of_slots(position, slots, datasets, indices, is_left_out): the digest of those that are not, and how many. */
 KERNEL(kernel_digest_of_slots) {
     Loan loan;
     loan.count = 0;

@@ -112,13 +112,15 @@ KERNEL(kernel_hash_rows) {
     Column *content, *out;
     if (!expect_arguments(given, 4, "hash_rows") || !as_uint64(args[1], &key) || !as_uint64(args[2], &begin))
         return NULL;
-    if (!(content = borrow(&loan, args[0], "content", 1, READ)) || !(out = borrow(&loan, args[3], "out", 8, WRITE)))
+    if (!(content = borrow(&loan, args[0], "content", ANY_WIDTH, READ)) ||
+        !(out = borrow(&loan, args[3], "out", 8, WRITE)))
         return give_back(&loan, NULL);
-    if (out->length ? content->length % out->length : content->length)
+    Py_ssize_t bytes = content->view.len;
+    if (out->length ? bytes % out->length : bytes)
         return give_back(&loan, refuse("content is not so many rows of one size."));
-    int64_t width = out->length ? content->length / out->length : 0, words = width / 8 + (width % 8 != 0);
+    int64_t width = out->length ? bytes / out->length : 0, words = width / 8 + (width % 8 != 0);
     uint64_t *found = out->data;
-    PyThreadState *waiting = content->length >= 8 * LONG_WORK ? PyEval_SaveThread() : NULL;
+    PyThreadState *waiting = bytes >= 8 * LONG_WORK ? PyEval_SaveThread() : NULL;
     memset(found, 0, (size_t)out->length * 8);
     for (int64_t first = 0; first < words; first += KEYS) {
         int64_t stop = least(first + KEYS, words);
@@ -153,6 +155,27 @@ KERNEL(kernel_fold_rows) {
     }
     Py_INCREF(Py_None);
     return give_back(&loan, Py_None);
+}
+
+/* digest_of_content(position, slots, content, is_left_out): the sum of the content of rows, each bound to its place. */
+KERNEL(kernel_digest_of_content) {
+    Loan loan;
+    loan.count = 0;
+    int64_t position;
+    Column *slots, *content, *is_left_out;
+    if (!expect_arguments(given, 4, "digest_of_content") || !as_int64(args[0], &position))
+        return NULL;
+    if (!(slots = borrow(&loan, args[1], "slots", FOUR_OR_EIGHT, READ)) ||
+        !(content = borrow(&loan, args[2], "content", 8, READ)) ||
+        !(is_left_out = borrow(&loan, args[3], "is_left_out", 1, READ)))
+        return give_back(&loan, NULL);
+    if (content->length != slots->length || is_left_out->length != slots->length)
+        return give_back(&loan, refuse("the columns of a digest have different lengths."));
+    uint64_t total = 0;
+    for (Py_ssize_t row = 0; row < slots->length; row++)
+        if (!((const uint8_t *)is_left_out->data)[row])
+            total += fold((uint64_t)(position + at(slots, row)), ((const uint64_t *)content->data)[row]);
+    return give_back(&loan, PyLong_FromUnsignedLongLong(total));
 }
 
 /* extent(values): the smallest and the largest of at least one number. */

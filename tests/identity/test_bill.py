@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
 from lading.errors import WorldError
 from lading.identity import Bill, Deviation, SampleId, World, digest, fingerprint, total_digest
+from lading.identity.bill import observed_id
 from lading.identity.hashing import (
     as_signed,
     as_u64,
@@ -151,3 +154,16 @@ def test_worlds_are_found_in_the_environment(monkeypatch):
         World(3, 3)
     with pytest.raises(WorldError, match="expected both or neither"):
         World.current(rank=1)
+
+
+def test_an_id_of_the_samples_is_worked_out_when_it_is_asked_for():
+    """It is that of the rows the bill was made of; a copy and a pickled bill have the same one."""
+    made = bill(batch_id="")
+    assert "batch_id" not in vars(made)
+
+    again = pickle.loads(pickle.dumps(made))
+    named = observed_id(made.digest, made.epoch, made.step)
+
+    assert made.batch_id == named == again.batch_id == made.replace(names=("a", "b")).batch_id
+    assert bill(batch_id="", idx=np.arange(5)).batch_id != named
+    assert not hasattr(made, "batch_ids")

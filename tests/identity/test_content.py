@@ -10,8 +10,15 @@ from hypothesis.extra import numpy as arrays
 from torch.utils.data import default_collate
 
 from lading.errors import SourceError
-from lading.identity import World
-from lading.identity.content import CONTENT_VERSION, content_hash, content_hashes, joined_hash, sample_hashes
+from lading.identity import World, total_digest
+from lading.identity.content import (
+    CONTENT_VERSION,
+    content_hash,
+    content_hashes,
+    digest_of_content,
+    joined_hash,
+    sample_hashes,
+)
 from lading.loader.torch.loader import Loader
 from lading.runtime import compiled
 
@@ -161,3 +168,18 @@ def test_compiled_and_plain_hashes_are_equal(named, listed):
     with pytest.MonkeyPatch.context() as plain:
         plain.setattr(compiled, "kernels", None)
         assert np.array_equal(content_hashes(batch, 5), found)
+
+
+@given(st.lists(st.booleans(), max_size=9), st.integers(0, 1 << 40), st.sampled_from([np.int32, np.int64]))
+def test_content_digests_are_the_same_compiled_and_plain(padding, position, dtype):
+    """Rows that are left out do not count, and a row counts at its place."""
+    slots, hashes = np.arange(len(padding), dtype=dtype), np.arange(len(padding), dtype=np.uint64) * np.uint64(1 << 61)
+    arguments = position, slots, hashes, np.array(padding, bool)
+
+    found = digest_of_content(*arguments)
+
+    with pytest.MonkeyPatch.context() as plain:
+        plain.setattr(compiled, "kernels", None)
+        assert digest_of_content(*arguments) == found
+    each = [digest_of_content(position, *(column[i : i + 1] for column in arguments[1:])) for i in range(len(padding))]
+    assert found == total_digest(each)

@@ -13,7 +13,7 @@ from lading.errors import CorruptLedgerError, LedgerError
 from lading.identity import Deviation
 from lading.ledger import Ledger
 from lading.ledger.deviations import deviations_from
-from lading.ledger.rows import Fate, Rows
+from lading.ledger.rows import Rows
 from lading.ledger.schema import rows_table, typed
 from lading.order import Plan
 from lading.report import open_run
@@ -46,7 +46,7 @@ def test_whatever_is_accepted_can_be_read(given_rows):
     rows = Rows("names")
     for step, (changed, reason, metrics) in enumerate(given_rows):
         rows.deliver(PLAN.bill(step).replace(**changed), 5, None)
-        rows.settle(Fate((step,), "skipped", 6, metrics=metrics, reason=reason))
+        rows.settle((step,), "skipped", 6, metrics=metrics, reason=reason)
 
     tables = rows.take()
 

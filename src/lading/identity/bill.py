@@ -105,7 +105,8 @@ class Bill:
 
     Attributes:
         batch_id: The same on every rank and in every attempt. Its digits are of the plan; without one of the samples
-            in it and their places, and on several ranks without a plan of the step alone.
+            in it and their places, and on several ranks without a plan of the step alone: such an id is given as ""
+            and worked out when it is asked for.
         step: Global batch number in the run.
         epoch: Epoch of the step.
         chunk: Chunk of the step, where the plan has chunks.
@@ -138,6 +139,19 @@ class Bill:
     deviations: tuple[Deviation, ...] = ()
     source_rows: tuple[NDArray[np.int32], NDArray[np.int64]] | None = None
     masked: tuple[tuple[int, tuple[int, ...]], ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.batch_id:
+            object.__delattr__(self, "batch_id")
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> str:
+            if name != "batch_id":
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            found = observed_id(self.digest, self.epoch, self.step, self.world)
+            object.__setattr__(self, name, found)
+            return found
 
     def __len__(self) -> int:
         """Return the number of rows, padding included: the length of the batch."""
@@ -177,7 +191,7 @@ class Bill:
     @_cached
     def digest(self) -> int:
         """Additive digest of the rows that count."""
-        return digest_of_slots(self.position, self.slots, self.dataset_idx, self.idx, self.is_padding)
+        return digest_of_slots(self.position, self.slots, self.dataset_idx, self.idx, self.is_padding)[0]
 
     @property
     def loss_weight(self) -> float:

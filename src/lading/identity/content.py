@@ -34,6 +34,7 @@ CONTENT_VERSION = 2
 U64 = NDArray[np.uint64]
 _WORDS = key64("content") | 1
 _INT64 = range(-(1 << 63), 1 << 63)
+_LENT = "biufc"  # kinds of numbers whose memory NumPy lends; of times it does not
 
 
 def content_hash(sample: Any) -> str:
@@ -60,7 +61,8 @@ def content_hashes(batch: Any, rows: int) -> U64:
     Raises:
         SourceError: A column has another number of rows, or holds what has no content hash.
     """
-    if isinstance(batch, Mapping):
+    kind: Any = type(batch)
+    if not _is_array(kind) and isinstance(batch, Mapping):
         batch = {name: column for name, column in batch.items() if name not in NAME_COLUMNS}
     return _of_column(batch, rows, "")
 
@@ -101,17 +103,24 @@ def _of_sample(part: Any) -> U64:
 
 def _of_column(column: Any, rows: int, name: str) -> U64:
     """Return the hash of each row of a column, or of columns side by side."""
+    kind: Any = type(column)
+    if _is_array(kind):
+        array = _as_array(column)
+        _check_rows(len(array) if array.ndim else -1, rows, name)
+        return _of_items(array.tolist()) if array.dtype.kind in "US" else _of_numbers(array)
     if (named := _named(column)) is not None:
         return _of_mapping({key: _of_column(value, rows, key) for key, value in named.items()}, rows)
-    if isinstance(column, list | tuple):
-        if _are_columns(column, rows):
-            parts = [_of_column(item, rows, f"{name}[{place}]") for place, item in enumerate(column)]
-            return _of_sequence(parts, rows)
-        _check_rows(len(column), rows, name)
-        return _of_items(column)
-    array = _as_array(column)
-    _check_rows(len(array) if array.ndim else -1, rows, name)
-    return _of_items(array.tolist()) if array.dtype.kind in "US" else _of_numbers(array)
+    if _are_columns(column, rows):
+        parts = [_of_column(item, rows, f"{name}[{place}]") for place, item in enumerate(column)]
+        return _of_sequence(parts, rows)
+    _check_rows(len(column), rows, name)
+    return _of_items(column)
+
+
+@functools.lru_cache(256)
+def _is_array(kind: type) -> bool:
+    """Say whether a column of a type is one array, and no mapping, dataclass, list or tuple."""
+    return not issubclass(kind, list | tuple | Mapping) and not dataclasses.is_dataclass(kind)
 
 
 def _named(part: Any) -> dict[str, Any] | None:
@@ -161,6 +170,16 @@ def folded(total: U64, parts: Iterable[tuple[int | None, U64]]) -> U64:
     return total
 
 
+def digest_of_content(position: int, slots: NDArray[Any], content: U64, is_left_out: NDArray[np.bool_]) -> int:
+    """Return the sum of the content of rows that are not left out, each bound to its place: it adds like digests."""
+    if compiled.enabled():
+        found: int = compiled.kernels.digest_of_content(position, slots, content, is_left_out)
+        return found
+    kept = ~is_left_out
+    places = (position + slots[kept].astype(np.int64)).astype(np.uint64)
+    return int(fold(places, content[kept]).sum(dtype=np.uint64))
+
+
 def _of_bytes(kind: str, content: bytes) -> U64:
     word = int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
     return fold(_begin(kind, len(content), 1), np.full(1, word, dtype=np.uint64))
@@ -169,11 +188,13 @@ def _of_bytes(kind: str, content: bytes) -> U64:
 def _of_numbers(array: NDArray[Any]) -> U64:
     rows = len(array)
     dtype, kind, width = _layout(array.dtype, array.shape[1:], bool(array.size))
-    content = np.ascontiguousarray(array, dtype=dtype).reshape(-1).view(np.uint8) if width else np.empty(0, np.uint8)
+    content = np.ascontiguousarray(array, dtype=dtype) if width else np.empty(0, np.uint8)
     if compiled.enabled():
         out = np.empty(rows, np.uint64)
-        compiled.kernels.hash_rows(content, _WORDS, _key(kind, width), out)
+        lent = content if dtype.kind in _LENT else content.reshape(-1).view(np.uint8)
+        compiled.kernels.hash_rows(lent, _WORDS, _key(kind, width), out)
         return out
+    content = content.reshape(-1).view(np.uint8)
     padded = np.zeros((rows, -(-width // 8) * 8), dtype=np.uint8)
     padded[:, :width] = content.reshape(rows, width)
     words = padded.view(np.dtype("<u8")).astype(np.uint64, copy=False)

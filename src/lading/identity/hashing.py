@@ -134,13 +134,17 @@ def digest(positions: NDArray[Any], datasets: NDArray[Any], indices: NDArray[Any
 
 def digest_of_slots(
     position: int, slots: NDArray[Any], datasets: NDArray[Any], indices: NDArray[Any], is_left_out: NDArray[Any]
-) -> int:
-    """Return the additive digest of the slots of a batch that are not left out; its slot 0 has a position."""
+) -> tuple[int, int]:
+    """Return the additive digest of the slots of a batch that are not left out, and their number.
+
+    ``position`` is that of slot 0.
+    """
     if compiled.enabled():
-        found: int = compiled.kernels.digest_of_slots(position, slots, datasets, indices, is_left_out)
+        found: tuple[int, int] = compiled.kernels.digest_of_slots(position, slots, datasets, indices, is_left_out)
         return found
     kept = ~is_left_out
-    return int(sample_hashes(position + slots[kept], datasets[kept], indices[kept]).sum(dtype=np.uint64))
+    hashes = sample_hashes(position + slots[kept], datasets[kept], indices[kept])
+    return int(hashes.sum(dtype=np.uint64)), len(hashes)
 
 
 def digests_of_steps(

@@ -30,7 +30,7 @@ from lading.ledger.given import check_choices, check_open, checked_bills, checke
 from lading.ledger.launch import Launch, as_ranges
 from lading.ledger.limits import now_milliseconds, readable
 from lading.ledger.opening import Opening, checked_mark, open_attempt_of, warn_of_blocks
-from lading.ledger.rows import MOST_OPEN, Fate, Rows, content_of
+from lading.ledger.rows import MOST_OPEN, Rows, content_of
 from lading.ledger.run_folder import RunFolder
 from lading.ledger.seal import seal_dead, seal_own
 from lading.ledger.tables import APPLIED, SKIPPED
@@ -264,18 +264,18 @@ class Ledger:
                 array, a tensor or a list. With a list of bills, a list of as many of them (None: unknown).
             **metrics: Further numbers by name.
         """
-        metrics = {name: checked_number(name, value) for name, value in metrics.items()}
+        numbers = {name: checked_number(name, value) for name, value in metrics.items()} if metrics else None
         self._waybills.update = update = checked_update(update)
-        losses: tuple[Any, ...] = ()
+        losses: tuple[Any, ...] | None = None
         if row_losses is not None:
             bills = bills if isinstance(bills, Bill) else checked_bills(bills)
             losses = checked_losses(bills, row_losses)
-        self._settle(bills, APPLIED, update, checked_number("loss", loss), metrics, None, losses)
+        self._settle(bills, APPLIED, update, checked_number("loss", loss), numbers, None, losses)
 
     @_entry
     def skip(self, bills: Bill | Iterable[Bill], reason: str) -> None:
         """Record that a batch was not used, and why (an overflow, for instance)."""
-        self._settle(bills, SKIPPED, None, None, {}, str(reason), ())
+        self._settle(bills, SKIPPED, None, None, None, str(reason))
 
     def is_open(self, bill: Bill) -> bool:
         """Say whether a delivered batch still waits to be committed or skipped."""
@@ -368,7 +368,7 @@ class Ledger:
         return ledger_html(self)
 
     def _settle(self, bills: Bill | Iterable[Bill], fate: str, *fields: Any) -> None:
-        """Record what became of some batches; further fields are those of ``Fate`` after its time."""
+        """Record what became of some batches; further fields are those of ``Rows.settle`` after its time."""
         if self._is_off():
             return
         several = (bills,) if isinstance(bills, Bill) else checked_bills(bills)
@@ -379,11 +379,10 @@ class Ledger:
         if writer is None:
             return
         check_open(several, self._open, fate, self.attempt)
-        steps = tuple([bill.step for bill in several])
-        for step in steps:
-            del self._open[step]
-            self._settled = max(self._settled, step)
-        writer.put(Rows.settle, Fate(steps, fate, now_milliseconds(), *fields))
+        for bill in several:
+            del self._open[bill.step]
+            self._settled = max(self._settled, bill.step)
+        writer.put(Rows.settle, tuple([bill.step for bill in several]), fate, now_milliseconds(), *fields)
         self._waybills.settle()
         if writer.has_news:
             self._complain()

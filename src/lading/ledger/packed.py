@@ -19,7 +19,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from lading.identity import Bill
 from lading.ledger.tables import FLOAT32, FORMATS, INT32, INT64, MAP, TEXT, TIME, check_range, check_words
+from lading.runtime import compiled
 
 _CODES = {INT64: "q", INT32: "i", FLOAT32: "f", TIME: "q", TEXT: "I", MAP: "I"}
 _COUNT, _NUMBER, _STEP = struct.Struct("<I"), struct.Struct("<d"), struct.Struct("<q")
@@ -27,7 +29,7 @@ _STEP_AT = 2
 _LARGEST_FLOAT32 = 3.4028235677973366e38  # from here on a float of 4 bytes is infinite
 _CONTINUES = 0b1100_0000, 0b1000_0000  # bytes inside a character of UTF-8
 
-Row = tuple[bytes, bytes]
+Row = bytes  # a struct, and after it the texts that it speaks of
 
 
 class TextBytes(NamedTuple):
@@ -75,7 +77,7 @@ class RowBytes(NamedTuple):
 
 def step_of(row: Row) -> int:
     """Return the step of a row."""
-    return int(_STEP.unpack_from(row[0], _STEP_AT)[0])
+    return int(_STEP.unpack_from(row, _STEP_AT)[0])
 
 
 def joined(pieces: Iterable[RowBytes]) -> RowBytes:
@@ -95,16 +97,18 @@ class Layout:
         columns = FORMATS[name].columns
         self._name, self._kinds = name, tuple(columns.values())
         codes = [_CODES[kind] for kind in self._kinds]
-        self._struct = struct.Struct("<H" + "".join(codes))
+        self._codes, self._struct = "".join(codes).encode(), struct.Struct("<H" + "".join(codes))
         self._bits = {column: 1 << place for place, column in enumerate(columns)}
         self._every = (1 << len(columns)) - 1
         self._varying = [(p, kind == TEXT) for p, kind in enumerate(self._kinds) if kind in (TEXT, MAP)]
         self._dtype = np.dtype([("present", "<u2"), *((c, f"<{k}") for c, k in zip(columns, codes, strict=True))])
 
     def pack(self, values: Sequence[Any]) -> Row:
-        """Return the struct of a row and its texts, of its values in the columns' order."""
-        if not self._varying and None not in values:
-            return self._packed(self._every, values), b""
+        """Return a row of its values in the columns' order."""
+        if compiled.enabled():
+            row: Row | None = compiled.kernels.pack_row(self._codes, values)
+            if row is not None:
+                return row
         given, present, texts = list(values), self._every, b""
         for place, value in enumerate(given):
             if value is None:
@@ -117,7 +121,7 @@ class Layout:
                 texts += content
             else:
                 given[place] = 0
-        return self._packed(present, given), texts
+        return self._packed(present, given) + texts
 
     def _packed(self, present: int, values: Sequence[Any]) -> bytes:
         try:
@@ -126,14 +130,17 @@ class Layout:
             return self._struct.pack(present, *(_narrow(v) if type(v) is float else v for v in values))
 
     def of_rows(self, rows: Sequence[Row]) -> RowBytes:
-        """Return rows as one piece; refuse values that no reader takes."""
-        structs, texts = zip(*rows, strict=True)
-        found = RowBytes(len(rows), b"".join(structs), b"".join(texts))
+        """Return rows, or rows without texts side by side, as one piece; refuse values that no reader takes."""
+        size, texts = self._struct.size, b""
+        if self._varying:
+            texts, rows = b"".join([row[size:] for row in rows]), [row[:size] for row in rows]
+        structs = b"".join(rows)
+        found = RowBytes(len(structs) // size, structs, texts)
         self.columns(found)
         return found
 
     def of_columns(self, columns: Mapping[str, NDArray[Any]]) -> RowBytes:
-        """Return rows of numbers, column by column, those left out not there; refuse values that no reader takes."""
+        """Return rows of numbers, column by column, those left out not there; refuse what a column does not hold."""
         out = np.zeros(len(columns["step"]), self._dtype)
         for name, values in columns.items():
             out[name] = values
@@ -142,10 +149,7 @@ class Layout:
             ):
                 raise ValueError(f"a row has {name} beyond {self._dtype[name].itemsize} bytes")
             out["present"] |= np.uint16(self._bits[name])
-        found = RowBytes(len(out), out.tobytes())
-        if found.rows:
-            self.columns(found)
-        return found
+        return RowBytes(len(out), out.tobytes())
 
     def from_bytes(self, content: bytes) -> RowBytes:
         """Return the rows of a table in a tail, as they are; ``check`` says whether a ledger writes such ones."""
@@ -220,6 +224,24 @@ class Layout:
 def layout(name: str) -> Layout:
     """Return how the rows of a table are packed."""
     return Layout(name)
+
+
+def packed_names(bill: Bill, content: NDArray[np.uint64] | None) -> bytes:
+    """Return the rows of ``samples`` of a batch, side by side; padding has none."""
+    if compiled.enabled():
+        named = bill.slots, bill.dataset_idx, bill.idx, content, bill.is_padding
+        rows: bytes | None = compiled.kernels.pack_names(bill.step, *named)
+        if rows is not None:
+            return rows
+    real = bill.is_real
+    columns: dict[str, NDArray[Any]] = {
+        "slot": bill.slots[real],
+        "dataset": bill.dataset_idx[real],
+        "index": bill.idx[real],
+    }
+    columns |= {"step": np.full(bill.num_samples, bill.step)}
+    columns |= {} if content is None else {"content": content[real].view(np.int64)}
+    return layout("samples").of_columns(columns).structs
 
 
 def _narrow(value: float) -> float:

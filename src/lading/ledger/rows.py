@@ -10,72 +10,42 @@ reader would take is left out and named, and the others are written.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lading.identity import Bill
-from lading.identity.hashing import as_signed
+from lading.identity.hashing import as_signed, digest_of_slots
 from lading.ledger.limits import readable
-from lading.ledger.packed import Row, RowBytes, joined, layout, step_of
+from lading.ledger.packed import Row, RowBytes, joined, layout, packed_names, step_of
 from lading.ledger.tables import DELIVERED, TABLES
 from lading.runtime.fields import LONGEST_TEXT
 
 _BATCHES = layout("batches")
-_NO_METRICS: Mapping[str, Any] = {}
 MOST_OPEN = 4096  # batches whose fate is open; a loader whose batches are never committed must not fill the memory
 
 
-@dataclass(slots=True)
-class _Open:
-    """A batch whose fate is open."""
-
-    bill: Bill
-    time: int
-    content: NDArray[np.uint64] | None
-    named: bool = False
-
-
-class Fate(NamedTuple):
-    """What became of some steps.
-
-    Attributes:
-        steps: Which.
-        fate: ``applied`` or ``skipped``.
-        time: When, in milliseconds since 1970.
-        update: Number of the optimizer update that used them.
-        loss: Its loss; anything ``float`` understands.
-        metrics: Further numbers by name.
-        reason: Why they were skipped.
-        row_losses: Of each step the losses of its rows that count, or None.
-    """
-
-    steps: tuple[int, ...]
-    fate: str
-    time: int
-    update: int | None = None
-    loss: Any = None
-    metrics: Mapping[str, Any] = _NO_METRICS
-    reason: str | None = None
-    row_losses: tuple[Any, ...] = ()
+_Open = tuple[Bill, int, NDArray[np.uint64] | None]  # a batch whose fate is open: bill, time, content
 
 
 class Rows:
     """Rows on their way to the disk.
+
+    Training holds ``lock`` while it adds to them; a thread takes them.
 
     Args:
         record: ``digest``, ``names`` or ``content``.
     """
 
     def __init__(self, record: str) -> None:
+        self.lock = threading.Lock()
         self._names = record != "digest"
         self._open: dict[int, _Open] = {}
-        self._samples: list[_Open] = []
-        self._rows: dict[str, list[Row]] = {name: [] for name in TABLES}
-        self._pieces: dict[str, list[RowBytes]] = {name: [] for name in TABLES}
+        self._rows: dict[str, list[Any]] = {name: [] for name in TABLES}
         self._shown: set[int] = set()
         self.problems: list[str] = []
         self._last = -1
@@ -87,7 +57,7 @@ class Rows:
                 del self._open[step]
                 self._shown.discard(step)
         self._last = bill.step
-        self._open[bill.step] = _Open(bill, time, content)
+        self._open[bill.step] = bill, time, content
         if len(self._open) > MOST_OPEN:
             self._give_up(next(iter(self._open)))
 
@@ -97,33 +67,52 @@ class Rows:
         if step in self._shown:
             self._shown.remove(step)
         else:
-            self._add(row, DELIVERED, row.time)
+            self._add(row, DELIVERED, row[1])
         self._name(row)
 
-    def settle(self, fate: Fate) -> None:
-        """Take what became of delivered steps."""
-        loss = self._number("loss", fate.loss)
-        metrics = self._numbers(fate.metrics) if fate.metrics else None
-        reason = None if fate.reason is None else readable(fate.reason)
-        rows = [self._open.pop(step) for step in fate.steps]
-        for row in rows:
-            self._shown.discard(row.bill.step)
-            self._add(row, fate.fate, fate.time, fate.update, loss, metrics, reason)
-            if self._names:
-                self._name(row)
-        for step, row, losses in zip(fate.steps, rows, fate.row_losses, strict=True) if fate.row_losses else ():
-            if losses is not None:
-                self._pieces["row_losses"] += self._good("row_losses", [(step, row.bill, losses)], _loss_rows, _first)
+    def settle(
+        self,
+        steps: tuple[int, ...],
+        fate: str,
+        time: int,
+        update: int | None = None,
+        loss: Any = None,
+        metrics: Mapping[str, Any] | None = None,
+        reason: str | None = None,
+        row_losses: tuple[Any, ...] | None = None,
+    ) -> None:
+        """Take what became of delivered steps.
+
+        Args:
+            steps: Which.
+            fate: ``applied`` or ``skipped``.
+            time: When, in milliseconds since 1970.
+            update: Number of the optimizer update that used them.
+            loss: Its loss: a float, or a tensor that the thread reads.
+            metrics: Further such numbers by name.
+            reason: Why they were skipped.
+            row_losses: Of each step the losses of its rows that count, or None.
+        """
+        reason = None if reason is None else readable(reason)
+        for place, step in enumerate(steps):
+            row = self._open[step]
+            self._add(row, fate, time, update, loss, metrics, reason)
+            self._name(row)
+            if row_losses and row_losses[place] is not None:
+                self._rows["row_losses"].append((step, partial(_loss_rows, row[0], row_losses[place])))
+            del self._open[step]  # not before its row is there: Ctrl-C may come at any time
+            self._shown.discard(step)
 
     def show_open(self) -> None:
         """Make rows of the batches whose fate is open, too, as delivered; once each."""
-        for step, row in self._open.items():
-            if step not in self._shown:
-                self._shown.add(step)
-                self._add(row, DELIVERED, row.time)
+        with self.lock:
+            for step, row in self._open.items():
+                if step not in self._shown:
+                    self._shown.add(step)
+                    self._add(row, DELIVERED, row[1])
 
     def add(self, table: str, rows: Iterable[tuple[Any, ...]]) -> None:
-        """Take rows of any table but ``samples``, their values in the columns' order."""
+        """Take rows of any table but ``samples`` and ``row_losses``, their values in the columns' order."""
         for row in rows:
             try:
                 self._rows[table].append(layout(table).pack(row))
@@ -131,34 +120,50 @@ class Rows:
                 self.leave_out(f"step {row[0]} in {table!r}", error)
 
     def name_open(self) -> None:
-        """Name the batches that will never be used."""
-        for row in self._open.values():
-            self._name(row)
+        """Name the batches that will never be used, and forget them."""
+        with self.lock:
+            for row in self._open.values():
+                self._name(row)
+            self._open = {}
 
     def take(self) -> dict[str, RowBytes]:
         """Return the rows collected so far by table, and forget them."""
-        samples, rows, pieces = self._samples, self._rows, self._pieces
-        self._samples, self._rows, self._pieces = [], {name: [] for name in TABLES}, {name: [] for name in TABLES}
-        pieces["samples"] += self._good("samples", samples, _samples_rows, lambda row: row.bill.step)
+        with self.lock:
+            rows, self._rows = self._rows, {name: [] for name in TABLES}
+        found = {}
         for name, some in rows.items():
-            pieces[name] += self._good(name, some, layout(name).of_rows, step_of)
-        found = {name: joined(some) for name, some in pieces.items() if some}
-        return {name: some for name, some in found.items() if some.rows}  # a batch of padding has no names
+            here = [row if type(row) is bytes else self._waited_for(name, *row) for row in some]
+            pieces = self._good(name, [row for row in here if row])  # a batch of padding has no names
+            if pieces:
+                found[name] = joined(pieces)
+        return found
 
-    def _good(
-        self, name: str, rows: Sequence[Any], make: Callable[[Any], RowBytes], step_of: Callable[[Any], int]
-    ) -> list[RowBytes]:
+    def take_problems(self) -> list[str]:
+        """Return what was left out so far, and forget it."""
+        with self.lock:
+            problems, self.problems = self.problems, []
+        return problems
+
+    def _waited_for(self, name: str, step: int, make: Callable[[], Row]) -> Row:
+        """Return a row whose numbers were on a device when it was put."""
+        try:
+            return make()
+        except Exception as error:
+            self.leave_out(f"step {step} in {name!r}", error)
+            return b""
+
+    def _good(self, name: str, rows: Sequence[Row]) -> list[RowBytes]:
         """Return the rows that a reader would take; the others are looked for, left out and named."""
         if not rows:
             return []
         try:
-            return [make(rows)]
+            return [layout(name).of_rows(rows)]
         except Exception as error:  # whatever is wrong with a row, the next ones are recorded
             if len(rows) == 1:
                 self.leave_out(f"step {step_of(rows[0])} in {name!r}", error)
                 return []
         half = len(rows) // 2
-        return [piece for some in (rows[:half], rows[half:]) for piece in self._good(name, some, make, step_of)]
+        return [piece for some in (rows[:half], rows[half:]) for piece in self._good(name, some)]
 
     def leave_out(self, what: str, error: Exception) -> None:
         """Name something that is not recorded, and why."""
@@ -173,20 +178,31 @@ class Rows:
         fate: str,
         time: int,
         update: int | None = None,
-        loss: float | None = None,
-        metrics: list[tuple[str, float]] | None = None,
+        loss: Any = None,
+        metrics: Mapping[str, Any] | None = None,
         reason: str | None = None,
     ) -> None:
         """Make a row of ``batches``: its columns in order."""
-        bill = row.bill
+        bill, _, hashes = row
         try:
-            content = None if row.content is None else as_signed(int(_placed(bill, row.content).sum(dtype=np.uint64)))
+            content = None if hashes is None else as_signed(_content_digest(bill, hashes))
             exceptions = _deviations(bill) if bill.deviations else None
-            place = (bill.step, update, bill.epoch, bill.chunk, bill.position, bill.num_samples)
-            found = (as_signed(bill.digest), content, fate, loss, time, metrics, reason, exceptions)
-            self._rows["batches"].append(_BATCHES.pack(place + found))
+            named = bill.position, bill.slots, bill.dataset_idx, bill.idx, bill.is_padding
+            digest, samples = digest_of_slots(*named)  # a bill keeps its own, which takes as long again
+            place = bill.step, update, bill.epoch, bill.chunk, bill.position, samples, as_signed(digest), content, fate
+            found = place, loss, time, metrics, reason, exceptions
+            is_here = _is_here(loss) and (metrics is None or all(map(_is_here, metrics.values())))
+            self._rows["batches"].append(
+                self._packed(*found) if is_here else (bill.step, partial(self._packed, *found))
+            )
         except Exception as error:  # the bill is not what a bill should be
             self.leave_out(f"step {bill.step} in 'batches'", error)
+
+    def _packed(
+        self, place: tuple[Any, ...], loss: Any, time: int, metrics: Mapping[str, Any] | None, *texts: str | None
+    ) -> Row:
+        numbers = self._numbers(metrics) if metrics else None
+        return _BATCHES.pack((*place, self._number("loss", loss), time, numbers, *texts))
 
     def _numbers(self, metrics: Mapping[str, Any]) -> list[tuple[str, float]] | None:
         found = {readable(name, LONGEST_TEXT): self._number(name, value) for name, value in metrics.items()}
@@ -205,35 +221,35 @@ class Rows:
             return None
 
     def _name(self, row: _Open) -> None:
-        if self._names and not row.named:
-            row.named = True
-            self._samples.append(row)
+        """Make the rows of ``samples`` of a batch, where they are kept."""
+        if not self._names:
+            return
+        bill, _, content = row
+        try:
+            self._rows["samples"].append(packed_names(bill, content))
+        except Exception as error:
+            self.leave_out(f"step {bill.step} in 'samples'", error)
 
 
-def _first(row: tuple[int, Bill, Any]) -> int:
-    return row[0]
+def _is_here(number: Any) -> bool:
+    """Say whether a number need not be waited for."""
+    return number is None or type(number) is float
 
 
-def _loss_rows(rows: Sequence[tuple[int, Bill, Any]]) -> RowBytes:
-    (step, bill, losses), real = rows[0], rows[0][1].is_real
+def _loss_rows(bill: Bill, losses: Any) -> Row:
+    real = bill.is_real
     with np.errstate(over="ignore"):  # what a float of 4 bytes does not hold is infinite
         found = np.array(losses.tolist(), np.float64).astype(np.float32)
     own = bill.slots[real]
     found = found[real] if len(found) == len(bill) else found
-    return layout("row_losses").of_columns({"step": np.full(len(own), step), "slot": own, "loss": found})
+    columns = {"step": np.full(len(own), bill.step), "slot": own, "loss": found}
+    return layout("row_losses").of_columns(columns).structs
 
 
-def _placed(bill: Bill, content: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return the content of the rows that count, bound to their place: content digests add like digests."""
-    from lading.identity.content import folded  # few ledgers record it
+def _content_digest(bill: Bill, content: NDArray[np.uint64]) -> int:
+    from lading.identity.content import digest_of_content  # few ledgers record it
 
-    positions = bill.position + _counted(bill, bill.slots)
-    return folded(positions.astype(np.uint64), [(None, _counted(bill, content))])
-
-
-def _counted(bill: Bill, column: NDArray[Any]) -> NDArray[Any]:
-    """Return the rows of a column that count: all of them, as a rule."""
-    return column if bill.num_samples == len(column) else column[bill.is_real]
+    return digest_of_content(bill.position, bill.slots, content, bill.is_padding)
 
 
 def content_of(batch: Any, bill: Bill) -> NDArray[np.uint64]:
@@ -247,16 +263,3 @@ def _deviations(bill: Bill) -> str:
     from lading.ledger.deviations import deviations_text  # few batches have any
 
     return deviations_text(bill.deviations)
-
-
-def _samples_rows(rows: Sequence[_Open]) -> RowBytes:
-    columns = {
-        "step": np.repeat([row.bill.step for row in rows], [row.bill.num_samples for row in rows]),
-        "slot": np.concatenate([_counted(row.bill, row.bill.slots) for row in rows]),
-        "dataset": np.concatenate([_counted(row.bill, row.bill.dataset_idx) for row in rows]),
-        "index": np.concatenate([_counted(row.bill, row.bill.idx) for row in rows]),
-    }
-    hashed = [_counted(row.bill, row.content).view(np.int64) for row in rows if row.content is not None]
-    if len(hashed) == len(rows):
-        columns["content"] = np.concatenate(hashed)
-    return layout("samples").of_columns(columns)

@@ -1,7 +1,10 @@
-"""The background writer: training passes bills and fates on, a thread does the rest.
+"""The background writer: training makes rows of bills and fates, a thread does the rest.
 
-    training     deliver, commit, skip ──▶ queue (bounded) ──▶ thread: digest, rows, tail, parts
+    training     deliver, commit, skip ──▶ rows (bounded) ──▶ thread: devices' losses, checks, tail, parts
                  flush ──────────────────▶ waits until all of it is synced
+
+A row takes two microseconds where it is put. Bills that waited for the thread took as many again: Python's collector
+visited them, and the thread fought for the interpreter.
 
 Rows that cannot be written stay in memory, up to a limit, and are tried again:
 a disk that was full for a while leaves no gap. What is on disk is never touched.
@@ -32,12 +35,7 @@ from lading.runtime.processes import Busy
 _TURN_SECONDS = 0.2
 _LOOK_SECONDS = 1.0
 _CHORES_SECONDS = 0.1
-_QUEUE_ITEMS, _QUEUE_SAMPLES = 1 << 14, 1 << 21
-_FEW_ITEMS = (
-    256  # that wait for the next turn: of more, rows are made at once, or Python's collector visits their bills
-)
-_MANY_SAMPLES = _QUEUE_SAMPLES // _FEW_ITEMS  # of smaller batches a few are never too many
-_TURN_SAMPLES = 1 << 19
+_MOST_ITEMS, _MOST_SAMPLES = 1 << 14, 1 << 21  # that wait for the thread
 _UNSAVED_BYTES = 1 << 28
 
 
@@ -47,7 +45,7 @@ class Writer:
     Args:
         folder: The rank's folder.
         begun: What the rank said when it was about to open.
-        rows: Makes rows of bills and fates; only the thread uses it from now on.
+        rows: Makes rows of bills and fates.
         sync_steps: Sync after this many items, or None.
         sync_seconds: Sync after this much time, or None.
         part_rows: Rows of each table at which a part is closed.
@@ -72,14 +70,13 @@ class Writer:
         self._has_peers, self._looked_at = has_peers, 0.0
         self._store, self._rows, self._folder = RankStore(folder, begun, part_rows), rows, folder
         self._sync_steps, self._sync_seconds = sync_steps, sync_seconds
-        self._queue: deque[tuple[int, Callable[..., None], tuple[Any, ...]]] = deque()
-        self._put_samples = self._taken_samples = 0
+        self._put = self._taken = self._synced = (0, 0)  # items and samples so far
         self._wake, self._room = threading.Event(), threading.Event()
         self._turn_done = threading.Condition()
         self._asked = self._answered = 0
         self._closing, self._end = False, CLOSED
         self._unsaved: deque[dict[str, RowBytes]] = deque()
-        self._since_sync, self._synced_at = 0, time.monotonic()
+        self._synced_at = time.monotonic()
         self._fault: LedgerError | None = None
         self._disk_fault: LedgerError | None = None
         self._told = False
@@ -111,23 +108,30 @@ class Writer:
         return fault
 
     def put(self, method: Callable[..., None], *arguments: Any, samples: int = 0) -> None:
-        """Have a method of ``Rows`` called about so many samples; waits only where the thread is far behind."""
-        self._put_samples += samples
-        self._queue.append((samples, method, arguments))
-        waiting = len(self._queue)
-        if waiting == _FEW_ITEMS:
-            self._wake.set()
-        if waiting >= _FEW_ITEMS or samples >= _MANY_SAMPLES:
+        """Call a method of ``Rows`` about so many samples; waits only where the thread is far behind.
+
+        One thread at a time: the ledger's lock is held.
+        """
+        rows = self._rows
+        with rows.lock:
+            try:
+                method(rows, *arguments)
+            except Exception as error:  # what cannot be recorded must not take the rest with it
+                rows.leave_out("a batch, fate or event", error)
+            items, before = self._put
+            self._put = items + 1, before + samples
+        if items - self._taken[0] >= _MOST_ITEMS // 2 or before - self._taken[1] >= _MOST_SAMPLES // 2:
             self._wait_for_room()
 
     def _wait_for_room(self) -> None:
+        self._wake.set()
         while self._is_full() and self._thread.is_alive():
             self._room.clear()
             self._wake.set()
             self._room.wait(_TURN_SECONDS)
 
     def _is_full(self) -> bool:
-        return len(self._queue) > _QUEUE_ITEMS or self._put_samples - self._taken_samples > _QUEUE_SAMPLES
+        return self._put[0] - self._taken[0] > _MOST_ITEMS or self._put[1] - self._taken[1] > _MOST_SAMPLES
 
     @property
     def is_foreign(self) -> bool:
@@ -161,19 +165,13 @@ class Writer:
         self._thread.join()
 
     def _run(self) -> None:
-        turn_at = time.monotonic() + _TURN_SECONDS
         while True:
-            self._wake.wait(max(0.0, turn_at - time.monotonic()))
+            self._wake.wait(_TURN_SECONDS)
             self._wake.clear()
             asked, closing = self._asked, self._closing
-            is_turn = asked > self._answered or closing or time.monotonic() >= turn_at
-            turn_at = time.monotonic() + _TURN_SECONDS if is_turn else turn_at
             try:
                 with self._busy:
-                    if is_turn:
-                        self._turn(flush=asked > self._answered, closing=closing)
-                    else:
-                        self._take_some()
+                    self._turn(flush=asked > self._answered, closing=closing)
             except OSError as error:
                 self._disk_fault = _explained(error, self._folder)
                 self._give_up_some()
@@ -197,21 +195,18 @@ class Writer:
 
     def _turn(self, *, flush: bool, closing: bool) -> None:
         self._look_for_refusal()
-        self._store.catch_up()
-        while self._take_some():  # in portions, so that the rows in memory stay few however far behind we are
-            self._take_rows()
-            self._save()
-            self._store.close_full_part()
-        due = flush or self._due()
+        put = self._put
+        due = flush or self._due(put[0] - self._synced[0])
         if due:
             self._rows.show_open()
         if closing:
             self._rows.name_open()
-        self._take_rows()
+        self._take_rows(put)  # before the disk is asked: whatever it does, there is room for more
+        self._store.catch_up()
         self._save()
         if due:
             self._store.sync()
-            self._since_sync, self._synced_at = 0, time.monotonic()
+            self._synced, self._synced_at = put, time.monotonic()
         self._do_chores()
         if closing:
             self._store.close(self._end)
@@ -226,38 +221,24 @@ class Writer:
         except (StopIteration, OSError, LadingError):  # what could not be done is left to `lading seal`
             self._chores = iter(())
 
-    def _take_rows(self) -> None:
+    def _take_rows(self, put: tuple[int, int]) -> None:
         tables = self._rows.take()
+        self._taken = put
+        self._room.set()
         if tables:
             self._unsaved.append(tables)
-        self._report(self._rows.problems)
+        self._report(self._rows.take_problems())
 
     def _report(self, problems: list[str]) -> None:
         """Let training hear of what is not recorded; the first sentence, where there are several."""
         if problems:
             more = f" ({len(problems) - 1} more like this.)" if len(problems) > 1 else ""
             self._fault = LedgerError(problems[0] + more)
-            problems.clear()
 
-    def _take_some(self) -> bool:
-        """Work on a portion of the queue; say whether there is more."""
-        portion = 0
-        while self._queue and portion < _TURN_SAMPLES:
-            samples, method, arguments = self._queue.popleft()
-            portion += samples
-            self._taken_samples += samples
-            self._since_sync += 1
-            try:
-                method(self._rows, *arguments)
-            except Exception as error:  # what cannot be recorded must not take the rest with it
-                self._rows.leave_out("a batch, fate or event", error)
-        self._room.set()
-        return bool(self._queue)
-
-    def _due(self) -> bool:
-        if not self._since_sync:
+    def _due(self, since_sync: int) -> bool:
+        if not since_sync:
             return False
-        by_steps = self._sync_steps is not None and self._since_sync >= self._sync_steps
+        by_steps = self._sync_steps is not None and since_sync >= self._sync_steps
         by_time = self._sync_seconds is not None and time.monotonic() - self._synced_at >= self._sync_seconds
         return by_steps or by_time
 

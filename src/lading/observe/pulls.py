@@ -91,12 +91,13 @@ class RecordedOrder:
 
     def given(self, pulled: Any, number: int, place: int) -> Any:
         """Return what the DataLoader gets instead of what was pulled."""
-        if isinstance(pulled, Iterator):
+        if type(pulled) is not list and isinstance(pulled, Iterator):
             pulled = list(pulled)  # it could be read only once, and the dataset needs it
-        slip = Slip(number, place, b"" if self.length is None else pulled_indices(pulled, self.length).tobytes())
+        rows = b"" if self.length is None else pulled_indices(pulled, self.length)
         if self.ahead:
-            return SentIndices(self.desk, copy.deepcopy(pulled), slip)
-        self.desk.current = slip
+            rows = rows if isinstance(rows, bytes) else rows.tobytes()
+            return SentIndices(self.desk, copy.deepcopy(pulled), Slip(number, place, rows))
+        self.desk.current = Slip(number, place, rows)
         return pulled
 
 

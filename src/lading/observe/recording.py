@@ -127,7 +127,7 @@ class Recording:
         A bill counts each of the latter as one sample.
         """
         if self.dataloader.batch_sampler is not None:
-            if not self._has_remarked and (remark := self._collate.counter.remark(batch, len(names.indices))):
+            if not self._has_remarked and (remark := self._remark(batch, len(names.indices))):
                 self._has_remarked = True
                 self.notes.append(remark)
             return
@@ -142,6 +142,13 @@ class Recording:
             )
             self.notes.append(text)
             warnings.warn(text, stacklevel=5)
+
+    def _remark(self, batch: Any, rows: int) -> str:
+        """Return why a batch could not be counted; an empty text where it was."""
+        collate = self._collate
+        if collate.is_sent or collate.counter.leaves_out:
+            return collate.counter.remark(batch, rows)
+        return collate.remark
 
     def names(self, indices: NDArray[np.int64]) -> RowNames:
         """Return the names behind indices of a map-style dataset."""

@@ -41,20 +41,20 @@ class Slip(NamedTuple):
     Attributes:
         number: Number of the pass.
         place: Place in the order in which the loader asked for the batches of the pass.
-        rows: Indices of a map-style dataset, as bytes; or the place in a stream.
+        rows: Indices of a map-style dataset, as bytes where they travel; or the place in a stream.
         kept: Places of the rows that the collate function kept, as bytes; None: all.
     """
 
     number: int
     place: int
-    rows: bytes | StreamPlace
+    rows: bytes | NDArray[np.int64] | StreamPlace
     kept: bytes | None = None
 
     @property
     def indices(self) -> NDArray[np.int64]:
         """The indices of a map-style dataset."""
-        assert isinstance(self.rows, bytes), "a stream has no indices"
-        return np.frombuffer(self.rows, np.int64)
+        assert not isinstance(self.rows, StreamPlace), "a stream has no indices"
+        return np.frombuffer(self.rows, np.int64) if isinstance(self.rows, bytes) else self.rows
 
 
 class Desk:
@@ -175,6 +175,8 @@ class SlippedCollate:
 
     Attributes:
         counter: What compares batches with the samples they are made of.
+        remark: Why the batch made last, in this process, could not be counted.
+        is_sent: Whether this runs in a worker.
     """
 
     def __init__(
@@ -189,7 +191,7 @@ class SlippedCollate:
     ) -> None:
         self.collate_fn, self._desk, self._source = collate_fn, desk, source
         self.counter = RowCounter(collate_fn)
-        self._counts, self._makes_batches, self._is_sent = counts, makes_batches, is_sent
+        self._counts, self._makes_batches, self.is_sent, self.remark = counts, makes_batches, is_sent, ""
         self._counted: dict[int, int] = {}  # samples in this process, by pass
 
     def __call__(self, data: Any) -> Any:
@@ -202,7 +204,7 @@ class SlippedCollate:
             batch = self.collate_fn(data)
         else:
             batch, slip = self._counted_batch(data, slip)
-        is_wrapped = self._is_sent or self._desk.pins
+        is_wrapped = self.is_sent or self._desk.pins
         return SentBatch(self._desk, batch, slip) if is_wrapped else self._desk.put(batch, slip)
 
     def _counted_batch(self, samples: list[Any], slip: Slip) -> tuple[Any, Slip]:
@@ -211,7 +213,7 @@ class SlippedCollate:
         indices = range(place.start, place.start + place.size) if isinstance(place, StreamPlace) else slip.indices
         check_samples(samples, indices, self._source)
         batch = self.collate_fn(samples)
-        kept = self.counter(batch, len(indices)).kept
+        kept, self.remark = self.counter(batch, len(indices))
         return batch, slip if kept is None else slip._replace(kept=kept.tobytes())
 
     def _counted_slip(self, slip: Slip, size: int) -> Slip:

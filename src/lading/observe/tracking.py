@@ -30,8 +30,6 @@ from numpy.typing import NDArray
 
 from lading.errors import ConfigError, InexactResumeWarning, LoaderError, ResumeError
 from lading.identity import Bill, World
-from lading.identity.bill import observed_id
-from lading.identity.hashing import digest_of_slots
 from lading.ledger.ledger import Ledger
 from lading.loader.iteration import Batches
 from lading.loader.note import BeginsIterations, Tracker, Trackers
@@ -49,22 +47,21 @@ from lading.source.counting import kept_rows
 def observed_bill(at: TrackedState, world: World, names: RowNames, datasets: tuple[str, ...]) -> Bill:
     """Return the bill of the batch yielded next; ``datasets`` are the names of the datasets, by number."""
     rows = len(names.indices)
-    named = (_slots(world.rank, rows), names.datasets, names.indices, names.is_padding)
     bill = Bill(
-        observed_id(digest_of_slots(at.position, *named), at.epoch, at.step, world),
+        "",
         at.step,
         at.epoch,
         None,
         at.position,
-        *named,
-        global_size=(rows - int(np.count_nonzero(names.is_padding))) * world.world_size,
-        world=world,
-        names=datasets,
+        _slots(world.rank, rows),
+        names.datasets,
+        names.indices,
+        names.is_padding,
+        (rows - int(np.count_nonzero(names.is_padding))) * world.world_size,
+        world,
+        datasets,
     )
-    if names.kept is None:
-        return bill
-    bill = kept_rows(bill, names.kept)
-    return bill.replace(batch_id=observed_id(bill.digest, at.epoch, at.step, world))
+    return bill if names.kept is None else kept_rows(bill, names.kept).replace(batch_id="")
 
 
 @functools.lru_cache(maxsize=64)
@@ -308,13 +305,14 @@ class TrackedLoader(Lockstep):
         return batches
 
     def _yielded(self, names: RowNames, mark: object, batch: Any) -> Bill:
-        bill = observed_bill(self._standing, self.world, names, self.names)
+        standing, world = self._standing, self.world
+        bill = observed_bill(standing, world, names, self.names)
         self.last_bill, self._idle = bill, None
-        self._standing.count(len(names.indices) * self.world.world_size)
+        standing.count(len(names.indices) * world.world_size)
         if mark is self._newest:  # an older pass that continues uses up steps, but not the newest pass
-            self._standing.note(names.datasets, names.indices)
-            if self._standing.batch == self._pass_length:
-                self._standing.next_pass()  # frameworks never ask for the StopIteration
+            standing.note(names.datasets, names.indices)
+            if standing.batch == self._pass_length:
+                standing.next_pass()  # frameworks never ask for the StopIteration
         if self._loaded is not None:
             ledger: Any  # without a plan
             for ledger in (tracker for tracker in self._trackers() if isinstance(tracker, BeginsIterations)):

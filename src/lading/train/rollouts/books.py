@@ -29,7 +29,6 @@ import numpy as np
 
 from lading.errors import ConfigError, LedgerError, ResumeError
 from lading.identity import Bill, World
-from lading.identity.bill import observed_id
 from lading.ledger.description import read_description
 from lading.ledger.ledger import Ledger
 from lading.ledger.limits import now_milliseconds, readable
@@ -267,7 +266,6 @@ class RolloutBooks:
                 world=world,
                 names=self.prompts.names,
             )
-            bill = bill.replace(batch_id=observed_id(bill.digest, epoch, self.step, world))
             self.ledger.deliver(bill)
             self._delivered[self.step] = list(rollouts), [1.0] * count if weights is None else weights
             self.step, self._position, self._recent = self.step + 1, self._position + bill.global_size, {}
