@@ -22,8 +22,7 @@ from lading.ledger.description import KnownRun
 from lading.ledger.run_folder import RunFolder
 from lading.ledger.waybill.consumed import consumed
 from lading.ledger.waybill.waybill import Moment, Waybill, checkpoint_path, read_waybill
-from lading.report.checkpoint.family import Family, Relative
-from lading.report.checkpoint.places import Places
+from lading.report.checkpoint.family import Family, Places, Relative
 from lading.report.documents import RunDocuments
 from lading.report.evidence import Evidence
 from lading.report.run import Run

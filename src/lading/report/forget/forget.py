@@ -26,8 +26,7 @@ from lading.ledger.waybill.waybill import WAYBILL, waybill_at
 from lading.order.substitute import part_substitute
 from lading.report.asked import AskedRun
 from lading.report.block import samples_of
-from lading.report.checkpoint.family import Family
-from lading.report.checkpoint.places import Places, waybills_below
+from lading.report.checkpoint.family import Family, Places, waybills_below
 from lading.report.trace.closure import same_text
 from lading.report.uses import deliveries_of
 from lading.runtime.fields import listed
