@@ -16,7 +16,7 @@ from lading.ledger.begun import DIED, read_begun, write_begun
 from lading.ledger.compact import compact
 from lading.ledger.description import read_description
 from lading.ledger.launch import Seal
-from lading.ledger.log import Log, read_log
+from lading.ledger.log import Log, append, read_log
 from lading.ledger.run_folder import RunFolder
 from lading.ledger.seal import seal
 from lading.order import Plan
@@ -190,3 +190,14 @@ def test_a_seal_that_names_ranks_that_are_gone_is_a_fault(tmp_path: Path):
     faults = open_run(tmp_path).verify().faults
 
     assert any("is not what" in fault.message and "sealed" in fault.message for fault in faults)
+
+
+def test_a_seal_that_adds_nobody_and_is_another_is_a_fault(tmp_path: Path):
+    """Verify says so, and does not stumble over ranks that are not there."""
+    train(tmp_path, range(2))[0].close()
+    fields = {"time": 0.0, "seal": vars(Seal("f" * 64, 1))}
+    append(RunFolder(tmp_path), log_of(tmp_path), "seal", fields)
+
+    (fault,) = open_run(tmp_path).verify().faults
+
+    assert "what the ranks of no attempt recorded is not what" in fault.message

@@ -19,7 +19,6 @@ import socket
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from lading.errors import CorruptLedgerError, LadingError
 from lading.ledger.begun import DIED, OPENING, Begun, begun_if_readable, lives, read_begun, write_begun
@@ -33,9 +32,6 @@ from lading.ledger.tail import read_tail
 from lading.runtime.files import alone
 from lading.runtime.paths import local_path
 from lading.runtime.processes import process_identity
-
-if TYPE_CHECKING:
-    from lading.ledger.row_hash import RowsHash
 
 NOTHING = Seal("0" * 64, 0)
 _PEERS_SECONDS = 2.0
@@ -174,15 +170,15 @@ def _hash_rank(run: RunFolder, folder: RankFolder) -> str | None:
         try:
             begun = read_begun(folder.begun)
             if begun.rows is None:
-                stored = _stored(folder, begun)
-                write_begun(folder, replace(begun, rows=stored.rows, rows_sha256=stored.sha256))
+                rows, sha256 = _stored(folder, begun)
+                write_begun(folder, replace(begun, rows=rows, rows_sha256=sha256))
         except CorruptLedgerError as error:
             return str(error)
     return None
 
 
-def _stored(folder: RankFolder, begun: Begun) -> RowsHash:
-    """Return the hash of what a dead rank stored, as it lies."""
+def _stored(folder: RankFolder, begun: Begun) -> tuple[int, str]:
+    """Return number and SHA-256 of the rows that a dead rank stored, as they lie."""
     from lading.ledger.parts import live_tables, stored_rows  # here: where nobody died no Arrow is opened
 
     manifest, tail = read_manifest(folder), read_tail(folder.tail)
