@@ -113,10 +113,11 @@ class _Cell(NamedTuple):
 def _rows(columns: Sequence[pa.ChunkedArray]) -> tuple[Bytes, Places]:
     """Return the values of each row side by side, row after row, and where each row begins, the end included."""
     rows, cells = len(columns[0]), [cell for column in columns for cell in _cells(column)]
-    lengths = np.array([np.broadcast_to(cell.lengths, rows) for cell in cells])
-    starts = np.concatenate([[0], np.cumsum(lengths.sum(axis=0))])
-    if rows and (lengths == lengths[:, :1]).all():  # all rows are alike, as a rule
-        return np.hstack([cell.content.reshape(rows, -1) for cell in cells]).reshape(-1), starts
+    if rows and all(np.ptp(cell.lengths) == 0 for cell in cells):  # all rows are alike, as a rule
+        alike = np.hstack([cell.content.reshape(rows, -1) for cell in cells])
+        return alike.reshape(-1), np.arange(rows + 1) * alike.shape[1]
+    lengths = [np.broadcast_to(cell.lengths, rows) for cell in cells]
+    starts = np.concatenate([[0], np.cumsum(np.sum(lengths, axis=0))])
     flat, places = np.empty(int(starts[-1]), np.uint8), starts[:-1].copy()
     for cell, each in zip(cells, lengths, strict=True):
         before = np.cumsum(each) - each
