@@ -84,11 +84,11 @@ def next_seal(log: Log, begun: Mapping[tuple[int, int], Begun]) -> Seal | None:
 
 def unsealed(run: RunFolder, log: Log) -> dict[tuple[int, int], Begun]:
     """Return what the ranks that are in no seal say of themselves, by attempt and rank, as far as it can be read."""
-    newest = newest_seal(log)
-    attempts = {attempt for attempt, _, _ in _outside(newest, log.launches, max(log.launches, default=-1) + 1)}
-    folders = (folder for attempt in sorted(attempts) for folder in run.ranks(attempt))
-    here = (folder for folder in folders if not newest.holds(folder.attempt, folder.rank))
-    found = {(folder.attempt, folder.rank): begun_if_readable(folder.begun) for folder in here}
+    wanted = _outside(newest_seal(log), log.launches, max(log.launches, default=-1) + 1)
+    found: dict[tuple[int, int], Begun | None] = {}
+    for folder in (folder for attempt in dict.fromkeys(ranks[0] for ranks in wanted) for folder in run.ranks(attempt)):
+        if any(attempt == folder.attempt and first <= folder.rank < stop for attempt, first, stop in wanted):
+            found[folder.attempt, folder.rank] = begun_if_readable(folder.begun)
     return {key: begun for key, begun in found.items() if begun is not None}
 
 

@@ -235,7 +235,7 @@ class Family:
                 began, problem = self._origins(path, moment)
                 parents = tuple(dict.fromkeys([*member.parents, *began]))
                 member = replace(member, parents=parents, problem=problem, run=str(path))
-            except LadingError as error:
+            except LedgerError as error:
                 member = replace(member, problem=str(error))
         self.members[member.key] = member
 
