@@ -28,7 +28,16 @@ from lading.ledger.launch import Base, Parent, Range
 from lading.ledger.lineage import lineage
 from lading.ledger.log import Log
 from lading.ledger.run_folder import RunFolder
-from lading.ledger.waybill.waybill import IMPORT, TRAINING, Moment, Waybill, is_waybill, waybill_at, waybill_path
+from lading.ledger.waybill.waybill import (
+    IMPORT,
+    TRAINING,
+    Moment,
+    Waybill,
+    described_by,
+    is_waybill,
+    waybill_at,
+    waybill_path,
+)
 from lading.report.evidence import known_launch
 from lading.report.runs_below import runs_in
 from lading.runtime.fields import Origin
@@ -78,8 +87,8 @@ class Places:
             why = f"the waybill at {parent.where} cannot be read ({error})"
         if at_hint is not None and at_hint.sha256 == parent.waybill:
             return Path(parent.where), at_hint
-        if (path := self._waybills.get(parent.waybill)) is not None:
-            return path, waybill_at(path)
+        if parent.waybill in self._waybills:
+            return self._waybills[parent.waybill]
         if at_hint is not None:
             why = f"the waybill at {parent.where} was changed, or is another checkpoint's: {at_hint.sha256[:16]}"
         raise LedgerError(f"a parent was not found: {why}, expected {parent.waybill[:16]}")
@@ -102,12 +111,8 @@ class Places:
         return {run: path for run, path in found if run is not None}
 
     @functools.cached_property
-    def _waybills(self) -> dict[str, Path]:
-        found: dict[str, Path] = {}
-        for path in (path for root in self.roots for path in waybills_below(root)):
-            with contextlib.suppress(CorruptLedgerError):  # not the one that is looked for, whatever it is
-                found[waybill_at(path).sha256] = path
-        return found
+    def _waybills(self) -> dict[str, tuple[Path, Waybill]]:
+        return {found[1].sha256: found for root in self.roots for found in waybills_below(root)}
 
 
 def run_id(folder: Path) -> str | None:
@@ -118,15 +123,15 @@ def run_id(folder: Path) -> str | None:
     return None
 
 
-def waybills_below(root: Path) -> Iterator[Path]:
-    """Yield the files of waybills below a folder."""
-    depth = len(root.parts)
+def waybills_below(root: Path, deepest: int = _DEEPEST) -> Iterator[tuple[Path, Waybill]]:
+    """Yield the checkpoints below a folder that have a waybill, and that; one that cannot be read is no answer."""
     for folder, folders, files in os.walk(root):
-        if "run.json" in files:
-            folders[:] = [name for name in folders if name not in ("ledger", "log", "plans")]
-        if len(Path(folder).parts) - depth >= _DEEPEST:
-            folders.clear()
-        yield from (Path(folder, name) for name in files if is_waybill(name))
+        inner = ("ledger", "log", "plans") if "run.json" in files else ()
+        is_deepest = len(Path(folder).parts) - len(root.parts) >= deepest
+        folders[:] = [] if is_deepest else sorted(set(folders).difference(inner))
+        for path in (Path(folder, name) for name in sorted(files) if is_waybill(name)):
+            with contextlib.suppress(CorruptLedgerError):
+                yield described_by(path), waybill_at(path)
 
 
 @dataclass(frozen=True)
