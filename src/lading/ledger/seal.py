@@ -17,6 +17,7 @@ import json
 import os
 import socket
 import time
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -115,7 +116,9 @@ def _without(ranks: Iterable[Ranks], others: Iterable[Ranks]) -> Iterator[Ranks]
     for attempt, first, stop in sorted(others):
         holes.setdefault(attempt, []).append((first, stop))
     for attempt, at, end in ranks:
-        for first, stop in [*holes.get(attempt, ()), (end, end)]:
+        mine = holes.get(attempt, [])
+        inside = slice(max(bisect_left(mine, (at, 0)) - 1, 0), bisect_left(mine, (end, 0)))  # there may be a thousand
+        for first, stop in [*mine[inside], (end, end)]:
             if at < min(first, end):
                 yield attempt, at, min(first, end)
             at = max(at, stop)
