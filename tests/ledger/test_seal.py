@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
 import time
@@ -9,21 +10,24 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given, strategies as st
 
 from lading.identity import World
 from lading.ledger import Ledger, begun as begun_file
-from lading.ledger.begun import DIED, read_begun, write_begun
+from lading.ledger.begun import CLOSED, DIED, Begun, read_begun, write_begun
 from lading.ledger.compact import compact
 from lading.ledger.description import read_description
-from lading.ledger.launch import Seal
-from lading.ledger.log import Log, read_log
+from lading.ledger.launch import Launch, Seal
+from lading.ledger.log import Log, append, read_log
 from lading.ledger.run_folder import RunFolder
-from lading.ledger.seal import seal
+from lading.ledger.seal import added, is_next, newest_seal, next_seal, seal
 from lading.order import Plan
 from lading.report import open_run
 
 PLAN = Plan.make({"code": 70, "prose": 31}, batch_size=8, seed=3)
 DEAD = (999_999_999, 1)
+LAUNCH = Launch(0, "root", None, 0, 1, "token", None, None, (), (), "host", DEAD, "0", 0.0)
+BEGUN = Begun("ab" * 16, 0, 0, "cd" * 32, CLOSED, 0, "ef" * 32, "host", DEAD, 0.0, rows=5, rows_sha256="12" * 32)
 pytestmark = pytest.mark.filterwarnings("ignore:.*second root.*")
 
 
@@ -190,3 +194,33 @@ def test_a_seal_that_names_ranks_that_are_gone_is_a_fault(tmp_path: Path):
     faults = open_run(tmp_path).verify().faults
 
     assert any("is not what" in fault.message and "sealed" in fault.message for fault in faults)
+
+
+def test_a_seal_that_adds_nobody_and_is_another_is_a_fault(tmp_path: Path):
+    """Verify says so, and does not stumble over ranks that are not there."""
+    train(tmp_path, range(2))[0].close()
+    fields = {"time": 0.0, "seal": vars(Seal("f" * 64, 1))}
+    append(RunFolder(tmp_path), log_of(tmp_path), "seal", fields)
+
+    (fault,) = open_run(tmp_path).verify().faults
+
+    assert "what the ranks of no attempt recorded is not what" in fault.message
+
+
+@given(st.lists(st.sets(st.tuples(st.integers(0, 1), st.integers(0, 11))), min_size=1, max_size=5))
+def test_every_seal_adds_exactly_those_that_ended_since(ends):
+    """Whoever ends when: no rank is added twice, and who is in none stays open."""
+    launches = {n: replace(LAUNCH, attempt=n, world_size=12) for n in range(2)}
+    log, sealed = Log(launches=launches), set()
+    for number, ended in enumerate(ends):
+        fresh = ended - sealed
+        begun = {key: replace(BEGUN, attempt=key[0], rank=key[1]) for key in fresh}
+        before, found = newest_seal(log), next_seal(log, begun)
+        sealed |= fresh
+        if fresh:
+            assert found is not None and is_next(before, found, [begun[key] for key in sorted(fresh)])
+            assert list(added(before, found, launches)) == sorted(fresh)
+            assert all(found.holds(*key) == (key in sealed) for key in itertools.product(range(2), range(12)))
+            log.seals[number] = found
+        else:
+            assert found == (before if log.seals else None)

@@ -111,11 +111,8 @@ def seen(
     """
     named = _one_of(index, document, id_)
     opened = _open(ckpt, runs)
-    found = (
-        opened.seen(dataset, index)
-        if index is not None
-        else opened.seen_document(dataset, named, _place(dataset, packing))
-    )
+    place = _place(dataset, packing)
+    found = opened.seen(dataset, index) if index is not None else opened.seen_document(dataset, named, place)
     uses = found.uses.dicts()
     value = {"answer": _ANSWERS[found.answer], "uses": uses, "unknown": list(found.unknown)}
     columns = {name: name for name in ("step", "update", "epoch", "index", "attempt", "run", "note")}

@@ -15,7 +15,6 @@ import bisect
 import contextlib
 import hashlib
 from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, Self
@@ -162,9 +161,8 @@ class NamesWriter:
         self._num_documents = self._num_ids = 0
 
     def __enter__(self) -> Self:
-        with ExitStack() as stack:
-            self._open = {n: stack.enter_context(_file_of(self._folder, n).open("wb")) for n in _COLUMNS}
-            self._stack = stack.pop_all()
+        for name in _COLUMNS:
+            _file_of(self._folder, name).write_bytes(b"")
         return self
 
     def add(self, files: I64, lines: I64, sizes: I64, ids: bytes) -> None:
@@ -186,10 +184,9 @@ class NamesWriter:
         self._num_ids += int(np.count_nonzero(sizes))
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
-        with self._stack:
+        if kind is None:
             files = [_encoded(file) for file in self._files]
             self._add_texts(np.array([len(file) for file in files]), b"".join(files))
-        if kind is None:
             counts = {"num_documents": self._num_documents, "num_ids": self._num_ids, "field": self._field}
             digest = _digest(self._hashes.values())
             written = {"names_version": NAMES_VERSION, **counts, **self._sizes, "digest": digest}
@@ -201,7 +198,8 @@ class NamesWriter:
 
     def _write(self, name: str, numbers: NDArray[Any]) -> None:
         content = numbers.astype(_COLUMNS[name]).tobytes()
-        self._open[name].write(content)
+        with _file_of(self._folder, name).open("ab") as file:
+            file.write(content)
         self._hashes[name].update(content)
         self._sizes[name] += numbers.size
 

@@ -57,6 +57,10 @@ class Seal:
     stop: int
     open: tuple[tuple[int, int, int], ...] = ()
 
+    def holds(self, attempt: int, rank: int) -> bool:
+        """Say whether a rank is in this seal or in one before."""
+        return attempt < self.stop and not any(a == attempt and first <= rank < end for a, first, end in self.open)
+
 
 @dataclass(frozen=True)
 class Base:
@@ -181,12 +185,12 @@ _OPEN_RANKS = partial(Fields.integers, low=0, high=MOST_RANKS, least=3, most=3)
 PROCESS = partial(Fields.integers, low=0, least=2, most=2)  # id and start time
 _BASE: FieldTable = {"waybill": SHA256, "where": Fields.text}
 _SEAL: FieldTable = {"sha256": SHA256, "stop": ATTEMPT, "open": tuple_of(_OPEN_RANKS, most=MOST_RANKS)}
-_PARENT: FieldTable = {"run": RUN, "launch": SHA256, "attempt": ATTEMPT, "step": STEP}
+PARENT: FieldTable = {"run": RUN, "launch": SHA256, "attempt": ATTEMPT, "step": STEP}
 BASES = tuple_of(record_of(Base, _BASE), most=_MOST_BASES)
 LAUNCH: FieldTable = {
     "attempt": ATTEMPT,
     "kind": partial(Fields.text, choices=KINDS),
-    "parent": nullable(record_of(Parent, _PARENT)),
+    "parent": nullable(record_of(Parent, PARENT)),
     "start_step": STEP,
     "world_size": partial(Fields.integer, low=1, high=MOST_RANKS),
     "token": Fields.text,

@@ -34,7 +34,7 @@ from lading.ledger.rows import MOST_OPEN, Rows, content_of
 from lading.ledger.run_folder import RunFolder
 from lading.ledger.seal import seal_dead, seal_own
 from lading.ledger.tables import APPLIED, SKIPPED
-from lading.ledger.waybill.trained import Waybills
+from lading.ledger.waybill.stamping import Waybills
 from lading.ledger.writer import Writer, check_thread, close_forgotten, sync_every, unwritable
 from lading.order.event import Event, event_from_dict, event_to_dict
 from lading.order.plan import Plan
@@ -111,6 +111,7 @@ class Ledger:
         self._lengths = tuple(int(length) for length in lengths)
         self._run = RunFolder(self.run_dir.absolute())  # training may change its folder
         self._waybills = Waybills(self._run, base)
+        self._complete_waybills = functools.partial(self._waybills.stamps.settle, wait=True)
         self._run_id = ""
         self._launch: Launch | None = None
         self._loaded: Mapping[str, Any] | None = None
@@ -207,7 +208,7 @@ class Ledger:
             if step <= self._settled or step < self._launch.start_step:  # the loader was moved back without a state
                 self._guarded(self._open_attempt, step, self._world or World.current(), None)
             self._note_pending(step)
-            self._waybills.settle()
+            self._waybills.stamps.settle()
         self._waybills.take(self._launch.sha256, step, as_ranges([s for s in sorted(self._open) if s < step]))
         return {name: value for name, value in (self.launched or {}).items() if name != "step"}
 
@@ -319,7 +320,8 @@ class Ledger:
             after: The future of a save that is still under way.
         """
         if not self._broken and (self._world or World.current()).rank == 0:
-            self._waybills.begin(path, state, self._run_id, self._launch, after, wait=self._closed)
+            self._waybills.begin(path, state, self._run_id, self._launch, after)
+            self._waybills.stamps.settle(wait=self._closed)
 
     @_entry
     def flush(self) -> None:
@@ -341,7 +343,7 @@ class Ledger:
         self._closed = True
         if self._launch is not None:  # a checkpoint may be saved afterwards
             self._waybills.take(self._launch.sha256, self._last + 1, as_ranges(sorted(self._open)))
-        self._waybills.complete()
+        self._complete_waybills()
         self._end(FAILED if failed else INTERRUPTED if interrupted else CLOSED)
         if self._seal is not None:
             self._seal()
@@ -383,7 +385,7 @@ class Ledger:
             del self._open[bill.step]
             self._settled = max(self._settled, bill.step)
         writer.put(Rows.settle, tuple([bill.step for bill in several]), fate, now_milliseconds(), *fields)
-        self._waybills.settle()
+        self._waybills.stamps.settle()
         if writer.has_news:
             self._complain()
 
@@ -444,7 +446,7 @@ class Ledger:
         )
         seal = functools.partial(seal_own, self._run, description.sha256, opened.launch)
         self._seal = seal if world.rank == 0 else None
-        self._finalizer = weakref.finalize(self, close_forgotten, self._writer, self._waybills.complete, self._seal)
+        self._finalizer = weakref.finalize(self, close_forgotten, self._writer, self._complete_waybills, self._seal)
         self._world, self._launch = world, opened.launch
         self._last, self._settled, self._open, self._marked = step - 1, -1, {}, set()
 

@@ -60,11 +60,16 @@ def root_of(launch: Launch, launches: Mapping[int, Launch]) -> int:
     return launch.attempt
 
 
-def lineage(launches: Mapping[int, Launch], leaf: int) -> list[Span]:
-    """Return who owns which steps of the history that ends with an attempt, in the order they were trained on."""
+def lineage(launches: Mapping[int, Launch], leaf: int, stop: int | None = None) -> list[Span]:
+    """Return who owns which steps of the history that ends with an attempt, in the order they were trained on.
+
+    Args:
+        launches: The launches by attempt.
+        leaf: The attempt.
+        stop: The first of its steps that is not asked for; None: all it recorded.
+    """
     spans: list[Span] = []
     launch: Launch | None = launches[leaf]
-    stop: int | None = None
     while launch is not None:
         spans.append(Span(launch.attempt, launch.start_step, stop))
         stop = None if launch.kind == "replay" or launch.parent is None else launch.parent.step

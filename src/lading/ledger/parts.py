@@ -27,8 +27,6 @@ from lading.ledger.tail import Tail, read_tail
 from lading.runtime.arrow import numbers, words_of
 from lading.runtime.files import Journal, written_aside
 
-_BLOCK = 1 << 20
-
 
 def close_part(folder: RankFolder, number: int, tables: Mapping[str, pa.Table]) -> LedgerPart:
     """Write tables as the next part of a rank, so that it exists completely or not at all."""
@@ -89,11 +87,8 @@ def rows_of(folder: RankFolder, table: str) -> list[pa.Table]:
 
 def sha256_of(path: Path) -> str:
     """Return the SHA-256 of a file."""
-    total = hashlib.sha256()
     with open(path, "rb") as file:
-        while block := file.read(_BLOCK):
-            total.update(block)
-    return total.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _write_file(folder: RankFolder, name: str, number: int, table: pa.Table) -> PartFile:

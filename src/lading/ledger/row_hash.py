@@ -18,12 +18,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from lading.ledger.launch import MOST_STEPS
 from lading.ledger.schema import latest
 from lading.ledger.tables import TABLES
 from lading.runtime.arrow import known_values, numbers, offsets_of, texts
@@ -62,11 +64,10 @@ def rows_hash(pieces: Mapping[str, Sequence[StoredRows]]) -> RowsHash:
     total, count = hashlib.sha256(), 0
     for name in TABLES:
         found, rows = hashlib.sha256(), 0
-        for table in _together(pieces.get(name, ())):
-            order = _order(name, table)
-            rows += len(table) if order is None else len(order)
-            for content in _encoded(table, order):
-                found.update(content.data)
+        for table in map(partial(_in_order, name), _together(pieces.get(name, ()))):
+            rows += len(table)
+            for start in range(0, len(table), _ROWS_AT_ONCE):
+                found.update(_rows(table.slice(start, _ROWS_AT_ONCE).columns)[0].data)
         if rows:
             total.update(f"{name} {rows} {found.hexdigest()}\n".encode())
         count += rows
@@ -76,17 +77,13 @@ def rows_hash(pieces: Mapping[str, Sequence[StoredRows]]) -> RowsHash:
 def _together(pieces: Sequence[StoredRows]) -> Iterator[pa.Table]:
     """Yield all rows, those of a step together and steps rising from one table to the next; few are held at once."""
     waiting = sorted(enumerate(pieces), key=lambda found: found[1].first_step)
+    bounds = [*(piece.first_step for _, piece in waiting[1:]), MOST_STEPS + 1]
     held: dict[int, pa.Table] = {}
-    for place, (number, piece) in enumerate(waiting):
+    for (number, piece), bound in zip(waiting, bounds, strict=False):
         held[number] = piece.read()
-        if place + 1 < len(waiting):
-            bound = waiting[place + 1][1].first_step
-            before = {n: np.asarray(numbers(table["step"])[0] < bound) for n, table in held.items()}
-            ready = [_chosen(held[n], before[n]) for n in sorted(held)]
-            held = {n: left for n, table in held.items() if len(left := _chosen(table, ~before[n]))}
-        else:
-            ready, held = [held[n] for n in sorted(held)], {}
-        yield pa.concat_tables(ready)
+        before = {n: np.asarray(numbers(held[n]["step"])[0] < bound) for n in sorted(held)}
+        yield pa.concat_tables([_chosen(held[n], mask) for n, mask in before.items()])
+        held = {n: left for n, mask in before.items() if len(left := _chosen(held[n], ~mask))}
 
 
 def _chosen(table: pa.Table, mask: NDArray[np.bool_]) -> pa.Table:
@@ -95,15 +92,15 @@ def _chosen(table: pa.Table, mask: NDArray[np.bool_]) -> pa.Table:
     return table.take(np.flatnonzero(mask))
 
 
-def _order(name: str, table: pa.Table) -> Places | None:
-    """Return the places of the rows that count, by step and slot; None where that is all of them as they are."""
+def _in_order(name: str, table: pa.Table) -> pa.Table:
+    """Return the rows that count, by step and slot."""
     best = latest(table) if name == "batches" else np.arange(len(table))
     steps = numbers(table["step"])[0][best]
     slots = numbers(table["slot"])[0] if "slot" in table.column_names else np.zeros_like(steps)
     rises = np.diff(steps)
     if len(best) == len(table) and np.all((rises > 0) | ((rises == 0) & (np.diff(slots) >= 0))):
-        return None
-    return best[np.lexsort((slots, steps))]
+        return table  # as a rule: a choice would open all of Arrow's functions
+    return table.take(best[np.lexsort((slots, steps))])
 
 
 class _Cell(NamedTuple):
@@ -113,72 +110,13 @@ class _Cell(NamedTuple):
     lengths: Places | int
 
 
-def _encoded(table: pa.Table, order: Places | None) -> Iterator[Bytes]:
-    """Yield rows as bytes, in some order; they are put in order as bytes, since Arrow would open all its functions."""
-    if order is None:
-        for start in range(0, len(table), _ROWS_AT_ONCE):
-            yield _rows(table.slice(start, _ROWS_AT_ONCE))[0]
-    else:
-        content, starts = _rows(table)
-        yield _gathered(content, starts[order], np.diff(starts)[order])
-
-
-def _rows(table: pa.Table) -> tuple[Bytes, Places]:
-    return _placed(len(table), [cell for column in table.columns for cell in _cells(column)])
-
-
-def _cells(column: pa.ChunkedArray) -> list[_Cell]:
-    known = known_values(column)
-    is_there = _Cell(known.astype(np.uint8), 1)
-    if pa.types.is_string(column.type):
-        content, offsets = texts(column)
-        lengths = np.where(known, np.diff(offsets), 0)
-        return [is_there, _counts(lengths), _Cell(_gathered(content, offsets[:-1], lengths), lengths)]
-    if pa.types.is_map(column.type):
-        maps = column.combine_chunks()
-        offsets = offsets_of(maps)
-        first, count = int(offsets[0]), int(offsets[-1] - offsets[0])
-        entries = [pa.chunked_array([part.slice(first, count)]) for part in (maps.keys, maps.items)]
-        content, starts = _placed(count, [cell for part in entries for cell in _cells(part)])
-        offsets -= first
-        lengths = np.where(known, starts[offsets[1:]] - starts[offsets[:-1]], 0)
-        counts = np.where(known, np.diff(offsets), 0)
-        return [is_there, _counts(counts), _Cell(_gathered(content, starts[offsets[:-1]], lengths), lengths)]
-    values = numbers(column)[0]
-    values = np.where(known, values, np.zeros(1, values.dtype)).astype(values.dtype.newbyteorder("<"))
-    if values.dtype.kind == "f":
-        values[np.isnan(values)] = np.nan
-    return [is_there, _Cell(values.view(np.uint8), values.itemsize)]
-
-
-def _counts(counts: Places) -> _Cell:
-    return _Cell(counts.astype("<u4").view(np.uint8), 4)
-
-
-def _gathered(content: Bytes, starts: Places, lengths: Places) -> Bytes:
-    """Return the bytes that some places hold, one place after the other."""
-    total = int(lengths.sum())
-    if not total:
-        return content[:0]
-    first = int(starts[np.argmax(lengths > 0)])
-    after = np.cumsum(lengths) - lengths
-    if np.array_equal((starts - first)[lengths > 0], after[lengths > 0]):
-        return content[first : first + total]  # they lie side by side, as a rule
-    return content[np.repeat(starts - after, lengths) + np.arange(total)]
-
-
-def _placed(rows: int, cells: list[_Cell]) -> tuple[Bytes, Places]:
-    """Return the cells of each row side by side, row after row, and where each row begins, the end included."""
-    widths = [_width(cell) for cell in cells]
-    if all(width is not None for width in widths):  # all rows are alike
-        fixed = [width or 0 for width in widths]
-        out = np.empty((rows, sum(fixed)), np.uint8)
-        at = 0
-        for cell, width in zip(cells, fixed, strict=True):
-            out[:, at : at + width] = cell.content.reshape(rows, width)
-            at += width
-        return out.reshape(-1), np.arange(rows + 1, dtype=np.int64) * at
-    lengths = [np.broadcast_to(np.asarray(cell.lengths, np.int64), rows) for cell in cells]
+def _rows(columns: Sequence[pa.ChunkedArray]) -> tuple[Bytes, Places]:
+    """Return the values of each row side by side, row after row, and where each row begins, the end included."""
+    rows, cells = len(columns[0]), [cell for column in columns for cell in _cells(column)]
+    if rows and all(np.ptp(cell.lengths) == 0 for cell in cells):  # all rows are alike, as a rule
+        alike = np.hstack([cell.content.reshape(rows, -1) for cell in cells])
+        return alike.reshape(-1), np.arange(rows + 1) * alike.shape[1]
+    lengths = [np.broadcast_to(cell.lengths, rows) for cell in cells]
     starts = np.concatenate([[0], np.cumsum(np.sum(lengths, axis=0))])
     flat, places = np.empty(int(starts[-1]), np.uint8), starts[:-1].copy()
     for cell, each in zip(cells, lengths, strict=True):
@@ -188,9 +126,41 @@ def _placed(rows: int, cells: list[_Cell]) -> tuple[Bytes, Places]:
     return flat, starts
 
 
-def _width(cell: _Cell) -> int | None:
-    """Return how many bytes each row has of a cell; None where they differ."""
-    if isinstance(cell.lengths, int):
-        return cell.lengths
-    first = int(cell.lengths[0]) if len(cell.lengths) else 0
-    return first if (cell.lengths == first).all() else None
+def _cells(column: pa.ChunkedArray) -> list[_Cell]:
+    known = known_values(column)
+    is_there = _Cell(known.astype(np.uint8), 1)
+    if not pa.types.is_string(column.type) and not pa.types.is_map(column.type):
+        return [is_there, _numbers(column, known)]
+    if pa.types.is_string(column.type):
+        content, starts = texts(column)
+        counts = np.diff(starts)
+    else:
+        content, starts, counts = _entries(column.combine_chunks())
+    counts, lengths = np.where(known, counts, 0), np.where(known, np.diff(starts), 0)
+    count = _Cell(counts.astype("<u4").view(np.uint8), 4)
+    return [is_there, count, _Cell(_gathered(content, starts[:-1], lengths), lengths)]
+
+
+def _numbers(column: pa.ChunkedArray, known: NDArray[np.bool_]) -> _Cell:
+    values = numbers(column)[0]
+    values = np.where(known, values, np.zeros(1, values.dtype)).astype(values.dtype.newbyteorder("<"))
+    if values.dtype.kind == "f":
+        values[np.isnan(values)] = np.nan
+    return _Cell(values.view(np.uint8), values.itemsize)
+
+
+def _entries(maps: pa.MapArray) -> tuple[Bytes, Places, Places]:
+    """Return the entries of maps as bytes, where those of each map begin, the end included, and how many it has."""
+    offsets = offsets_of(maps)
+    first, count = int(offsets[0]), int(offsets[-1] - offsets[0])
+    content, starts = _rows([pa.chunked_array([part.slice(first, count)]) for part in (maps.keys, maps.items)])
+    return content, starts[offsets - first], np.diff(offsets)
+
+
+def _gathered(content: Bytes, starts: Places, lengths: Places) -> Bytes:
+    """Return the bytes that some places hold, one place after the other."""
+    total, after = int(lengths.sum()), np.cumsum(lengths) - lengths
+    first = int(starts[np.argmax(lengths > 0)]) if total else 0
+    if np.array_equal((starts - first)[lengths > 0], after[lengths > 0]):
+        return content[first : first + total]  # they lie side by side, as a rule
+    return content[np.repeat(starts - after, lengths) + np.arange(total)]

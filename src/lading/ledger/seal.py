@@ -11,17 +11,15 @@ run, and ranks that never began, stay open until they end.
 
 from __future__ import annotations
 
-import bisect
 import contextlib
 import hashlib
-import itertools
 import json
 import os
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from lading.errors import CorruptLedgerError, LadingError
 from lading.ledger.begun import DIED, OPENING, Begun, begun_if_readable, lives, read_begun, write_begun
@@ -35,9 +33,6 @@ from lading.ledger.tail import read_tail
 from lading.runtime.files import alone
 from lading.runtime.paths import local_path
 from lading.runtime.processes import process_identity
-
-if TYPE_CHECKING:
-    from lading.ledger.row_hash import RowsHash
 
 NOTHING = Seal("0" * 64, 0)
 _PEERS_SECONDS = 2.0
@@ -78,46 +73,30 @@ def next_seal(log: Log, begun: Mapping[tuple[int, int], Begun]) -> Seal | None:
 
     Args:
         log: The log.
-        begun: What the ranks that are in no seal say of themselves, by attempt and rank, as far as it can be read.
+        begun: What the ranks that are in no seal say of themselves (``unsealed``).
     """
-    before, lines, left = newest_seal(log), [], []
-    known: dict[int, list[int]] = {}
-    for attempt, rank in sorted(key for key, one in begun.items() if one.rows is not None):
-        known.setdefault(attempt, []).append(rank)
-    for attempt, first, stop in _outside(before, log.launches, max(log.launches, default=-1) + 1):
-        ranks = known.get(attempt, [])
-        ended = ranks[bisect.bisect_left(ranks, first) : bisect.bisect_left(ranks, stop)]
-        lines += [_line(begun[attempt, rank]) for rank in ended]
-        ends = [first - 1, *ended, stop]
-        left += [(attempt, one + 1, other) for one, other in itertools.pairwise(ends) if one + 1 < other]
-    if not lines:
+    before, ended = newest_seal(log), sorted(key for key, one in begun.items() if one.rows is not None)
+    if not ended:
         return before if log.seals else None
-    return Seal(_chained(before, lines), max(log.launches) + 1, tuple(left))
+    stop = max(log.launches) + 1
+    left = _without(_outside(before, log.launches, stop), [(attempt, rank, rank + 1) for attempt, rank in ended])
+    return Seal(_chained(before, [_line(begun[key]) for key in ended]), stop, tuple(left))
 
 
 def unsealed(run: RunFolder, log: Log) -> dict[tuple[int, int], Begun]:
     """Return what the ranks that are in no seal say of themselves, by attempt and rank, as far as it can be read."""
-    wanted: dict[int, list[Ranks]] = {}
-    for ranks in _outside(newest_seal(log), log.launches, max(log.launches, default=-1) + 1):
-        wanted.setdefault(ranks[0], []).append(ranks)
-    found = {}
-    for attempt, some in wanted.items():
-        for folder in run.ranks(attempt):
-            if any(first <= folder.rank < stop for _, first, stop in some):
-                found[attempt, folder.rank] = begun_if_readable(folder.begun)
+    wanted = _outside(newest_seal(log), log.launches, max(log.launches, default=-1) + 1)
+    found: dict[tuple[int, int], Begun | None] = {}
+    for folder in (folder for attempt in dict.fromkeys(ranks[0] for ranks in wanted) for folder in run.ranks(attempt)):
+        if any(attempt == folder.attempt and first <= folder.rank < stop for attempt, first, stop in wanted):
+            found[folder.attempt, folder.rank] = begun_if_readable(folder.begun)
     return {key: begun for key, begun in found.items() if begun is not None}
 
 
 def added(before: Seal, seal: Seal, launches: Mapping[int, Launch]) -> Iterator[tuple[int, int]]:
     """Yield attempt and rank of what a seal adds to the one before."""
-    holes: dict[int, list[tuple[int, int]]] = {}
-    for attempt, first, stop in seal.open:
-        holes.setdefault(attempt, []).append((first, stop))
-    for attempt, at, end in _outside(before, launches, seal.stop):
-        for first, stop in sorted(holes.get(attempt, ())):
-            yield from ((attempt, rank) for rank in range(at, min(first, end)))
-            at = max(at, stop)
-        yield from ((attempt, rank) for rank in range(at, end))
+    for attempt, first, stop in _without(_outside(before, launches, seal.stop), seal.open):
+        yield from ((attempt, rank) for rank in range(first, stop))
 
 
 def is_next(before: Seal, seal: Seal, begun: list[Begun]) -> bool:
@@ -129,6 +108,20 @@ def _outside(seal: Seal, launches: Mapping[int, Launch], stop: int) -> list[Rank
     """Return the ranks of attempts below a number that a seal does not hold, as attempt, first rank, stop."""
     fresh = (launches[attempt] for attempt in sorted(launches) if seal.stop <= attempt < stop)
     return [*sorted(seal.open), *((launch.attempt, 0, launch.world_size) for launch in fresh)]
+
+
+def _without(ranks: Iterable[Ranks], others: Iterable[Ranks]) -> Iterator[Ranks]:
+    """Yield ranks that are not among others."""
+    holes: dict[int, list[tuple[int, int]]] = {}
+    for attempt, first, stop in sorted(others):
+        holes.setdefault(attempt, []).append((first, stop))
+    for attempt, at, end in ranks:
+        mine = holes.get(attempt, [])
+        inside = slice(max(bisect_left(mine, (at, 0)) - 1, 0), bisect_left(mine, (end, 0)))  # there may be a thousand
+        for first, stop in [*mine[inside], (end, end)]:
+            if at < min(first, end):
+                yield attempt, at, min(first, end)
+            at = max(at, stop)
 
 
 def _chained(before: Seal, lines: list[str]) -> str:
@@ -180,15 +173,15 @@ def _hash_rank(run: RunFolder, folder: RankFolder) -> str | None:
         try:
             begun = read_begun(folder.begun)
             if begun.rows is None:
-                stored = _stored(folder, begun)
-                write_begun(folder, replace(begun, rows=stored.rows, rows_sha256=stored.sha256))
+                rows, sha256 = _stored(folder, begun)
+                write_begun(folder, replace(begun, rows=rows, rows_sha256=sha256))
         except CorruptLedgerError as error:
             return str(error)
     return None
 
 
-def _stored(folder: RankFolder, begun: Begun) -> RowsHash:
-    """Return the hash of what a dead rank stored, as it lies."""
+def _stored(folder: RankFolder, begun: Begun) -> tuple[int, str]:
+    """Return number and SHA-256 of the rows that a dead rank stored, as they lie."""
     from lading.ledger.parts import live_tables, stored_rows  # here: where nobody died no Arrow is opened
 
     manifest, tail = read_manifest(folder), read_tail(folder.tail)

@@ -302,7 +302,7 @@ def unwritable(run_dir: Path, error: OSError) -> LedgerError:
     )
 
 
-def close_forgotten(writer: Writer, before: Callable[[], None], seal: Callable[[], None] | None = None) -> None:
+def close_forgotten(writer: Writer, before: Callable[[], object], seal: Callable[[], None] | None = None) -> None:
     """Close what a ledger left open that was never closed; a process that an exception ended failed."""
     before()
     last = getattr(sys, "last_value", None)

@@ -160,10 +160,8 @@ class Evidence:
 
     @functools.cached_property
     def _line(self) -> list[Span]:
-        line = [] if self.leaf is None else lineage(self.launches, self.leaf)
-        if self.moment is not None and line:
-            line[-1] = replace(line[-1], stop=self.moment.step)
-        return line
+        stop = None if self.moment is None else self.moment.step
+        return [] if self.leaf is None else lineage(self.launches, self.leaf, stop)
 
     def at(self, moment: Moment) -> Evidence:
         """Return the same evidence as a checkpoint saw it that was taken at a moment of this run."""

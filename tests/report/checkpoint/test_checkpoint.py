@@ -141,3 +141,9 @@ def test_checkpoints_of_one_attempt_are_asked_once(tmp_path):
     assert len(list(opened.runs_asked([]))) == 11
     assert opened.seen("corpus", held(plan, range(10, 11)).pop()).answer is True
     assert opened.seen("corpus", held(plan, range(11, 12)).pop()).answer is None
+
+
+def test_a_folder_of_runs_that_is_not_there_is_an_error(family):
+    """A mistake in the question is no unknown of the answer."""
+    with pytest.raises(ConfigError, match="is no folder"):
+        open_checkpoint(family / "models" / "merged", runs=[family / "nowhere"]).family()

@@ -7,7 +7,6 @@ in history. Of a planned run the plan says what the steps held; of others the na
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -75,8 +74,7 @@ def _pieces(launches: Mapping[int, Launch], moments: Iterable[Moment]) -> dict[i
     """Return, of each attempt of some histories, the steps that they own, and those that waited for their update."""
     found: dict[int, list[tuple[Span, list[int]]]] = {}
     for moment in moments:
-        spans = lineage(launches, moment.attempt)
-        spans[-1] = replace(spans[-1], stop=moment.step)
+        spans = lineage(launches, moment.attempt, moment.step)
         waiting = pending_of(launches, spans)
         waiting += [(moment.attempt, step) for first, stop in moment.pending for step in range(first, stop)]
         for span in spans:

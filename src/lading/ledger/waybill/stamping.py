@@ -1,4 +1,4 @@
-"""Waybills that are under way while training goes on.
+"""The waybills of checkpoints that training saves: from the loader's state, the run's log and its rows.
 
     training thread   save, checkpoint() ─┐            ┌─ next commit: a small file, the folder's times kept
     another thread                        └─ hash, log ┘
@@ -16,26 +16,82 @@ import contextlib
 import os
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lading.errors import LadingError
+from lading.errors import LadingError, LedgerError
+from lading.ledger.description import KnownRun
+from lading.ledger.launch import MOST_RANKS, Base, Launch, Range
+from lading.ledger.lineage import lineage
+from lading.ledger.log import repeat_until_first
+from lading.ledger.opening import checked_mark
+from lading.ledger.run_folder import RunFolder
+from lading.ledger.seal import sealed_by
 from lading.ledger.waybill.covered import check_names, files_of, hashed
 from lading.ledger.waybill.waybill import (
     CLAIMS,
+    TRAINING,
     WAYBILL,
     CoveredFile,
+    Moment,
+    Total,
     Waybill,
     checked,
+    checkpoint_path,
     described_by,
     own_path,
+    read_waybill,
     waybill_at,
 )
 from lading.runtime.files import written_aside
+from lading.runtime.paths import local_path
 
+Given = str | os.PathLike[str]
 Make = Callable[[dict[str, CoveredFile]], Waybill]
 Record = Callable[[Path, Waybill], Any]
+_MOST_TAKEN = 64
+_BESIDE_TRAINING = 64  # ranks; of more the rows are too many to read beside training; readers of the run count them
+
+
+class Waybills:
+    """The waybills of the checkpoints that one ledger's training saves.
+
+    Args:
+        run: Folder of the run.
+        base: Checkpoints that the weights were loaded from.
+    """
+
+    def __init__(self, run: RunFolder, base: Given | Iterable[Given]) -> None:
+        self.bases = bases_of(base)
+        self._run = KnownRun(run)
+        self.stamps = Stamps(partial(record_checkpoint, self._run))
+        self._taken: dict[tuple[str, int], tuple[int | None, tuple[Range, ...]]] = {}
+        self.update: int | None = None  # the last one that was committed
+
+    def take(self, launch: str, step: int, pending: Iterable[Sequence[int]]) -> None:
+        """Remember what a state is taken with: the last update, and the steps that wait for theirs."""
+        self._taken[launch, step] = self.update, tuple((first, stop) for first, stop in pending)
+        if len(self._taken) > _MOST_TAKEN:
+            del self._taken[next(iter(self._taken))]
+
+    def begin(self, path: Given, state: Mapping[str, Any], run: str, launch: Launch | None, after: Any) -> None:
+        """Begin the waybill of a checkpoint that was saved with a state of this run and attempt."""
+        mark = checked_mark(state)
+        if mark is None or launch is None or (mark["run"], mark["launch"]) != (run, launch.sha256):
+            found = f"attempt {mark['attempt']} of run {mark['run'][:8]}" if mark and mark["run"] else "no run"
+            here = "has recorded nothing yet" if launch is None else f"is in attempt {launch.attempt} of run {run[:8]}"
+            raise LedgerError(
+                f"the state of this checkpoint was taken in {found}, and this ledger {here}: expected a state of the "
+                "same. Make the ledger the loader's tracker, and pass what loader.state_dict() returned for it."
+            )
+        update, pending = self._taken.get((launch.sha256, mark["step"]), (None, ()))
+        moment = Moment(run, launch.sha256, launch.attempt, mark["step"], update, launch.plan_sha256, None, pending)
+        checkpoint = checkpoint_path(path) if after is None else local_path(path)  # such a save may not have begun yet
+        make = partial(trained_waybill, self._run, moment, most_ranks=_BESIDE_TRAINING)
+        self.stamps.begin(checkpoint, make, after)
 
 
 class Stamps:
@@ -60,12 +116,12 @@ class Stamps:
         self.settle()
         for work in self._works:
             work.is_void |= work.checkpoint == checkpoint
-        before = self._works[-1] if self._works else None
-        self._works.append(Stamping(checkpoint, make, after, before, self._record))
+        remove_stale(checkpoint)
+        self._works.append(Stamping(checkpoint, make, after, [*self._works], self._record))
         self._works[-1].start()
 
     def settle(self, *, wait: bool = False) -> list[Stamping]:
-        """Put in place what is ready, in the thread that trains; return it."""
+        """Put in place what is ready, or everything, in the thread that trains; return it."""
         placed: list[Stamping] = []
         while self._works and (wait or not self._works[0].is_alive()):
             work = self._works.pop(0)
@@ -77,44 +133,37 @@ class Stamps:
         return placed
 
     def _warn(self, checkpoint: Path, error: Exception) -> None:
-        if self._has_warned:
-            return
+        if not self._has_warned:
+            why = getattr(error, "strerror", None) or str(error)
+            warnings.warn(
+                f"the waybill of {checkpoint} was not written: {why.rstrip('.')}. Training goes on, and this is said "
+                "once; make it later with `lading model stamp CKPT --run RUN`.",
+                stacklevel=4,
+            )
         self._has_warned = True
-        why = getattr(error, "strerror", None) or str(error)
-        warnings.warn(
-            f"the waybill of {checkpoint} was not written: {why.rstrip('.')}. Training goes on, and this is said once; "
-            "make it later with `lading model stamp CKPT --run RUN`.",
-            stacklevel=5,
-        )
 
 
 class Stamping(threading.Thread):
     """Hash one checkpoint and make its waybill; ``place`` is the training thread's."""
 
     def __init__(
-        self, checkpoint: Path, make: Make, after: Any, before: threading.Thread | None, record: Record
+        self, checkpoint: Path, make: Make, after: Any, before: list[threading.Thread], record: Record
     ) -> None:
         super().__init__(name="lading-waybill", daemon=True)
-        self.checkpoint = checkpoint
-        self.is_void = False
+        self.checkpoint, self.is_void = checkpoint, False
         self._make, self._after, self._before, self._record = make, after, before, record
-        self._content = b""
+        self._content, self._identity = b"", _identity(checkpoint)
         self._error: BaseException | None = None
-        remove_stale(checkpoint)
-        self._identity = _identity(checkpoint)
 
     def run(self) -> None:
         """Hash, one checkpoint after the other, make the waybill and let the log know it."""
         try:
-            if self._before is not None:
-                self._before.join()
-                self._before = None
+            while self._before:
+                self._before.pop().join()
             if self._after is not None:
                 self._after.result()
                 self._identity = _identity(self.checkpoint)
-            files = files_of(self.checkpoint)
-            check_names(self.checkpoint, files)
-            self._content, waybill = checked(self._make(hashed(files)), self.checkpoint)
+            self._content, waybill = _made(self.checkpoint, self._make)
             self._record(self.checkpoint, waybill)
         except BaseException as error:  # raised in the thread that trains
             self._error = error
@@ -133,11 +182,15 @@ class Stamping(threading.Thread):
 
 def stamp_now(checkpoint: Path, make: Make) -> Waybill:
     """Write the waybill of a checkpoint and return it."""
-    files = files_of(checkpoint)
-    check_names(checkpoint, files)
-    content, waybill = checked(make(hashed(files, 0)), checkpoint)
+    content, waybill = _made(checkpoint, make, threads=0)
     _write(checkpoint, content, synced=True)
     return waybill
+
+
+def _made(checkpoint: Path, make: Make, threads: int = 1) -> tuple[bytes, Waybill]:
+    files = files_of(checkpoint)
+    check_names(checkpoint, files)
+    return checked(make(hashed(files, threads)), checkpoint)
 
 
 def _write(checkpoint: Path, content: bytes, *, synced: bool) -> None:
@@ -151,8 +204,8 @@ def remove_stale(checkpoint: Path) -> None:
     """Remove the waybill of files that are written anew, or are about to be."""
     path = own_path(checkpoint)
     if os.path.lexists(path):
-        with times_kept(checkpoint), contextlib.suppress(FileNotFoundError):
-            path.unlink()
+        with times_kept(checkpoint):
+            path.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
@@ -186,3 +239,45 @@ def _identity(checkpoint: Path) -> tuple[int, ...] | None:
         return None
     own = (found.st_dev, found.st_ino)
     return own if checkpoint.is_dir() else (*own, found.st_size, found.st_mtime_ns)
+
+
+def bases_of(given: Given | Iterable[Given]) -> tuple[Base, ...]:
+    """Return how children name some checkpoints: by the SHA-256 of their waybills."""
+    paths = map(checkpoint_path, [given] if isinstance(given, str | os.PathLike) else given)
+    return tuple(Base(read_waybill(path).sha256, str(path.absolute())) for path in paths)
+
+
+def trained_waybill(
+    run: KnownRun,
+    moment: Moment,
+    files: dict[str, CoveredFile],
+    parents: Iterable[Base] = (),
+    most_ranks: int = MOST_RANKS,
+) -> Waybill:
+    """Return the waybill of a checkpoint that training saved.
+
+    Args:
+        run: The run.
+        moment: Where it stood.
+        files: The checkpoint's files.
+        parents: What the weights were loaded from, where the log does not know it.
+        most_ranks: Totals are left out where more ranks recorded: it takes too long.
+    """
+    from lading.ledger.waybill.consumed import consumed  # here: it reads parts, by Arrow
+
+    log, totals = run.log(), dict[str, Total]()
+    launches = [log.launches[span.attempt] for span in lineage(log.launches, moment.attempt)]
+    bases = {base.waybill: base for base in (*(base for launch in launches for base in launch.bases), *parents)}
+    with contextlib.suppress(LadingError):  # rows that cannot be read are what `verify` is for
+        totals = consumed(run, [moment], most_ranks)
+    moment = replace(moment, seal=sealed_by(log))
+    return Waybill(TRAINING, files, moment, tuple(bases.values()), str(run.folder.path.absolute()), totals)
+
+
+def record_checkpoint(run: KnownRun, checkpoint: Path, waybill: Waybill) -> None:
+    """Add a checkpoint that training saved to the log of its run."""
+    moment = waybill.moment
+    assert moment is not None
+    fields = {"where": str(checkpoint.absolute()), "waybill": waybill.sha256, "attempt": moment.attempt}
+    fields |= {"step": moment.step, "update": moment.update, **({"pending": moment.pending} if moment.pending else {})}
+    repeat_until_first(run.folder, run.log, "checkpoint", fields)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from lading.errors import ConfigError, CorruptLedgerError, LedgerError
-from lading.ledger.launch import ATTEMPT, BASES, RUN, STEP, Base, Range, ranges
+from lading.ledger.launch import BASES, PARENT, Base, Parent, Range, ranges
 from lading.ledger.log import sha256_of_bytes
 from lading.runtime.fields import COUNT, SHA256, Fields, FieldTable, Origin, named, optional, record_of
 from lading.runtime.json import known
@@ -41,24 +41,16 @@ class CoveredFile:
 
 
 @dataclass(frozen=True)
-class Moment:
-    """Where training stood: before a step of an attempt.
+class Moment(Parent):
+    """Where training stood: before a step of an attempt of a run.
 
     Attributes:
-        run: Id of the run.
-        launch: SHA-256 of the attempt's launch record.
-        attempt: Its number.
-        step: The first step that is not learned from.
-        update: The last update that is; None where none is numbered.
+        update: The last update that is learned from; None where none is numbered.
         plan_sha256: SHA-256 of the plan's file; None where nothing predicts the order.
         seal: The newest seal of the run then; None where there was none.
         pending: Ranges ``[first, stop)`` of earlier steps that waited for their update.
     """
 
-    run: str
-    launch: str
-    attempt: int
-    step: int
     update: int | None = None
     plan_sha256: str | None = None
     seal: str | None = None
@@ -181,12 +173,12 @@ def checked(waybill: Waybill, path: Path) -> tuple[bytes, Waybill]:
 def waybill_from(content: bytes, origin: Origin) -> Waybill:
     """Return a waybill with every field checked."""
     fields = origin.record(content)
-    values = fields.each({**_FIELDS, **(_MOMENT if "run" in fields else {})})
-    moment = Moment(**{name: values[name] for name in _MOMENT}) if "run" in fields else None
-    kept = {name: values[name] for name in ("made", "files", "parents", "run_folder", "totals")}
-    found = Waybill(**kept, moment=moment, sha256=sha256_of_bytes(content))
-    if values["waybill"] != WAYBILL_VERSION:
+    of_moment = _MOMENT if "run" in fields else {}
+    values = fields.each({**_FIELDS, **of_moment})
+    moment = Moment(**{name: values.pop(name) for name in of_moment}) if of_moment else None
+    if values.pop("waybill") != WAYBILL_VERSION:
         fields.refuse("waybill", f"version {WAYBILL_VERSION}, which this Lading reads")
+    found = Waybill(**values, moment=moment, sha256=sha256_of_bytes(content))
     if (found.made == TRAINING) != (moment is not None):
         fields.refuse("run", "the run of a checkpoint that was trained, and of no other")
     if found.made in (MERGE, CONVERSION) and not found.parents:
@@ -218,10 +210,7 @@ _FIELDS: FieldTable = {
     "totals": named(record_of(Total, _TOTAL)),
 }
 _MOMENT: FieldTable = {
-    "run": RUN,
-    "launch": SHA256,
-    "attempt": ATTEMPT,
-    "step": STEP,
+    **PARENT,
     "update": optional(COUNT),
     "plan_sha256": optional(SHA256),
     "seal": optional(SHA256),

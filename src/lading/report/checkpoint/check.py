@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lading.errors import CorruptLedgerError
 from lading.ledger.waybill.covered import files_of, hashed
-from lading.ledger.waybill.waybill import WAYBILL, described_by, waybill_at
 from lading.report.checkpoint.checkpoint import OpenedCheckpoint
+from lading.report.checkpoint.family import waybills_below
 from lading.runtime.blocks.progress import Progress, silent
 
 
@@ -72,11 +70,8 @@ def _check_files(checkpoint: OpenedCheckpoint, verdict: CheckpointVerdict, progr
 
 def _owner(checkpoint: Path, sha256: str) -> str | None:
     """Return the checkpoint beside this one whose waybill has a file with a SHA-256: two may have been exchanged."""
-    beside = checkpoint.absolute().parent
-    for path in [*sorted(beside.glob(f"*/{WAYBILL}")), *sorted(beside.glob(f"*.{WAYBILL}"))]:
-        with contextlib.suppress(CorruptLedgerError, OSError):
-            waybill, name = waybill_at(path), described_by(path).name
-            if any(file.sha256 == sha256 for file in waybill.files.values()):
-                moment = waybill.moment
-                return name if moment is None else f"{name}, step {moment.step} of attempt {moment.attempt}"
+    for path, waybill in waybills_below(checkpoint.absolute().parent, deepest=1):
+        if any(file.sha256 == sha256 for file in waybill.files.values()):
+            moment = waybill.moment
+            return path.name if moment is None else f"{path.name}, step {moment.step} of attempt {moment.attempt}"
     return None

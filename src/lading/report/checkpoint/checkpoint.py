@@ -22,8 +22,7 @@ from lading.ledger.description import KnownRun
 from lading.ledger.run_folder import RunFolder
 from lading.ledger.waybill.consumed import consumed
 from lading.ledger.waybill.waybill import Moment, Waybill, checkpoint_path, read_waybill
-from lading.report.checkpoint.family import Family, Relative
-from lading.report.checkpoint.places import Places
+from lading.report.checkpoint.family import Family, Places, Relative
 from lading.report.documents import RunDocuments
 from lading.report.evidence import Evidence
 from lading.report.run import Run
@@ -108,18 +107,11 @@ class OpenedCheckpoint:
             document: Number of the document, from 0, or what it is called: its id, or its file and line.
             packing: Directory of the packing index or token store; None: where each run's plan says it lies.
         """
-        unnamed: list[str] = []
-
-        def rows(run: Run) -> RowsByDocument:
-            try:
-                return _rows_by_document(run, dataset, document, packing)
-            except ConfigError as error:
-                if isinstance(document, int):
-                    raise
-                unnamed.append(str(error))
-                return []
-
-        return self._asked(dataset, rows, unnamed)
+        return self._asked(
+            dataset,
+            lambda run: _rows_by_document(run, dataset, document, packing),
+            by_name=isinstance(document, str),
+        )
 
     def sample_of(self, dataset: str, document: int | str, packing: str | None = None) -> int:
         """Return the one sample that is a document; refuse one that is in other rows, or in several, and say which.
@@ -172,18 +164,19 @@ class OpenedCheckpoint:
 
     def totals(self) -> Table:
         """Return what each run of the family used of each dataset until then; of runs not found, what waybills say."""
-        rows: list[dict[str, Any]] = []
         by_run: dict[Path, list[Moment]] = {}
         for path, moment in self.relatives.moments:
             by_run.setdefault(path, []).append(moment)
-        for path, moments in by_run.items():
-            for name, total in consumed(KnownRun(RunFolder(path)), moments).items():
-                rows.append({"run": moments[0].run, "dataset": name, **vars(total), "from": str(path)})
+        found = [(m[0].run, consumed(KnownRun(RunFolder(path)), m), str(path)) for path, m in by_run.items()]
         for key, waybill in self.relatives.waybills.items():
-            if waybill.moment is not None and self.relatives.members[key].run is None:
-                origin = f"waybill of {self.relatives.members[key].where}"
-                for name, total in waybill.totals.items():
-                    rows.append({"run": waybill.moment.run, "dataset": name, **vars(total), "from": origin})
+            member = self.relatives.members[key]
+            if waybill.moment is not None and member.run is None:
+                found.append((waybill.moment.run, dict(waybill.totals), f"waybill of {member.where}"))
+        rows = [
+            {"run": run, "dataset": name, **vars(total), "from": origin}
+            for run, totals, origin in found
+            for name, total in totals.items()
+        ]
         return Table.of(rows, TOTALS)
 
     def history(self) -> Table:
@@ -191,12 +184,13 @@ class OpenedCheckpoint:
         found: dict[tuple[str, int, int], dict[str, Any]] = {}
         for run in reversed(list(self.runs_asked([]))):
             columns = [run.steps.applied[name].tolist() for name in ("attempt", "step", "update")]
+            name = run.evidence.description.run
             for attempt, step, update in zip(*columns, strict=True):
-                row = {"attempt": attempt, "step": step, "update": None if update < 0 else update}
-                found.setdefault((_run_id(run), attempt, step), {"run": _run_id(run), **row})
+                row = {"run": name, "attempt": attempt, "step": step, "update": None if update < 0 else update}
+                found.setdefault((name, attempt, step), row)
         return Table.of(list(found.values()), HISTORY)
 
-    def _asked(self, dataset: str | int, asked: Callable[[Run], RowsByDocument], unnamed: Sequence[str] = ()) -> Seen:
+    def _asked(self, dataset: str | int, asked: Callable[[Run], RowsByDocument], *, by_name: bool = False) -> Seen:
         unknown, has, names = list(self.unknown), False, set()
         refused: PlanError | None = None  # by a run whose dataset of that name is shorter
         uses: dict[tuple[Any, ...], dict[str, Any]] = {}
@@ -206,20 +200,21 @@ class OpenedCheckpoint:
                 try:
                     number = run.number_of(dataset)
                     for row in (row for document, rows in asked(run) for row in uses_of(run, number, rows, document)):
-                        uses.setdefault((row["run"], row["attempt"], row["step"], row["slot"]), row)
+                        uses[row["run"], row["attempt"], row["step"], row["slot"]] = row
                     has = True
                 except PlanError as error:
                     refused = error
+                except ConfigError as error:
+                    if not by_name:
+                        raise
+                    unknown.append(str(error))  # what no store can name is not unused
             unknown += [f"{d.file} {d.problem}: run `lading verify {run.path}`" for d in run.evidence.damage[:1]]
-        unknown += unnamed
-        if not has and not unknown and refused is not None:
-            raise refused
         if not has and not unknown:
             found = ", ".join(sorted(map(repr, names))) or "none"
-            raise ConfigError(f"no dataset {dataset!r} taught this model: its family has {found}. Check the name.")
+            nobody = f"no dataset {dataset!r} taught this model: its family has {found}. Check the name."
+            raise refused or ConfigError(nobody)
         answer = True if uses else None if unknown else False
-        rows = sorted(uses.values(), key=lambda row: (row["run"], row["attempt"], row["step"], row["slot"]))
-        return Seen(answer, Table.of(rows, USES), tuple(dict.fromkeys(unknown)))
+        return Seen(answer, Table.of([uses[key] for key in sorted(uses)], USES), tuple(dict.fromkeys(unknown)))
 
     def runs_asked(self, unknown: list[str], *, widest: bool = False) -> Iterator[Run]:
         """Yield each run of the family as it was at its moment; what cannot be asked becomes unknown.
@@ -254,10 +249,6 @@ def _rows_by_document(run: Run, dataset: str | int, document: int | str, packing
     known, number = _documents(run, dataset, packing), run.number_of(dataset)
     numbers = known.numbers_of(number, document)
     return [(found, [row["index"] for row in known.rows_of(number, found)]) for found in numbers]
-
-
-def _run_id(run: Run) -> str:
-    return run.evidence.description.run
 
 
 def open_checkpoint(path: str | os.PathLike[str], runs: Sequence[str | os.PathLike[str]] = ()) -> OpenedCheckpoint:

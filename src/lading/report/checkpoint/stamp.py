@@ -14,8 +14,7 @@ from lading.ledger.events import pending_at
 from lading.ledger.opening import checked_mark
 from lading.ledger.run_folder import RunFolder
 from lading.ledger.waybill.covered import MARKS, files_of
-from lading.ledger.waybill.stamping import stamp_now
-from lading.ledger.waybill.trained import bases_of, record_checkpoint, trained_waybill
+from lading.ledger.waybill.stamping import bases_of, record_checkpoint, stamp_now, trained_waybill
 from lading.ledger.waybill.waybill import CONVERSION, MADE, MERGE, TRAINING, Moment, Waybill, checkpoint_path, own_path
 from lading.report.history import largest
 from lading.report.run import Run

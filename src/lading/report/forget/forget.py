@@ -16,18 +16,16 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from lading.errors import ConfigError, CorruptLedgerError
+from lading.errors import ConfigError
 from lading.identity import SampleId
 from lading.ledger.begun import lives
 from lading.ledger.limits import now_seconds, readable
 from lading.ledger.lineage import blocked_by_hand, clean_checkpoints, tainted_by
 from lading.ledger.log import CheckpointRecord, ForgetRequest, Log, read_log, repeat_until_first
-from lading.ledger.waybill.waybill import WAYBILL, waybill_at
 from lading.order.substitute import part_substitute
 from lading.report.asked import AskedRun
 from lading.report.block import samples_of
-from lading.report.checkpoint.family import Family
-from lading.report.checkpoint.places import Places, waybills_below
+from lading.report.checkpoint.family import Family, Places, waybills_below
 from lading.report.trace.closure import same_text
 from lading.report.uses import deliveries_of
 from lading.runtime.fields import listed
@@ -240,12 +238,9 @@ def derived_models(run: AskedRun, log: Log, runs: Sequence[str | os.PathLike[str
     own = run.evidence.description.run
     places = Places([*(runs or [run.evidence.run.path.parent])], run.evidence.run.path)
     found = []
-    for path in sorted({path for root in places.roots for path in waybills_below(root)}):
-        checkpoint = path.parent if path.name == WAYBILL else path.with_name(path.name.removesuffix(f".{WAYBILL}"))
-        try:
-            waybill = waybill_at(path)
-        except CorruptLedgerError:
-            continue
+    below = dict(found for root in places.roots for found in waybills_below(root))
+    for checkpoint in sorted(below):
+        waybill = below[checkpoint]
         if waybill.moment is not None and waybill.moment.run == own:
             continue
         moments = [m.moment for m in Family(places, checkpoint, waybill).members.values() if m.moment is not None]

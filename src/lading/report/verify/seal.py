@@ -65,19 +65,20 @@ def _check_chain(evidence: Evidence, verdict: Verdict) -> None:
     before = NOTHING
     for number, seal in sorted(evidence.log.seals.items()):
         held: list[Begun] = []
+        record = evidence.run.record(number)
         for attempt, rank in added(before, seal, evidence.launches):
             begun = known.get((attempt, rank))
             if begun is None or begun.rows is None:
                 path = evidence.run.rank(attempt, rank).begun
-                verdict.fault(f"{path} is not what {evidence.run.record(number)} sealed: it knows no rows", file=path)
+                verdict.fault(f"{path} is not what {record} sealed: it knows no rows", file=path)
                 return
             held.append(begun)
         if not is_next(before, seal, held):
-            attempts = sorted({begun.attempt for begun in held})
-            which = f"attempt {attempts[0]}" if len(attempts) == 1 else f"attempts {attempts[0]} to {attempts[-1]}"
-            folder = evidence.run.begun(attempts[0]) if attempts else evidence.run.record(number)
+            attempts = [begun.attempt for begun in held]  # ascending
+            which = " to ".join(dict.fromkeys(f"attempt {n}" for n in attempts[:1] + attempts[-1:])) or "no attempt"
+            folder = evidence.run.begun(attempts[0]) if attempts else record
             step = evidence.launches[attempts[0]].start_step if attempts else None
-            text = f"what the ranks of {which} recorded is not what {evidence.run.record(number)} sealed"
+            text = f"what the ranks of {which} recorded is not what {record} sealed"
             verdict.fault(f"{folder}: {text}: their rows, or how they ended, were rewritten", file=folder, step=step)
             return
         before = seal
@@ -86,12 +87,10 @@ def _check_chain(evidence: Evidence, verdict: Verdict) -> None:
 def _say_unsealed(evidence: Evidence, verdict: Verdict) -> None:
     """Note the steps that no seal holds, of ranks that run no more."""
     newest, steps = newest_seal(evidence.log), []
-    for attempt in evidence.attempts.values():
-        for rank in attempt.ranks:
-            last, number = rank.last_step(), rank.folder.rank
-            is_open = any(a == attempt.number and first <= number < stop for a, first, stop in newest.open)
-            if last is None or rank.begun is None or not (is_open or attempt.number >= newest.stop):
-                continue
-            if not lives(rank.folder, rank.begun):
-                steps += [attempt.launch.start_step, last]
+    for rank in evidence.ranks():
+        last, attempt = rank.last_step(), rank.folder.attempt
+        if last is None or rank.begun is None or newest.holds(attempt, rank.folder.rank):
+            continue
+        if not lives(rank.folder, rank.begun):
+            steps += [evidence.launches[attempt].start_step, last]
     verdict.unsealed = (min(steps), max(steps)) if steps else None
