@@ -45,7 +45,6 @@ def reweighted(plan: Plan, step: int, weights: Weights, world: World, reason: st
         step: The next step to be yielded.
         weights: New weights, by name or in order, in the unit of the plan's mixture.
         world: Who asks; all ranks must ask for the same.
-        reason: Who asked for it.
     """
     try:
         spec = _running_mixture(plan)
@@ -101,7 +100,6 @@ class PolicyRunner:
     """Asks a policy for weights every so many steps, once for each step number: an ``Observer``.
 
     Attributes:
-        policy: The policy.
         last_step: The step it was last asked before.
     """
 

@@ -175,9 +175,7 @@ def restored_plan(saved: SavedState, plan: Plan, allowed: Resume, *, resizes: bo
     """Return the plan that resumes from a state.
 
     Args:
-        saved: The state.
         plan: The plan of the loader that loads it, without events.
-        allowed: What may differ.
         resizes: Whether a policy chooses the size of chunks: it is then the saved one.
     """
     if not allowed.changed_plan:

@@ -126,11 +126,6 @@ _PATIENCE_SECONDS = 5.0
 _PROCESS = os.getpid()
 
 
-def num_cores() -> int:
-    """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def each_in_threads(work: Callable[[T], None], items: Iterable[T]) -> None:
     """Do something with each item, as many at a time as there are cores; worth it where the work lets others run."""
     if isinstance(items, Sized) and len(items) < 2:
@@ -139,7 +134,7 @@ def each_in_threads(work: Callable[[T], None], items: Iterable[T]) -> None:
         return
     from concurrent.futures import ThreadPoolExecutor  # here: most processes have no such work
 
-    with ThreadPoolExecutor(num_cores()) as pool:
+    with ThreadPoolExecutor(usable_cpus()) as pool:
         for _ in pool.map(work, items):
             pass
 

@@ -58,7 +58,6 @@ class NumberColumn:
     """Numbers, or lists of numbers that have one length in a batch.
 
     Args:
-        column: The column.
         kind: Arrow's type of a number.
         dtype: NumPy's type of a number in a batch.
     """
@@ -169,7 +168,6 @@ class ArrowRows:
     """A Hugging Face dataset whose batches are made from its buffers.
 
     Args:
-        dataset: The dataset.
         columns: How each column is read.
         mapping: The row of the table that each row of the dataset is; None: they are the same.
 

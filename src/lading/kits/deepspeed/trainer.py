@@ -55,7 +55,6 @@ def make_engine(model: torch.nn.Module, args: DsTrainingArguments, rows: int, up
 
     Args:
         model: The model; in reduced precision its weights are converted.
-        args: The training arguments.
         rows: Samples of a step on one process.
         updates: Updates of the whole run, for the learning rate.
     """
@@ -79,14 +78,7 @@ def make_engine(model: torch.nn.Module, args: DsTrainingArguments, rows: int, up
 def training_loader(
     args: DsTrainingArguments, dataset: Any, collate_fn: Callable[..., Any] | None, policy: Any
 ) -> Loader:
-    """Return the loader to train with; an incomplete global batch at the end of an epoch is dropped.
-
-    Args:
-        args: Sizes, order, workers.
-        dataset: One dataset, or several by name.
-        collate_fn: Makes a batch of a list of samples.
-        policy: Chooses the mixture during the run.
-    """
+    """Return the loader to train with; an incomplete global batch at the end of an epoch is dropped."""
     return Loader(
         dataset,
         args.per_device_train_batch_size if args.global_batch_size is None else None,
@@ -122,13 +114,7 @@ def worker_arguments(args: DsTrainingArguments) -> dict[str, Any]:
 
 
 def evaluation_loader(args: DsTrainingArguments, dataset: Any, collate_fn: Callable[..., Any] | None) -> Loader:
-    """Return the loader to evaluate with: every sample once.
-
-    Args:
-        args: Sizes, workers.
-        dataset: One dataset, or several by name.
-        collate_fn: Makes a batch of a list of samples.
-    """
+    """Return the loader to evaluate with: every sample once."""
     return Loader(
         dataset,
         args.per_device_eval_batch_size or args.per_device_train_batch_size,
@@ -141,12 +127,7 @@ def evaluation_loader(args: DsTrainingArguments, dataset: Any, collate_fn: Calla
 
 
 def join_processes(backend: str | None = None, timeout: float = 1800) -> World:
-    """Join the process group, making it if need be, and return who we are in it.
-
-    Args:
-        backend: Backend of a group that is made; None: DeepSpeed's choice.
-        timeout: Seconds that an operation may take in a group that is made.
-    """
+    """Join the process group, making it if need be, and return who we are in it."""
     if not torch.distributed.is_initialized() and "RANK" not in os.environ:
         # DeepSpeed looks these up itself, and would otherwise ask MPI.
         alone = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
@@ -179,7 +160,6 @@ class TrainOutput:
         updates: Updates of the run so far, those before a resume included.
         skipped: Updates of this attempt that overflowed.
         loss: Mean loss of the last log line, over all processes; None before the first.
-        seconds: Time this attempt took.
     """
 
     updates: int
@@ -202,8 +182,6 @@ class DsTrainer:
         policy: Chooses the mixture during the run; see ``lading.train.FollowLosses``.
 
     Attributes:
-        world: Who this process is.
-        loader: The training loader.
         ledger: The ledger, while training.
         log: What the run tells, while training.
         consumed_samples: Samples that updates were made of so far, all processes together, before a resume too.

@@ -45,12 +45,7 @@ from lading.source.spec import BatchSpec
 
 
 class ClusterSubset(Subset[dict[str, Tensor]]):
-    """A torch ``Subset`` of a JASPER dataset that keeps ``take``, names and spec.
-
-    Args:
-        dataset: The whole split.
-        indices: Samples of the split that belong to the subset.
-    """
+    """A torch ``Subset`` of a JASPER dataset that keeps ``take``, names and spec."""
 
     dataset: JASPERSteeringDataset
     wants_keys = False  # the epoch and the pair are enough
@@ -61,7 +56,6 @@ class ClusterSubset(Subset[dict[str, Tensor]]):
 
     @property
     def random_free(self) -> bool:
-        """Whether nothing in it draws from a global random generator."""
         return draws_nothing(self.dataset)
 
     @property
@@ -70,15 +64,12 @@ class ClusterSubset(Subset[dict[str, Tensor]]):
         return self.dataset.pair_numbers[self._places]
 
     def take(self, indices: ArrayLike) -> dict[str, Tensor]:
-        """Return a whole batch."""
         return self.dataset.take(self._in_split(indices))
 
     def take_keyed(self, indices: ArrayLike, *, epoch: int, keys: Any = None) -> dict[str, Tensor]:
-        """Return a whole batch as it is in an epoch."""
         return self.dataset.take_keyed(self._in_split(indices), epoch=epoch)
 
     def item_keyed(self, index: int, *, epoch: int, key: int | None = None) -> dict[str, Tensor]:
-        """Return one sample as it is in an epoch."""
         return self.dataset.item_keyed(int(self._in_split([index])[0]), epoch=epoch)
 
     def set_epoch(self, epoch: int) -> None:
@@ -86,11 +77,9 @@ class ClusterSubset(Subset[dict[str, Tensor]]):
         self.dataset.set_epoch(epoch)
 
     def describe(self, index: int) -> str:
-        """Name a sample by its index in the split and by its pair."""
         return self.dataset.describe(int(self._places[index]))
 
     def file_of(self, index: int) -> str:
-        """Return where a sample came from, for errors."""
         return self.dataset.file_of(int(self._places[index]))
 
     def fingerprint(self) -> dict[str, Any]:
@@ -98,7 +87,6 @@ class ClusterSubset(Subset[dict[str, Tensor]]):
         return {**self.dataset.fingerprint(), "samples": self._places.tolist()}
 
     def spec(self) -> BatchSpec:
-        """Return what a batch must look like."""
         return self.dataset.spec()
 
     def _in_split(self, indices: ArrayLike) -> NDArray[np.int64]:

@@ -28,7 +28,6 @@ class PtStorage:
     """The ``.pt`` files of one directory.
 
     Args:
-        directory: Where the files lie.
         mapped: Map tensors (shared, read-only) instead of reading them into memory.
     """
 

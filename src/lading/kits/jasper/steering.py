@@ -159,12 +159,7 @@ EPOCH, FORCED, NEGATIVES = range(3)
 
 
 class SharedSteering:
-    """Epoch, forced variant and number of negative refreshes, seen by every process.
-
-    Args:
-        steering: Probabilities by epoch.
-        epoch: Epoch to start at.
-    """
+    """Epoch, forced variant and number of negative refreshes, seen by every process."""
 
     def __init__(self, steering: Steering, epoch: int = 0) -> None:
         self.steering = steering

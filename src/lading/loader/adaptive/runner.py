@@ -44,11 +44,7 @@ class Ended(NamedTuple):
 
 
 class ChunkRunner:
-    """Asks the policies of chunks: an ``Observer``.
-
-    Args:
-        chunks: What the user asked for.
-    """
+    """Asks the policies of chunks: an ``Observer``."""
 
     def __init__(self, chunks: Chunks) -> None:
         self.chunks = chunks

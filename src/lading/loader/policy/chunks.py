@@ -73,7 +73,6 @@ class GrowWhileImproving:
         return {"best": self.best}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume where a state was taken."""
         self.best = None if state["best"] is None else float(state["best"])
 
 
@@ -138,7 +137,6 @@ class PaceValidation:
         return {"last": self.last, "trend": self.trend}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume where a state was taken."""
         self.last, self.trend = (None if state[name] is None else float(state[name]) for name in ("last", "trend"))
 
 
@@ -204,7 +202,6 @@ class LearningValue:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume where a state was taken."""
         rows = [(int(g), [_number(loss), _number(before), int(chunk)]) for g, loss, before, chunk in state["groups"]]
         if len(rows) > GROUPS:
             raise ValueError(f"expected at most {GROUPS} groups, found {len(rows)}")

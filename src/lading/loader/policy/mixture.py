@@ -136,7 +136,6 @@ class FollowLosses:
         return {"losses": dict(self.losses), "base": dict(self.base) if self.base is not None else None}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume where a state was taken."""
         self.losses, self.base = dict(state["losses"]), state["base"]
 
 

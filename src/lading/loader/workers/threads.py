@@ -31,10 +31,6 @@ class ThreadWorkers:
 
     Args:
         fetch: Makes a result of a request; called in several threads at once.
-        num_workers: Number of threads.
-        prefetch_factor: Requests that each thread has at a time.
-        timeout: Seconds to wait for a result; 0: no limit.
-        worker_init_fn: Called with the worker's number in each thread before its first request.
     """
 
     def __init__(

@@ -30,7 +30,6 @@ class Segment:
     """A stretch of a schedule.
 
     Attributes:
-        begin: Where it begins.
         end: Where it ends; None for the last.
         weights: Weights at the share u (0 to 1) of the stretch.
         pieces: Stages to cut it into.
@@ -57,7 +56,6 @@ class Stages:
     points: Sequence[tuple[Any, Weights]]
 
     def segments(self, names: Sequence[str], base: Sequence[float]) -> list[Segment]:
-        """Return one stretch for each stage."""
         values = [named_weights(weights, names) for _, weights in _checked(self.points)]
         return _stretches(self.points, values, lambda before, after, u: before, 1)
 
@@ -70,7 +68,6 @@ class Linear:
     pieces: int = PIECES
 
     def segments(self, names: Sequence[str], base: Sequence[float]) -> list[Segment]:
-        """Return one stretch between any two points."""
         values = [_normal(named_weights(weights, names)) for _, weights in _checked(self.points)]
         return _stretches(self.points, values, _blend, self.pieces)
 
@@ -83,7 +80,6 @@ class Cosine:
     pieces: int = PIECES
 
     def segments(self, names: Sequence[str], base: Sequence[float]) -> list[Segment]:
-        """Return one stretch between any two points."""
         values = [_normal(named_weights(weights, names)) for _, weights in _checked(self.points)]
         return _stretches(
             self.points, values, lambda a, b, u: _blend(a, b, (1 - math.cos(math.pi * u)) / 2), self.pieces
@@ -98,7 +94,6 @@ class Temperature:
     pieces: int = PIECES
 
     def segments(self, names: Sequence[str], base: Sequence[float]) -> list[Segment]:
-        """Return one stretch between any two points."""
         values = [[float(t)] for _, t in _checked(self.points)]
         stretches = _stretches(self.points, values, _blend, self.pieces)
         return [Segment(s.begin, s.end, _tempering(base, s.weights), s.pieces) for s in stretches]
@@ -117,7 +112,6 @@ class Function:
     pieces: int = PIECES
 
     def segments(self, names: Sequence[str], base: Sequence[float]) -> list[Segment]:
-        """Return the stretch until the last point, and what holds from there."""
         until = Duration.parse(self.until)
 
         def weights(u: float) -> list[float]:

@@ -35,9 +35,7 @@ def given_clusters(
     """Complete clusters that were given for each pair.
 
     Args:
-        pairs: Cluster of each pair.
         questions: Question vector of each pair, for centroids that were not given.
-        sources: All source vectors.
         source_clusters: Cluster of each source; None: the nearest centroid's.
         centroids: One vector for each cluster; None: the mean of its questions.
     """
@@ -56,11 +54,7 @@ def found_clusters(pair_questions: I64, questions: F32, sources: F32, n_clusters
     """Cluster questions by k-means.
 
     Args:
-        pair_questions: Question of each pair.
-        questions: All question vectors.
-        sources: All source vectors.
         n_clusters: How many; None: about the square root of half the questions, at most 256.
-        seed: Same seed, same clusters.
     """
     try:
         from lading.kits.jasper.build.sklearn import kmeans  # scikit-learn is optional and only needed here

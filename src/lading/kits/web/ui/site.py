@@ -61,7 +61,6 @@ class Answer:
     """What a request gets.
 
     Attributes:
-        body: The text.
         kind: ``html`` or ``json``.
         status: HTTP's number for how it went.
         location: Where else to go, with a status of 3xx.

@@ -61,7 +61,6 @@ class Verdicts:
         """Return the verdict on a run, or ``verifying``: how much of the work is done.
 
         Args:
-            path: Folder of the run.
             version: What the run is now.
             patience: Seconds to wait for it.
         """
