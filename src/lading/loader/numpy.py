@@ -113,7 +113,6 @@ class NumpyFace:
         return plan.bill(step, world=world, pad=self._pad)
 
     def place(self, batch: Any, bill: Bill, batch_rows: int) -> tuple[Any, Bill, Any]:
-        """Return a batch as it is."""
         return batch, bill, batch
 
 

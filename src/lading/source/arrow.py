@@ -150,7 +150,6 @@ class TextColumn:
         self._in_numpy, self._ends_at_nul = in_numpy, ends_at_nul
 
     def take(self, rows: I64) -> list[str]:
-        """Return rows."""
         found = list(self._texts(rows))
         if self._in_numpy:
             return list(np.asarray(found))  # NumPy's texts end before zeros

@@ -246,6 +246,9 @@ class DsTrainingArguments:
     def accumulated_at(self, update: int, step_size: int) -> int:
         """Return the steps of an update, which are fewer while the batch size ramps up.
 
+        Args:
+            step_size: Samples of a step, all processes together.
+
         >>> ramp = {"train_batch_size_init_rampup": 8, "train_batch_size_per_rampup": 16, "rampup_steps": 2}
         >>> args = DsTrainingArguments("runs/7", gradient_accumulation_steps=8, **ramp)
         >>> [args.accumulated_at(update, step_size=4) for update in range(6)]

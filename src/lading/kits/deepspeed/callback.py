@@ -56,7 +56,7 @@ class DsCallback:
 
 
 class DsCallbackHandler:
-    """Calls those callbacks that have a method of a name."""
+    """Calls those callbacks (or classes of callbacks) that have a method of a name."""
 
     def __init__(self, callbacks: Iterable[Any] | None = None) -> None:
         self.all: list[Any] = []
@@ -71,12 +71,15 @@ class DsCallbackHandler:
         self.all.append(made)
 
     def on_step(self, engine: Any, args: DsTrainingArguments, state: dict[str, Any], **kwargs: Any) -> None:
+        """Notify of an update."""
         self.call("on_step", engine, args, state, **kwargs)
 
     def on_evaluate(self, engine: Any, args: DsTrainingArguments, state: dict[str, Any], **kwargs: Any) -> None:
+        """Notify of an evaluation."""
         self.call("on_evaluate", engine, args, state, **kwargs)
 
     def on_save(self, engine: Any, args: DsTrainingArguments, state: dict[str, Any], **kwargs: Any) -> None:
+        """Notify of a complete checkpoint."""
         self.call("on_save", engine, args, state, **kwargs)
 
     def call(self, name: str, engine: Any, args: DsTrainingArguments, state: dict[str, Any], **kwargs: Any) -> None:

@@ -68,11 +68,6 @@ def roll_back(path: Path, update: int, first: int = 0) -> None:
         write_aside(path, "".join(line + "\n" for line in kept).encode())
 
 
-def read_records(path: Path) -> list[dict[str, Any]]:
-    """Return the records of a file."""
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-
-
 def _update_of(line: str) -> int:
     try:
         return int(json.loads(line)[STEP])

@@ -31,7 +31,7 @@ from lading.kits.jasper.layout import BY_NAME, CONFIG_FILE, NEGATIVES, SPLITS, c
 from lading.kits.jasper.steering import SharedSteering, Steering
 from lading.kits.jasper.storage import convert_to_hdf5, open_storage
 from lading.kits.jasper.validate import (
-    check_pairs,
+    check_split,
     check_tables,
     load_refreshed,
     load_split,
@@ -90,11 +90,15 @@ class ClusterSubset(Subset[dict[str, Tensor]]):
         return self.dataset.spec()
 
     def _in_split(self, indices: ArrayLike) -> NDArray[np.int64]:
-        wanted = np.asarray(indices, dtype=np.int64)
-        outside = wanted[(wanted < 0) | (wanted >= len(self._places))]
-        if len(outside):
-            raise IndexError(f"Index {outside[0]} out of range [0, {len(self._places)})")
-        return self._places[wanted]
+        return _taken(self._places, indices)
+
+
+def _taken(values: NDArray[np.int64], indices: ArrayLike) -> NDArray[np.int64]:
+    wanted = np.asarray(indices, dtype=np.int64)
+    outside = wanted[(wanted < 0) | (wanted >= len(values))]
+    if len(outside):
+        raise IndexError(f"Index {outside[0]} out of range [0, {len(values)})")
+    return values[wanted]
 
 
 LOGGER = logging.getLogger(__name__)
@@ -176,11 +180,7 @@ class JASPERSteeringDataset(Tables, Dataset[dict[str, Tensor]]):
     def take_keyed(self, indices: ArrayLike, *, epoch: int | None = None, keys: Any = None) -> dict[str, Tensor]:
         """Return a whole batch as it is in an epoch (None: the current one); the pairs are keys enough."""
         current, forced = self._follow()
-        wanted = np.asarray(indices, dtype=np.int64)
-        outside = wanted[(wanted < 0) | (wanted >= len(self._numbers))]
-        if len(outside):
-            raise IndexError(f"Index {outside[0]} out of range [0, {len(self)})")
-        pairs = self._numbers[wanted]
+        pairs = _taken(self._numbers, indices)
         variants = self._shared.variants(pairs, current if epoch is None else epoch, forced)
         return gather_batch(self, pairs, variants, self._buffers)
 
@@ -319,7 +319,7 @@ class JASPERSteeringDataset(Tables, Dataset[dict[str, Tensor]]):
         other.split = split
         pairs, label = load_split(self._storage, split)
         if len(pairs):
-            check_pairs(pairs, split, label, len(self.pair_index), validate)
+            check_split(pairs, split, label, len(self.pair_index), below_zero=validate is not False)
         other._keep_split(pairs)
         other._shared = SharedSteering(self._shared.steering, self.current_epoch)
         return other
@@ -328,7 +328,7 @@ class JASPERSteeringDataset(Tables, Dataset[dict[str, Tensor]]):
         require_files(self._storage, self.split)
         pairs, label = load_split(self._storage, self.split)
         tables = load_tables(self._storage, (self.embedding_dim, self.n_neg))
-        check_pairs(pairs, self.split, label, len(tables["pair_index"]), validate)
+        check_split(pairs, self.split, label, len(tables["pair_index"]), below_zero=validate is not False)
         check_tables(self._storage, tables, validate)
         self._keep(tables)
         self._keep_split(pairs)

@@ -45,7 +45,6 @@ class PtStorage:
         self._existing(table.file)
 
     def read(self, table: JasperTable) -> Tensor:
-        """Return one table."""
         path = self._existing(table.file)
         tensor = load(path, mapped=self.mapped)
         if not isinstance(tensor, Tensor):

@@ -196,11 +196,9 @@ class SharedSteering:
         return epoch, forced, negatives
 
     def variants(self, pairs: NDArray[np.int64], epoch: int, forced: int) -> NDArray[np.int64]:
-        """Return the variant of each pair in an epoch."""
         return self.steering.variants(pairs, epoch) if forced < 0 else np.full(len(pairs), forced, dtype=np.int64)
 
     def variant(self, pair: int, epoch: int, forced: int) -> int:
-        """Return the variant of one pair in an epoch."""
         return self.steering.variant(pair, epoch) if forced < 0 else forced
 
     def stats(self) -> dict[str, Any]:

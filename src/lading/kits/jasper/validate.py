@@ -242,10 +242,5 @@ def check_tables(storage: Storage, tables: dict[str, Tensor], validate: bool | N
         check_keywords(storage.keyword_ids(), len(tables["pair_index"]), len(tables["keyword_embs"]), label)
 
 
-def check_pairs(pairs: Tensor, split: str, label: str, num_pairs: int, validate: bool | None) -> None:
-    """Refuse an empty split and pair numbers that do not exist."""
-    check_split(pairs, split, label, num_pairs, below_zero=validate is not False)
-
-
 def _read(storage: Storage, table: JasperTable, sizes: Sizes) -> Tensor:
     return check_shape(storage.read(table), table, storage.label(table), *sizes)

@@ -73,6 +73,7 @@ class GrowWhileImproving:
         return {"best": self.best}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Resume where a state was taken."""
         self.best = None if state["best"] is None else float(state["best"])
 
 
@@ -137,6 +138,7 @@ class PaceValidation:
         return {"last": self.last, "trend": self.trend}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Resume where a state was taken."""
         self.last, self.trend = (None if state[name] is None else float(state[name]) for name in ("last", "trend"))
 
 
@@ -179,7 +181,6 @@ class LearningValue:
         self.groups[group] = [value, before, trained.chunk]
 
     def __call__(self, candidates: Sequence[int], total: int, chunk: int) -> int:
-        """Return the chunk with the highest value."""
         values = {number: self._value(_group(number, total), chunk) for number in candidates}
         chosen = max(candidates, key=lambda number: (values[number], -number))
         value = values[chosen]
@@ -202,6 +203,7 @@ class LearningValue:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Resume where a state was taken."""
         rows = [(int(g), [_number(loss), _number(before), int(chunk)]) for g, loss, before, chunk in state["groups"]]
         if len(rows) > GROUPS:
             raise ValueError(f"expected at most {GROUPS} groups, found {len(rows)}")

@@ -46,7 +46,6 @@ class Collate:
         }
 
     def __call__(self, samples: Sequence[Any]) -> Any:
-        """Return the batch of some samples."""
         first, known = samples[0], default_collate_fn_map
         if type(first) is int and known[int] is collate_int_fn:
             return _integers(samples)

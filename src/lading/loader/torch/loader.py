@@ -161,7 +161,6 @@ class TorchFace:
         return plan.bill(step, world=world, pad=self._pad)
 
     def place(self, batch: Any, bill: Bill, batch_rows: int) -> tuple[Any, Bill, Any]:
-        """Pin a batch."""
         batch = pinned(batch)  # type: ignore[no-untyped-call]
         return batch, bill, batch
 

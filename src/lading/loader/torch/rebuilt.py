@@ -133,12 +133,10 @@ class PlanSampler(DistributedSampler[Any]):
 
     @property
     def rank(self) -> int:  # type: ignore[override]
-        """This rank."""
         return self.engine.world.rank
 
     @property
     def num_replicas(self) -> int:  # type: ignore[override]
-        """Number of ranks."""
         return self.engine.world.world_size
 
     @property
@@ -374,10 +372,8 @@ class PlanBatchSampler(BatchSampler):
 
     def __iter__(self) -> Iterator[list[int]]:
         refuse_in_ray_worker()
-        starts = np.concatenate([[0], np.cumsum(self._engine.plan.lengths)])
         for pull in self._pulls.start():
-            bill = pull.request.bill
-            rows = PlannedIndices((starts[bill.source_idx] + bill.rows).tolist())
+            rows = PlannedIndices(_numbers(self._engine, pull.request.bill))
             rows.pull = pull
             yield rows
 

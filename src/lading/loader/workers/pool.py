@@ -247,7 +247,6 @@ class Pool:
         return self._finalizer.alive and self.is_ours and all(worker.exit_code is None for worker in self.workers)
 
     def end(self) -> None:
-        """End all workers."""
         self._finalizer()
 
     def wait(self, worker: WorkerProcess, seconds: float) -> WorkerProcess | None:

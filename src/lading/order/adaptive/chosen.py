@@ -49,14 +49,17 @@ class Choose(AdaptiveEvent):
     reason: str = ""
 
     def to_dict(self, *, whole: bool) -> dict[str, Any]:
+        """Return JSON-able fields."""
         return dict(vars(self))
 
     @classmethod
     def read(cls, fields: Fields) -> Choose:
+        """Rebuild a choice from checked fields."""
         return cls(**fields.each(_CHOOSE, "kind"))
 
     @property
     def decided(self) -> str:
+        """What was decided, in a few words."""
         return f"chunk {self.chosen} of the data"
 
 

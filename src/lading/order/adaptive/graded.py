@@ -61,10 +61,12 @@ class Rescore(AdaptiveEvent):
 
     @classmethod
     def read(cls, fields: Fields) -> Rescore:
+        """Rebuild the event from checked fields."""
         return cls(**fields.each(_RESCORE, "kind"))
 
     @property
     def decided(self) -> str:
+        """What was decided, in a few words."""
         return f"scores {self.levels.sha256[:12]}"
 
 

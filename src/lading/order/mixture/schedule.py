@@ -56,6 +56,7 @@ class Stages:
     points: Sequence[tuple[Any, Weights]]
 
     def segments(self, names: Sequence[str], base: Sequence[float]) -> list[Segment]:
+        """Return one stretch for each stage."""
         values = [named_weights(weights, names) for _, weights in _checked(self.points)]
         return _stretches(self.points, values, lambda before, after, u: before, 1)
 
@@ -68,6 +69,7 @@ class Linear:
     pieces: int = PIECES
 
     def segments(self, names: Sequence[str], base: Sequence[float]) -> list[Segment]:
+        """Return one stretch between any two points."""
         values = [_normal(named_weights(weights, names)) for _, weights in _checked(self.points)]
         return _stretches(self.points, values, _blend, self.pieces)
 
@@ -80,6 +82,7 @@ class Cosine:
     pieces: int = PIECES
 
     def segments(self, names: Sequence[str], base: Sequence[float]) -> list[Segment]:
+        """Return one stretch between any two points."""
         values = [_normal(named_weights(weights, names)) for _, weights in _checked(self.points)]
         return _stretches(
             self.points, values, lambda a, b, u: _blend(a, b, (1 - math.cos(math.pi * u)) / 2), self.pieces
@@ -94,6 +97,7 @@ class Temperature:
     pieces: int = PIECES
 
     def segments(self, names: Sequence[str], base: Sequence[float]) -> list[Segment]:
+        """Return one stretch between any two points."""
         values = [[float(t)] for _, t in _checked(self.points)]
         stretches = _stretches(self.points, values, _blend, self.pieces)
         return [Segment(s.begin, s.end, _tempering(base, s.weights), s.pieces) for s in stretches]
@@ -112,6 +116,7 @@ class Function:
     pieces: int = PIECES
 
     def segments(self, names: Sequence[str], base: Sequence[float]) -> list[Segment]:
+        """Return the stretch until the last point, and what holds from there."""
         until = Duration.parse(self.until)
 
         def weights(u: float) -> list[float]:

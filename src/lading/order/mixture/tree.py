@@ -379,7 +379,6 @@ class StagedStream:
         self.starts = [stage.start for stage in self.stages]
 
     def number_at(self, position: int) -> int:
-        """Return the number of the stage that a position belongs to."""
         return bisect.bisect_right(self.starts, position) - 1
 
     def counts(self, border: int) -> I64:

@@ -47,7 +47,6 @@ class ReaderSlot:
 
     @property
     def num_shards(self) -> int:
-        """Number of slots."""
         return self.world_size * self.num_workers
 
     @property

@@ -68,7 +68,6 @@ class TraceJob:
 
     @functools.cached_property
     def store(self) -> TokenStore:
-        """The store."""
         return TokenStore(self.path, validate=False)
 
     @functools.cached_property

@@ -36,7 +36,6 @@ class Verification:
     ended: float = 0.0
 
     def run(self, path: Path) -> None:
-        """Verify a run."""
         try:
             self.found = Run(path).verify(self._progress, allow_empty=True).to_dict()
         except LadingError as error:
