@@ -382,8 +382,16 @@ class DsTrainer:
             self.client_state["log_history"].append(line)
         if args.batch_tracker and _is_due(args.batch_tracker_save_steps or args.logging_steps, done, total):
             self.log.flush()
+        self._validate(update)
+        if args.save_steps is not None and _is_due(args.save_steps, done, total, args.save_final_checkpoint):
+            self.save_checkpoint()
+
+    def _validate(self, update: Update) -> None:
+        """Evaluate where it is due: every so many updates, and where a chunk ends, which the loader is told."""
+        assert self.log is not None
+        args, done = self.args, update.number + 1
         ends = args.train_chunk_size is not None and self.loader.plan.locate(self.loader.step).chunk_step == 0
-        due = args.eval_steps is not None and _is_due(args.eval_steps, done, total, args.do_final_eval)
+        due = args.eval_steps is not None and _is_due(args.eval_steps, done, self.max_steps, args.do_final_eval)
         metrics: dict[str, Any] = {}
         if args.do_eval and (due or (ends and self.eval_dataset is not None)):
             metrics = {"train/step": update.number, **self.evaluate()}
@@ -391,8 +399,6 @@ class DsTrainer:
             self.client_state["log_history"].append(metrics)
         if ends:
             self.loader.validated(metrics.get("eval/loss"))
-        if args.save_steps is not None and _is_due(args.save_steps, done, total, args.save_final_checkpoint):
-            self.save_checkpoint()
 
     def _call(self, name: str, **what: Any) -> None:
         engine = self.__dict__.get("engine", self.model)
