@@ -286,7 +286,7 @@ def clean_up(folder: Path, name: str | None = None) -> None:
     With a name: only what was to become this file or folder.
     """
     try:
-        entries = sorted(entry.name for entry in os.scandir(folder))
+        entries = sorted(os.listdir(folder))
     except OSError:
         return
     for entry in entries:
