@@ -66,8 +66,7 @@ TAKES_TEXT_APART = {
 }
 # Names of classes that are looked at, none of another library's.
 OWN_NAMES = {
-    "kept['kind'] != type(policy).__name__": "a state says which policy, the user's own too, it was saved with",
-    "saved['kind'] != type(self.policy).__name__": "the same",
+    "saved['kind'] != type(policy).__name__": "a state says which policy, the user's own too, it was saved with",
     "kept.get(type(self).__name__)": "transformers files the state of a callback of ours under its class",
 }
 FORBIDDEN_NAMES = {"utils", "common", "helpers", "core", "misc"}

@@ -46,7 +46,6 @@ class Batch:
         return self.replace(**{name: _sliced(name, value, axes) for name, value in self._items() if value is not None})
 
     def __len__(self) -> int:
-        """Return the number of rows."""
         return int(self.inputs.shape[0])
 
     def __iter__(self) -> Iterator[Self]:

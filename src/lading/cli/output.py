@@ -12,12 +12,13 @@ import contextlib
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.segment import Segment
+from rich.table import Table
 
 from lading.errors import ConfigError, LadingError, LedgerError
 from lading.report import Run as OpenedRun, open_run as open_folder
@@ -104,6 +105,20 @@ def answer(value: Any, text: Callable[[], RenderableType], *, as_json: bool, hol
         Console(width=room(), soft_wrap=False, highlight=False, markup=False, emoji=False).print(_Gate(text()))
     if not holds:
         raise typer.Exit(1)
+
+
+def facts_table(facts: Mapping[str, Any]) -> Table:
+    """Return values with their names in front, a line each."""
+    found = Table(box=None, show_header=False, pad_edge=False)
+    for name, value in facts.items():
+        found.add_row(name.replace("_", " "), _words(value))
+    return found
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, dict):
+        return "   ".join(f"{name}: {_words(inner)}" for name, inner in value.items())
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def watched(look: Callable[[], Summary], every: float, *, as_json: bool) -> None:

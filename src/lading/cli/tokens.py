@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
-from lading.cli.output import Json, answer, progress_bar
+from lading.cli.output import Json, answer, facts_table, progress_bar
 from lading.errors import ConfigError, SourceError
 from lading.kits.formats.convert import open_documents, store_tokens
 from lading.order.packing.file import index_for, open_index
@@ -216,10 +215,4 @@ def _sentence(index: PackingIndex) -> str:
 
 
 def _tell(facts: dict[str, Any], as_json: bool, *, holds: bool = True) -> None:
-    def text() -> Table:
-        table = Table(box=None, show_header=False, pad_edge=False)
-        for name, value in facts.items():
-            table.add_row(name.replace("_", " "), str(value))
-        return table
-
-    answer(facts, text, as_json=as_json, holds=holds)
+    answer(facts, lambda: facts_table(facts), as_json=as_json, holds=holds)

@@ -30,7 +30,7 @@ from lading.ledger.launch import MOST_STEPS, Launch, Parent
 from lading.ledger.log import BlockRequest, CheckpointRecord, ForgetRequest, Log
 from lading.order.event import Block, Mask, ResumeBase, event_from_dict
 from lading.order.plan import Plan
-from lading.order.substitute import all_masks, masked_by
+from lading.order.substitute import all_masks, by_dataset
 
 
 @dataclass(frozen=True)
@@ -223,7 +223,7 @@ def masks_to_honour(forgets: Iterable[ForgetRequest], plan: Plan, step: int) -> 
     """Return the mask events that a plan lacks, to act from a step on."""
     known = {
         (dataset, document)
-        for dataset, documents in masked_by(all_masks(plan.masked, plan.events, plan.parts))
+        for dataset, documents in by_dataset(all_masks(plan.masked, plan.events, plan.parts))
         for document in documents
     }
     wanted: dict[tuple[int, str], dict[int, None]] = {}

@@ -38,15 +38,7 @@ def announcing(engine: Observed, what: str, policy: Any) -> Iterator[None]:
 
 
 def blocking(engine: Observed, dataset: str | int, indices: Sequence[int], step: int, reason: str) -> Block:
-    """Return the event that replaces samples by substitutes from a step on; every rank must ask for the same.
-
-    Args:
-        engine: The engine of this rank.
-        dataset: Name or number of the dataset.
-        indices: The samples.
-        step: The first step that cannot have been prefetched.
-        reason: Why.
-    """
+    """Return the event that replaces samples by substitutes from a step on; every rank must ask for the same."""
     chosen = tuple(number for index in indices if (number := whole(index)) is not None)
     if len(chosen) < len(indices):
         raise PlanError(f"samples {list(indices)[:5]} of dataset {dataset!r}: expected their indices, integers.")

@@ -26,7 +26,6 @@ class EngineLoader:
     """The methods of a loader. A face makes the engine and adds its framework's manners.
 
     Attributes:
-        engine: The engine.
         on_resume: What may differ between a saved run and this loader.
         sources, global_batch_size, shuffle, pad, ...: The arguments, as they were given.
     """
@@ -56,9 +55,7 @@ class EngineLoader:
         """Keep every argument under its own name, where frameworks that make a loader anew read it; return them all.
 
         Args:
-            options: The options given.
             kind: Which options there are: ``LoaderOptions``, or one derived from it.
-            own: Arguments of the face itself.
         """
         signature = inspect.signature(type(self).__init__)
         known = defaults(kind)

@@ -39,8 +39,6 @@ class WorkerFailure:
 
     Attributes:
         where: Who failed, doing what.
-        summary: The error in one line.
-        trace: The worker's traceback.
         chain: The pickled error and its causes, first the error; empty where it cannot be pickled.
     """
 
@@ -72,7 +70,6 @@ def also(error: E, original: BaseException | None) -> E:
     """Return an error that is also an instance of the original's type, where such a type can be made.
 
     Args:
-        error: The error to raise.
         original: What the user's code raised; its attributes are copied.
     """
     if not isinstance(original, Exception) or isinstance(original, (type(error), *_CONTROL)):

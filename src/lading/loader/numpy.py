@@ -44,15 +44,12 @@ class NumpyArrays:
         return columns if isinstance(columns, list) else host(columns)
 
     def allocate(self, rows: int, like: NDArray[Any]) -> NDArray[Any]:
-        """Return an empty array with so many rows."""
         return np.empty((rows, *like.shape[1:]), like.dtype)
 
     def over(self, memory: NDArray[Any], like: NDArray[Any]) -> NDArray[Any]:
-        """Return ready memory as an array of a dtype."""
         return memory if memory.dtype == like.dtype else memory.view(like.dtype)
 
     def scatter(self, out: NDArray[Any], rows: NDArray[np.int64], part: NDArray[Any]) -> None:
-        """Write the rows of one source to their places in a batch."""
         out[rows] = part
 
     def collate(self, samples: list[Any]) -> Any:
@@ -87,7 +84,6 @@ class NumpyArrays:
         return np.stack(samples, out=out)
 
     def finish(self, batch: dict[str, Any], names: Mapping[str, NDArray[Any]]) -> None:
-        """Add the name columns."""
         for key, values in names.items():
             batch[key] = values.astype(self._dtype(values))
 
@@ -99,12 +95,7 @@ class NumpyArrays:
 
 
 class NumpyFace:
-    """What the engine asks of NumPy: nothing is placed anywhere.
-
-    Args:
-        world: Who this process is; None: looked up.
-        pad: Whether the last, incomplete batch is filled up.
-    """
+    """What the engine asks of NumPy: nothing is placed anywhere."""
 
     places, places_freely, depth = False, True, 0
 
@@ -113,15 +104,12 @@ class NumpyFace:
         self._world, self._pad = world, pad
 
     def world(self) -> World:
-        """Look this process up among the others."""
         return self._world or World.current()
 
     def share(self, plan: Plan, step: int, world: World) -> Bill:
-        """Return the slots of this rank."""
         return plan.bill(step, world=world, pad=self._pad)
 
     def place(self, batch: Any, bill: Bill, batch_rows: int) -> tuple[Any, Bill, Any]:
-        """Return a batch as it is."""
         return batch, bill, batch
 
 

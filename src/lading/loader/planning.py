@@ -53,7 +53,6 @@ def describe(reader: Reader, mode: str | None, workers: int = 1) -> str:
     """Return the fingerprint of a source.
 
     Args:
-        reader: How it is read.
         mode: Content to look at: None, ``"sample"`` or ``"full"``.
         workers: Processes that read it for ``"full"``; the result is the same.
     """
@@ -136,9 +135,6 @@ def make_plan(
     """Return the plan that a request describes.
 
     Args:
-        request: What the user asked for.
-        readers: How its sources are read.
-        world: This rank among how many.
         in_flight: Most steps on their way; the plan's lookahead is at least that, unless the user gave it.
         first_batch: Global batch size a resumed run began with: its schedule counts in those steps.
         trial: What was made when the loader was; it is the plan where nothing has changed since.
@@ -234,9 +230,6 @@ def planned_dataset(
     """Return what a plan keeps of a source.
 
     Args:
-        name: Its name.
-        reader: How it is read.
-        mode: Content to look at for its fingerprint.
         mean_tokens: Mean tokens of a sample, by name, as the user gave them.
         workers: Processes that look at all of its content, where that is asked for.
     """
@@ -257,7 +250,6 @@ def planned_mixture(
     """Return the mixture of a loader's plan, or None where every sample comes once an epoch.
 
     Args:
-        datasets: The datasets of the plan.
         request: What the user asked for; with a policy and no weights to begin with, the lengths are the weights.
         first_batch: Global batch size a resumed run began with: its schedule counts in those steps.
     """

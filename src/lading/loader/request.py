@@ -138,11 +138,7 @@ def defaults(options: Any) -> dict[str, Any]:
 
 
 def takes(*kinds: Any) -> Callable[[type[L]], type[L]]:
-    """Show options in the signature and the documentation of a loader, whose ``__init__`` ends with ``**options``.
-
-    Args:
-        kinds: ``LoaderOptions``, and what is derived from it.
-    """
+    """Show options in the signature and the documentation of a loader, whose ``__init__`` ends with ``**options``."""
 
     def shown(loader: type[L]) -> type[L]:
         init: Any = loader.__init__

@@ -16,12 +16,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from lading.errors import LadingError, LoaderError, MixtureError, ResumeError, WorldError
+from lading.errors import LadingError, LoaderError, MixtureError, WorldError
 from lading.identity import Bill, World
 from lading.identity.world import agree
 from lading.loader.agreeing import announcing
 from lading.loader.note import Observed, Trackers
-from lading.loader.policy.protocol import Mix, WeightPolicy, reason_of
+from lading.loader.policy.protocol import Mix, WeightPolicy, load_policy, reason_of
 from lading.order.event import Reweight
 from lading.order.mixture.order import Mixed
 from lading.order.mixture.request import as_integers
@@ -45,7 +45,6 @@ def reweighted(plan: Plan, step: int, weights: Weights, world: World, reason: st
         step: The next step to be yielded.
         weights: New weights, by name or in order, in the unit of the plan's mixture.
         world: Who asks; all ranks must ask for the same.
-        reason: Who asked for it.
     """
     try:
         spec = _running_mixture(plan)
@@ -101,7 +100,6 @@ class PolicyRunner:
     """Asks a policy for weights every so many steps, once for each step number: an ``Observer``.
 
     Attributes:
-        policy: The policy.
         last_step: The step it was last asked before.
     """
 
@@ -156,20 +154,8 @@ class PolicyRunner:
     def load(self, saved: Mapping[str, Any]) -> None:
         """Resume where a state was taken; a policy that finds no state of its own begins anew."""
         self.last_step, self._earlier = saved.get("last_step", -1), {}
-        if "kind" not in saved:
-            return
-        if saved["kind"] != type(self.policy).__name__:
-            raise ResumeError(
-                f"the state was saved with the policy {saved['kind']}, this loader has {type(self.policy).__name__}. "
-                "Use the same policy, or set state['policy'] = '{}' to begin the new one afresh."
-            )
-        try:
-            self.policy.load_state_dict(saved["state"])
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise ResumeError(
-                f"the state of the policy {saved['kind']} is damaged: {type(error).__name__}: {error}. Take an older "
-                "checkpoint."
-            ) from error
+        if "kind" in saved:
+            load_policy(self.policy, saved)
 
 
 def _running_mixture(plan: Plan) -> MixtureSpec:

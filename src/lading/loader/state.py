@@ -26,32 +26,6 @@ from lading.order.event import PAIRS, Event, event_to_dict, read_event
 from lading.order.plan_json import check_order_version, differences, summary
 from lading.runtime.fields import COUNT, SIZE, Fields, FieldTable, Origin, given, named, optional, record_of, tuple_of
 
-
-def read_policies(fields: Fields) -> dict[str, Any]:
-    """Return what the policies remember; empty without one."""
-    table = {**_STEPS, **_POLICY, **_CHUNKS} if "kind" in fields else _CHUNKS
-    return _present(**fields.each(table))
-
-
-def _present(**values: Any) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
-
-
-def _ended(fields: Fields, name: str) -> list[int]:
-    return list(fields.integers(name, low=0, least=5, most=5))
-
-
-_STEPS: FieldTable = {"last_step": partial(Fields.integer, low=-1)}
-_POLICY: FieldTable = {"kind": Fields.text, "state": named(Fields.value)}
-_OF_CHUNKS: FieldTable = {
-    **_STEPS,
-    "ended": optional(_ended),
-    "resize": given(record_of(dict, _POLICY)),
-    "choose": given(record_of(dict, _POLICY)),
-}
-_CHUNKS: FieldTable = {"chunks": given(record_of(_present, _OF_CHUNKS))}
-
-
 STATE_VERSION = 1
 NO_MARK: Mapping[str, Any] = {"run": "", "attempt": -1, "launch": ""}
 # Sizes may change where a run is resumed: the change becomes an event of the plan.
@@ -175,9 +149,7 @@ def restored_plan(saved: SavedState, plan: Plan, allowed: Resume, *, resizes: bo
     """Return the plan that resumes from a state.
 
     Args:
-        saved: The state.
         plan: The plan of the loader that loads it, without events.
-        allowed: What may differ.
         resizes: Whether a policy chooses the size of chunks: it is then the saved one.
     """
     if not allowed.changed_plan:
@@ -255,6 +227,29 @@ def _events(fields: Fields, key: str) -> tuple[Event, ...]:
     return tuple(read_event(Fields(event, origin, f"[{i}]")) for i, event in enumerate(listed))
 
 
+def _policies(fields: Fields, key: str) -> dict[str, Any]:
+    """Return what the policies remember; empty without one."""
+    inner = _inner(fields, key)
+    return _present(**inner.each({**_STEPS, **_POLICY, **_CHUNKS} if "kind" in inner else _CHUNKS))
+
+
+def _present(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _ended(fields: Fields, name: str) -> list[int]:
+    return list(fields.integers(name, low=0, least=5, most=5))
+
+
+_STEPS: FieldTable = {"last_step": partial(Fields.integer, low=-1)}
+_POLICY: FieldTable = {"kind": Fields.text, "state": named(Fields.value)}
+_OF_CHUNKS: FieldTable = {
+    **_STEPS,
+    "ended": optional(_ended),
+    "resize": given(record_of(dict, _POLICY)),
+    "choose": given(record_of(dict, _POLICY)),
+}
+_CHUNKS: FieldTable = {"chunks": given(record_of(_present, _OF_CHUNKS))}
 _STEP = partial(Fields.integer, low=0, high=_MOST_STEP)
 _MARK: FieldTable = {
     "run": Fields.text,
@@ -271,7 +266,7 @@ _STATE: FieldTable = {
     "plan": Fields.value,
     "summary": _summary,
     "events": _events,
-    "policy": lambda fields, key: read_policies(_inner(fields, key)),
+    "policy": _policies,
 }
 _UNUSED = ("global_batch_size", "plan")  # for those who look at a state: its summary says the same
 _SIZE_FIELDS: FieldTable = {"global_batch_size": SIZE, "batch_schedule": PAIRS, "chunk_batches": given(SIZE)}

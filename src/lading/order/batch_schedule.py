@@ -84,8 +84,6 @@ def planned_sizes(
 
     Args:
         points: Pairs (when, global batch size), the first at 0; see ``Duration`` for when.
-        epoch_samples: Samples of an epoch.
-        drop_last: Whether an incomplete global batch at the end of an epoch is dropped.
         gapless: Whether dropped tails have no position; see ``Clock``.
 
     >>> planned_sizes([(0, 32), ("2ba", 64), ("1ep", 128)], epoch_samples=200)

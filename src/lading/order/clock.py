@@ -96,7 +96,6 @@ class Clock:
     """Steps, epochs, chunks and positions of a run.
 
     Args:
-        epoch_samples: Samples of an epoch.
         batching: Batch sizes as planned, chunks, and what happens to tails.
         rebatches: Changes of size since, in order.
         gapless: Whether positions count the samples of all steps before, dropped tails left out.

@@ -129,33 +129,21 @@ def check(plan: PlanView) -> None:
     if plan.sample_weights and plan.adaptation is not None:
         other = plan.adaptation.key.replace("_", " ")
         raise PlanError(f"sample_weights and {other} were both given: each says which samples come. Leave one out.")
-    _check_sizes(plan)
-    _check_chunks(plan)
+    _check_schedule(plan, "batch_schedule", "global_batch_size", "Make the plan with Plan.make(batch_schedule=...).")
+    _check_schedule(plan, "chunk_schedule", "chunk_batches", "Make it with lading.Chunks.")
 
 
 _INTEGERS = {"global_batch_size": 1, "chunk_batches": 1, "window_samples": 1, "lookahead_steps": 0, "seed": 0}
 
 
-def _check_chunks(plan: PlanView) -> None:
-    chunks = plan.chunk_schedule
-    if chunks and not _is_schedule(chunks, plan.chunk_batches):
-        raise PlanError(
-            f"chunk_schedule is {chunks[:5]} with chunk_batches {plan.chunk_batches}: expected (chunk, batches) "
-            "pairs in order, the first (0, chunk_batches)."
-        )
-
-
-def _check_sizes(plan: PlanView) -> None:
-    sizes = plan.batch_schedule
-    if sizes and not _is_schedule(sizes, plan.global_batch_size):
-        raise PlanError(
-            f"batch_schedule is {sizes[:5]} with global_batch_size {plan.global_batch_size}: expected (step, size) "
-            "pairs in order, the first (0, global_batch_size). Make the plan with Plan.make(batch_schedule=...)."
-        )
-
-
-def _is_schedule(pairs: Sequence[tuple[int, int]], first: int | None) -> bool:
-    """Say whether pairs (where, size) ascend from (0, first), with sizes of at least 1."""
+def _check_schedule(plan: PlanView, field: str, of: str, way_out: str) -> None:
+    """Refuse pairs (where, size) that do not ascend from (0, first size), with sizes of at least 1."""
+    pairs, first = getattr(plan, field), getattr(plan, of)
     starts = [start for start, _ in pairs]
-    ascending = starts[0] == 0 and all(a < b for a, b in itertools.pairwise(starts))
-    return ascending and pairs[0][1] == first and min(size for _, size in pairs) >= 1
+    ascending = starts[:1] == [0] and all(a < b for a, b in itertools.pairwise(starts))
+    if pairs and not (ascending and pairs[0][1] == first and min(size for _, size in pairs) >= 1):
+        place = "step" if field == "batch_schedule" else "chunk"
+        raise PlanError(
+            f"{field} is {pairs[:5]} with {of} {first}: expected ({place}, size) pairs in order, the first (0, {of}). "
+            f"{way_out}"
+        )

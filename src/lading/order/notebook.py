@@ -10,11 +10,7 @@ _SHOWN, _SHOWN_IN_LINE = 30, 4
 
 
 def plan_html(plan: Any) -> str:
-    """Return a plan as HTML.
-
-    Args:
-        plan: The plan.
-    """
+    """Return a plan as HTML."""
     weights = plan.mixture.stages[0][1] if plan.mixture is not None else plan.lengths
     total = max(sum(weights), 1)
     rows = [

@@ -299,7 +299,6 @@ class Plan:
         Args:
             step: First step of the new weights; ``lookahead_steps`` after the next step to be yielded.
             integers: The weights, as integers that sum to 2**31.
-            reason: Who requested it.
         """
         position = self.clock.locate(step).position
         if isinstance(self.order, Mixed) and self.order.weights_at(position) == integers:

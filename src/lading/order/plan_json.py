@@ -32,6 +32,7 @@ from lading.runtime.fields import (
     named,
     optional,
     record_of,
+    spaced,
     tuple_of,
 )
 
@@ -259,16 +260,12 @@ def _dataset_differences(saved: Any, found: Any) -> list[str]:
     texts += [f"dataset {name!r} is new" for name in new if name not in old]
     for name in [n for n in old if n in new]:
         if old[name][0] != new[name][0]:
-            texts.append(f"dataset {name!r} {_spaced(old[name][0])} -> {_spaced(new[name][0])} samples")
+            texts.append(f"dataset {name!r} {spaced(old[name][0])} -> {spaced(new[name][0])} samples")
         elif old[name][1] != new[name][1]:
             texts.append(f"dataset {name!r} content {old[name][1] or 'unknown'} -> {new[name][1] or 'unknown'}")
         elif old[name][2:] != new[name][2:]:
             texts.append(f"dataset {name!r} has other parts, or other numbers for them")
     return texts or ["the order of the datasets"]
-
-
-def _spaced(number: int) -> str:
-    return f"{number:,}".replace(",", " ")
 
 
 _OWN = ("next step", "events")  # beside the summary of the plan
@@ -279,11 +276,6 @@ def agree_on_plan(world: World, plan: PlanView, step: int) -> int:
 
     For a loader to call when it starts its first iteration, and the first after a state was loaded: on every rank, not
     while it only peeks. See ``lading.identity.world.agree``.
-
-    Args:
-        world: This rank among how many.
-        plan: The loader's plan, events included.
-        step: The first step of the iteration.
 
     Returns:
         The loader's number, the same on every rank, from 1; 0 where there is no process group to ask.

@@ -6,13 +6,12 @@ events   reweight · block · rebatch · reweight · reweight │ step │ rewei
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lading.order.clock import Location
 from lading.order.event import Block, Event, Mask, Rebatch, ResumeBase, Reweight
 from lading.order.mixture.order import Mixed
-from lading.order.substitute import all_masks, masked_by
+from lading.order.substitute import all_blocks, all_masks, by_dataset
 
 if TYPE_CHECKING:
     from lading.order.adaptive.protocol import PlanView
@@ -39,8 +38,8 @@ def events_from(plan: PlanView, step: int) -> tuple[Event, ...]:
     known += [] if stage is None else [clock.step_from(stage.start)]
     kept = None if plan.adaptation is None else plan.adaptation.kept(past, order, clock, at)
     adapted, since = kept or (None, 0)
-    masked = masked_by(all_masks((), past, plan.parts))
-    base = ResumeBase(step, at.position, max(*known, since), pace, stage, _blocked(past), adapted, masked)
+    blocked, masked = (by_dataset(found((), past, plan.parts)) for found in (all_blocks, all_masks))
+    base = ResumeBase(step, at.position, max(*known, since), pace, stage, blocked, adapted, masked)
     return (base, *later)
 
 
@@ -49,13 +48,3 @@ def _has_acted(event: Event, at: Location) -> bool:
     if isinstance(event, Reweight):
         return event.position <= at.position
     return event.step <= at.step
-
-
-def _blocked(events: Sequence[Event]) -> tuple[tuple[int, tuple[int, ...]], ...]:
-    """Return (dataset, indices) of all samples that some events block."""
-    blocked: dict[int, set[int]] = {}
-    for event in events:
-        pairs = ((event.dataset, event.indices),) if isinstance(event, Block) else getattr(event, "blocked", ())
-        for dataset, indices in pairs:
-            blocked.setdefault(dataset, set()).update(indices)
-    return tuple((dataset, tuple(sorted(indices))) for dataset, indices in sorted(blocked.items()))

@@ -51,7 +51,6 @@ class SampleWeights:
     Attributes:
         total: Sum of the integer weights.
         sha256: Of the integer weights, little-endian, 64 bits each.
-        samples: Samples of the source.
         window: Samples that are shuffled together in the table: 1 for none, all of them for all.
         known: Running sum of the integers, in the order of the table; None where only the SHA-256 is known.
         folder: Where the file of the integers is, for those that are not known.

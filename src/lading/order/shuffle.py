@@ -75,7 +75,7 @@ class _Ahead(NamedTuple):
 
 
 class Shuffled:
-    """All samples of all datasets, once in every epoch; where they have weights as often as these say."""
+    """The ``Order`` of all samples, once in every epoch; where they have weights as often as these say."""
 
     def __init__(self, lengths: tuple[int, ...], seed: int, shuffle: str, window: int, tables: Tables) -> None:
         self.seed, self.shuffle, self.window_samples, self.tables = seed, shuffle, window, tables
@@ -87,11 +87,9 @@ class Shuffled:
         self._counted = -1, np.empty(0, np.int64)  # another: a position, and what lies before it in its epoch
 
     def samples(self, start: int, stop: int) -> tuple[I32, I64]:
-        """Return dataset numbers and indices at the positions ``[start, stop)`` of one epoch."""
         return self.step_samples(start, stop - start)
 
     def step_samples(self, start: int, size: int, first: int = 0, stop: int | None = None) -> tuple[I32, I64]:
-        """Return dataset numbers and indices at the slots ``[first, stop)`` of the step that begins at a position."""
         asked = (size, first, size if stop is None else stop)
         low, last, datasets, indices = self._ahead
         if last == asked and size:
@@ -134,7 +132,6 @@ class Shuffled:
         return dataset, flat
 
     def positions(self, dataset: int, index: int, start: int, stop: int) -> I64:
-        """Return the positions in ``[start, stop)`` that hold a sample, in ascending order."""
         if stop <= start:
             return np.empty(0, dtype=np.int64)
         from lading.order.sample_weights import weighted_places
@@ -148,7 +145,6 @@ class Shuffled:
         return np.sort(found[(found >= start) & (found < stop)])
 
     def counts(self, position: int) -> list[int]:
-        """Return how many samples of each dataset lie before a position."""
         epoch, offset = divmod(position, self.epoch_samples)
         lengths = np.diff(self._starts)
         if len(lengths) == 1:

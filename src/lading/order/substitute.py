@@ -94,13 +94,7 @@ def _stated(
 
 
 class Blocklist:
-    """The blocked samples of a plan, and what is delivered instead of them.
-
-    Args:
-        events: What the plan blocks, and from which step on.
-        parts: The datasets of the plan.
-        seed: Seed of the plan.
-    """
+    """The blocked samples of a plan, and what is delivered instead of them."""
 
     def __init__(self, events: Iterable[Block], parts: Parts, seed: int) -> None:
         self._events = sorted(events, key=lambda e: e.step)
@@ -116,10 +110,7 @@ class Blocklist:
         """Return, by dataset number, the substitute of each index blocked at a step."""
         active = [e for e in self._events if e.step <= step]
         if len(active) not in self._maps:
-            blocked: dict[int, set[int]] = {}
-            for event in active:
-                blocked.setdefault(event.dataset, set()).update(event.indices)
-            self._maps[len(active)] = {d: self._replacements(d, indices) for d, indices in blocked.items()}
+            self._maps[len(active)] = {d: self._replacements(d, indices) for d, indices in by_dataset(active)}
         return self._maps[len(active)]
 
     def _replacements(self, dataset: int, indices: Collection[int]) -> dict[int, int]:
@@ -167,12 +158,12 @@ def all_masks(masked: Born, events: Iterable[Event], parts: Parts) -> list[Mask]
     return sorted(_stated(Mask, masked, events, parts, lambda base: base.masked), key=lambda mask: mask.step)
 
 
-def masked_by(masks: Iterable[Mask]) -> Masked:
-    """Return the documents of some masks, by dataset."""
+def by_dataset(events: Iterable[Block | Mask]) -> Masked:
+    """Return the samples of some blocks, or the documents of some masks, by dataset."""
     found: dict[int, set[int]] = {}
-    for mask in masks:
-        found.setdefault(mask.dataset, set()).update(mask.documents)
-    return tuple((dataset, tuple(sorted(documents))) for dataset, documents in sorted(found.items()))
+    for event in events:
+        found.setdefault(event.dataset, set()).update(event.indices if isinstance(event, Block) else event.documents)
+    return tuple((dataset, tuple(sorted(numbers))) for dataset, numbers in sorted(found.items()))
 
 
 class Masklist:
@@ -190,5 +181,5 @@ class Masklist:
         """Return the documents that are masked at a step."""
         active = sum(mask.step <= step for mask in self._masks)
         if active not in self._known:
-            self._known[active] = masked_by(self._masks[:active])
+            self._known[active] = by_dataset(self._masks[:active])
         return self._known[active]

@@ -47,7 +47,6 @@ def numbers(column: pa.ChunkedArray, dtype: type[Any] | None = None) -> tuple[ND
     """Return a column of integers, floats or timestamps, and which of them are known.
 
     Args:
-        column: The column.
         dtype: What the numbers become; None: as they are stored.
     """
     kind = f"{'f' if str(column.type) in ('float', 'double') else 'i'}{column.type.bit_width // 8}"

@@ -126,6 +126,11 @@ def listed(names: Iterable[Any], most: int = 20) -> str:
     return ", ".join(texts) if len(texts) <= most else f"{', '.join(texts[:most])} and {len(texts) - most} more"
 
 
+def spaced(number: int) -> str:
+    """Return an integer with a space between thousands."""
+    return f"{number:,}".replace(",", " ")
+
+
 class _Brief(reprlib.Repr):
     """``repr`` of any value in about a line, in little time."""
 
@@ -251,7 +256,6 @@ class Fields:
         return len(self._values)
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield the keys."""
         return iter(self._values)
 
     def refuse(self, key: str | int, expected: str) -> NoReturn:

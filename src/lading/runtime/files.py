@@ -149,7 +149,6 @@ def written_aside(
     """Open a temporary file that becomes ``path`` when all of it is on disk, or leaves no trace.
 
     Args:
-        path: The file.
         place: Gives the temporary file its name.
         synced: Whether to wait for the disk; without, a power cut may leave an empty file.
     """
@@ -243,7 +242,6 @@ def built_aside(path: Path, *, replace: bool = False) -> Iterator[Path]:
     instant; the next build puts the old one back if the process dies in it). Leftovers of dead builds are removed.
 
     Args:
-        path: The folder to make.
         replace: Whether a folder that is there is replaced; otherwise it raises FileExistsError.
     """
     path = Path(os.path.realpath(path))  # what a symbolic link points to is replaced, not the link
@@ -270,7 +268,6 @@ def files_below(folder: Path, enters: Callable[[Path], bool] = Path.is_dir) -> I
     """Yield each file below a folder, and links to files, by relative path; nothing that is being written aside.
 
     Args:
-        folder: The folder.
         enters: Says of a folder below whether to look into it.
     """
     with os.scandir(folder) as entries:
@@ -289,7 +286,7 @@ def clean_up(folder: Path, name: str | None = None) -> None:
     With a name: only what was to become this file or folder.
     """
     try:
-        entries = sorted(entry.name for entry in os.scandir(folder))
+        entries = sorted(os.listdir(folder))
     except OSError:
         return
     for entry in entries:

@@ -35,19 +35,8 @@ _IMPORT = re.compile(r"^from (\S+) import (\([^)]*\)|.*)", re.MULTILINE)
 _NAME = re.compile(r"\w+ as (\w+)")
 
 # Which extra of the package brings which optional dependency: one of its name, or another.
-_ALIKE = (
-    "accelerate",
-    "deepspeed",
-    "jax",
-    "lightning",
-    "ray",
-    "mlflow",
-    "tensorboard",
-    "torch",
-    "transformers",
-    "wandb",
-)
-EXTRAS = {name: name for name in _ALIKE} | {
+_ALIKE = "accelerate deepspeed jax lightning ray mlflow tensorboard torch transformers wandb"
+EXTRAS = {name: name for name in _ALIKE.split()} | {
     "h5py": "hdf5",
     "plotly": "ui",
     "jinja2": "report",

@@ -58,7 +58,6 @@ class NumberColumn:
     """Numbers, or lists of numbers that have one length in a batch.
 
     Args:
-        column: The column.
         kind: Arrow's type of a number.
         dtype: NumPy's type of a number in a batch.
     """
@@ -151,7 +150,6 @@ class TextColumn:
         self._in_numpy, self._ends_at_nul = in_numpy, ends_at_nul
 
     def take(self, rows: I64) -> list[str]:
-        """Return rows."""
         found = list(self._texts(rows))
         if self._in_numpy:
             return list(np.asarray(found))  # NumPy's texts end before zeros
@@ -169,7 +167,6 @@ class ArrowRows:
     """A Hugging Face dataset whose batches are made from its buffers.
 
     Args:
-        dataset: The dataset.
         columns: How each column is read.
         mapping: The row of the table that each row of the dataset is; None: they are the same.
 

@@ -85,7 +85,6 @@ class RowCounter:
         """Return what is known of a batch of some samples.
 
         Args:
-            batch: What the collate function returned.
             rows: Samples it was given.
             bill: Their bill, for the error.
 
@@ -237,8 +236,6 @@ def check_samples(samples: Any, indices: Sequence[int] | NDArray[np.int64], sour
 
     Args:
         samples: What the source gave: a list, or columns where its ``__getitems__`` gives those.
-        indices: The samples that were asked for.
-        source: The type of the source.
     """
     if not isinstance(samples, list | tuple):
         check_columns(samples, len(indices), source, "__getitems__")
@@ -262,9 +259,6 @@ def check_columns(columns: Any, rows: int, source: str, how: str = "take") -> No
     """Refuse columns of a batch of which some has not as many rows as were asked for.
 
     Args:
-        columns: What the source gave.
-        rows: Rows that were asked for.
-        source: The type of the source.
         how: The method that gave them.
     """
     if type(columns) is dict and all(type(c) is np.ndarray and c.ndim and len(c) == rows for c in columns.values()):
@@ -302,7 +296,6 @@ def kept_rows(bill: Bill, kept: NDArray[np.int64]) -> Bill:
     """Return the bill of a batch whose collate function kept some samples; the others are booked as skipped.
 
     Args:
-        bill: The bill of all samples.
         kept: Places of those that are in the batch, in the order of its rows.
     """
     left = np.setdiff1d(np.flatnonzero(bill.is_real), kept).tolist()

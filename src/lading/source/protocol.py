@@ -129,7 +129,6 @@ class Reader:
     """How one source is read.
 
     Attributes:
-        source: The source.
         columns: Gathers columns of (indices, epoch, keys), or None where samples must be collated.
         samples: Reads a list of samples of (indices, epoch, keys).
         keyed: Whether keys are used.

@@ -43,8 +43,6 @@ def named(sample: Mapping[str, Any], added: Mapping[str, Any], *, replaces: bool
     """Return a sample with names added; the sample itself stays as it is.
 
     Args:
-        sample: The sample.
-        added: The names, by key.
         replaces: Whether keys the sample already has are names too, put there by a dataset further in.
 
     Raises:
@@ -100,7 +98,6 @@ class TaggedDataset:
         self._keys = name_keys(names)
 
     def __len__(self) -> int:
-        """Return the number of samples."""
         return len(self.dataset)
 
     def __getitem__(self, index: int) -> Any:

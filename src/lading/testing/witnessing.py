@@ -159,7 +159,6 @@ class _Diary:
         return self._process == os.getpid()
 
     def write(self, record: Mapping[str, Any]) -> None:
-        """Append a record."""
         os.write(self._file, json.dumps(record).encode() + b"\n")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import torch
 
@@ -10,9 +12,14 @@ from lading.identity import World
 from lading.kits.deepspeed import checkpoint as checkpoints
 from lading.kits.deepspeed.callback import Update
 from lading.kits.deepspeed.checkpoint import Checkpoint
-from lading.kits.deepspeed.logging import LOG, Records, TrainingLog, read_records, record_path, roll_back_logs
+from lading.kits.deepspeed.logging import LOG, Records, TrainingLog, record_path, roll_back_logs
 from lading.ledger import BatchTracker
 from lading.order import Plan
+
+
+def records_of(path):
+    """Return the records of a file."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def saved(run_dir, update, **changes):
@@ -34,7 +41,7 @@ def test_records_wait_and_are_appended_together(tmp_path):
     records.flush()
     records.flush()
 
-    assert read_records(records.path) == [
+    assert records_of(records.path) == [
         {"train/step": 0, "train/loss": 0.5},
         {"train/step": 1, "train/loss": None, "counts": {"0": 3}},
     ]
@@ -47,9 +54,9 @@ def test_a_restart_removes_what_it_undid_and_what_was_torn(tmp_path):
 
     roll_back_logs(tmp_path, update=5)
 
-    assert read_records(tmp_path / LOG) == [{"train/step": 4}]
+    assert records_of(tmp_path / LOG) == [{"train/step": 4}]
     for path in (record_path(tmp_path, 0), record_path(tmp_path, 1)):
-        assert read_records(path) == [{"train/step": 4}, {"train/step": 5}]  # counted from 1: update 5 is step 6
+        assert records_of(path) == [{"train/step": 4}, {"train/step": 5}]  # counted from 1: update 5 is step 6
 
 
 def test_every_update_is_recorded_and_the_tracker_starts_anew(tmp_path):
@@ -62,7 +69,7 @@ def test_every_update_is_recorded_and_the_tracker_starts_anew(tmp_path):
         log.update(Update(0, bills, 0.5, True, 0.1, 1e-3), tracker)
         log.note({"train/step": 0})
 
-    assert read_records(record_path(tmp_path, 1)) == [
+    assert records_of(record_path(tmp_path, 1)) == [
         {
             "train/global_rank": 1,
             "train/step": 1,

@@ -13,7 +13,6 @@ from lading.order.mixture.tree import (
     CompiledTree,
     PlainTree,
     build_tree,
-    carried,
     place_of,
     round_of,
     rounds_of,
@@ -141,7 +140,7 @@ def test_carry_is_what_was_planned_minus_what_was_drawn(weights, length):
     """In exact integers; wrapping 64-bit arithmetic gives the same."""
     drawn = build_tree(weights, [0] * len(weights)).counts(length, len(weights))
 
-    exact = carried([0] * len(weights), weights, length, drawn)
+    exact = [w * length - TOTAL * n for w, n in zip(weights, drawn, strict=True)]  # planned minus drawn
 
     w, n = np.array(weights, dtype=np.int64), np.array(drawn, dtype=np.int64)
     assert exact == (w * np.int64(length) - n * np.int64(TOTAL)).tolist()

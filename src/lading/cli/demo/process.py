@@ -89,7 +89,6 @@ class Watch:
         self._progress.stop()
 
     def note(self, event: dict[str, Any]) -> None:
-        """Show an event."""
         if event["kind"] == "ready":
             self._console.print(f"  starts at step {event['step']}; {event['parameters']:,} parameters")
             self._is_first = True

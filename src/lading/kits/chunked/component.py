@@ -53,8 +53,6 @@ class Component:
         class_path: Dotted path; empty where the configuration names no class that we know.
         init_args: Arguments, as the configuration gives them.
         beside: What is beside ``class_path`` and ``init_args``: arguments where the class takes them.
-        file: Configuration it is in, for errors.
-        key: Where it is there.
     """
 
     class_path: str

@@ -146,13 +146,6 @@ class Config:
     """A checked configuration.
 
     Attributes:
-        file: Where it came from, for errors.
-        dataset: What makes the data module.
-        model: What makes the model.
-        loader: Arguments of the loaders.
-        train: Chunk sizes, tolerated limits, seed.
-        trainer: Arguments of Lightning's ``Trainer``.
-        run: Run directory, ledger, mixture.
         unused: Keys that are not ours, dotted; kept in ``others``.
         others: What these keys hold.
         changed: Keys that ``--set`` changed, dotted: they are used, or refused.
@@ -235,7 +228,6 @@ def read_config(path: str | os.PathLike[str], assignments: Iterable[str] = ()) -
     """Read and check a YAML file.
 
     Args:
-        path: The file.
         assignments: Changes such as ``train.train_chunk_size=500``, made before anything is checked.
     """
     values, listed = read_yaml(path), tuple(assignments)

@@ -220,7 +220,6 @@ class DsTrainingArguments:
 
         Args:
             ds_config: The configuration as it was read, without "auto".
-            world_size: Processes of the run.
         """
         micro = ds_config.get("train_micro_batch_size_per_gpu")
         rows = self.per_device_train_batch_size or micro or 8
@@ -248,7 +247,6 @@ class DsTrainingArguments:
         """Return the steps of an update, which are fewer while the batch size ramps up.
 
         Args:
-            update: Number of the update.
             step_size: Samples of a step, all processes together.
 
         >>> ramp = {"train_batch_size_init_rampup": 8, "train_batch_size_per_rampup": 16, "rampup_steps": 2}

@@ -20,8 +20,6 @@ class Update:
         bills: Bills of the steps whose gradients it added up.
         loss: Mean loss over these steps; a tensor, so that no call waits for the device.
         is_applied: False where the gradients overflowed and the weights stayed as they were.
-        seconds: Time it took.
-        learning_rate: Learning rate it used.
         dataset_losses: Mean loss of each dataset over all processes, where the model gives a loss a sample.
     """
 
@@ -58,11 +56,7 @@ class DsCallback:
 
 
 class DsCallbackHandler:
-    """Calls those callbacks that have a method of a name.
-
-    Args:
-        callbacks: Callbacks, or classes of callbacks.
-    """
+    """Calls those callbacks (or classes of callbacks) that have a method of a name."""
 
     def __init__(self, callbacks: Iterable[Any] | None = None) -> None:
         self.all: list[Any] = []

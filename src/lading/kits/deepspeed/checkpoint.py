@@ -50,12 +50,9 @@ class Checkpoint:
         update: Updates done; the number of the next one.
         epoch: Epoch of the next step.
         consumed_samples: Samples yielded so far, all processes together.
-        loader: State of the loader.
         world_size: Processes that wrote it.
         zero_stage: ZeRO stage it was written at.
         lineage: The attempts that led here, with the update each began at.
-        time: Seconds since 1970.
-        version: ``CHECKPOINT_VERSION`` of the writer.
     """
 
     update: int
@@ -116,7 +113,6 @@ def chosen_checkpoint(asked: bool | str | os.PathLike[str] | None, run_dir: Path
     Args:
         asked: None or False: none. True: the last one. ``"auto"``: the last one, or none if there is none yet.
             Otherwise the folder itself.
-        run_dir: Folder of the run.
     """
     if asked is None or asked is False:
         return None

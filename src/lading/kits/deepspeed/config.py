@@ -27,7 +27,6 @@ def deepspeed_config(args: DsTrainingArguments, micro_batch_size: int) -> dict[s
     """Return DeepSpeed's configuration.
 
     Args:
-        args: The training arguments.
         micro_batch_size: Samples of a step on one process.
     """
     ours: dict[str, Any] = {

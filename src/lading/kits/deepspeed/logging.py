@@ -35,11 +35,7 @@ FIRST_RECORD = 1  # the tracker's file counts steps from 1, as phyagi's does; ev
 
 
 class Records:
-    """Collect records and append them to a file.
-
-    Args:
-        path: The file; one JSON object a line.
-    """
+    """Collect records and append them to a file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -63,7 +59,6 @@ def roll_back(path: Path, update: int, first: int = 0) -> None:
     """Remove the records of an update and of those after it, and what a crash left half written.
 
     Args:
-        path: The file.
         update: The first update to remove, counted from 0.
         first: The number that the file gives the first update.
     """
@@ -71,11 +66,6 @@ def roll_back(path: Path, update: int, first: int = 0) -> None:
     kept = [line for line in lines if 0 <= _update_of(line) - first < update]
     if len(kept) < len(lines):
         write_aside(path, "".join(line + "\n" for line in kept).encode())
-
-
-def read_records(path: Path) -> list[dict[str, Any]]:
-    """Return the records of a file."""
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def _update_of(line: str) -> int:
@@ -106,9 +96,7 @@ class TrainingLog:
     """Everything a run tells.
 
     Args:
-        run_dir: Folder of the run.
         world: Who tells; rank 0 writes the log.
-        total: Updates of the run.
         progress: Whether to draw a bar; None: where there is a terminal, else a line is printed for each of the log.
         log_dir: Folder of the log; None: that of the run.
     """
@@ -127,12 +115,7 @@ class TrainingLog:
 
     @contextlib.contextmanager
     def running(self, first: int, samples: int) -> Iterator[None]:
-        """Draw the bar inside the block, and write everything down at its end.
-
-        Args:
-            first: Number of the first update.
-            samples: Samples consumed before it.
-        """
+        """Draw the bar inside the block, and write everything down at its end."""
         self._since, self._samples = time.perf_counter(), samples
         try:
             if not self._draws:
@@ -167,13 +150,7 @@ class TrainingLog:
         tracker.reset()
 
     def line(self, update: Update, means: Mapping[str, float], samples: int) -> dict[str, Any]:
-        """Write a log line about the updates since the last one.
-
-        Args:
-            update: The last update.
-            means: Mean losses since the last line.
-            samples: Samples consumed so far.
-        """
+        """Write a log line about the updates since the last one."""
         now = time.perf_counter()
         speed = (samples - self._samples) / max(now - self._since, 1e-9)
         self._since, self._samples = now, samples

@@ -55,7 +55,6 @@ def make_engine(model: torch.nn.Module, args: DsTrainingArguments, rows: int, up
 
     Args:
         model: The model; in reduced precision its weights are converted.
-        args: The training arguments.
         rows: Samples of a step on one process.
         updates: Updates of the whole run, for the learning rate.
     """
@@ -79,14 +78,7 @@ def make_engine(model: torch.nn.Module, args: DsTrainingArguments, rows: int, up
 def training_loader(
     args: DsTrainingArguments, dataset: Any, collate_fn: Callable[..., Any] | None, policy: Any
 ) -> Loader:
-    """Return the loader to train with; an incomplete global batch at the end of an epoch is dropped.
-
-    Args:
-        args: Sizes, order, workers.
-        dataset: One dataset, or several by name.
-        collate_fn: Makes a batch of a list of samples.
-        policy: Chooses the mixture during the run.
-    """
+    """Return the loader to train with; an incomplete global batch at the end of an epoch is dropped."""
     return Loader(
         dataset,
         args.per_device_train_batch_size if args.global_batch_size is None else None,
@@ -122,13 +114,7 @@ def worker_arguments(args: DsTrainingArguments) -> dict[str, Any]:
 
 
 def evaluation_loader(args: DsTrainingArguments, dataset: Any, collate_fn: Callable[..., Any] | None) -> Loader:
-    """Return the loader to evaluate with: every sample once.
-
-    Args:
-        args: Sizes, workers.
-        dataset: One dataset, or several by name.
-        collate_fn: Makes a batch of a list of samples.
-    """
+    """Return the loader to evaluate with: every sample once."""
     return Loader(
         dataset,
         args.per_device_eval_batch_size or args.per_device_train_batch_size,
@@ -141,12 +127,7 @@ def evaluation_loader(args: DsTrainingArguments, dataset: Any, collate_fn: Calla
 
 
 def join_processes(backend: str | None = None, timeout: float = 1800) -> World:
-    """Join the process group, making it if need be, and return who we are in it.
-
-    Args:
-        backend: Backend of a group that is made; None: DeepSpeed's choice.
-        timeout: Seconds that an operation may take in a group that is made.
-    """
+    """Join the process group, making it if need be, and return who we are in it."""
     if not torch.distributed.is_initialized() and "RANK" not in os.environ:
         # DeepSpeed looks these up itself, and would otherwise ask MPI.
         alone = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
@@ -179,7 +160,6 @@ class TrainOutput:
         updates: Updates of the run so far, those before a resume included.
         skipped: Updates of this attempt that overflowed.
         loss: Mean loss of the last log line, over all processes; None before the first.
-        seconds: Time this attempt took.
     """
 
     updates: int
@@ -202,8 +182,6 @@ class DsTrainer:
         policy: Chooses the mixture during the run; see ``lading.train.FollowLosses``.
 
     Attributes:
-        world: Who this process is.
-        loader: The training loader.
         ledger: The ledger, while training.
         log: What the run tells, while training.
         consumed_samples: Samples that updates were made of so far, all processes together, before a resume too.
@@ -404,8 +382,16 @@ class DsTrainer:
             self.client_state["log_history"].append(line)
         if args.batch_tracker and _is_due(args.batch_tracker_save_steps or args.logging_steps, done, total):
             self.log.flush()
+        self._validate(update)
+        if args.save_steps is not None and _is_due(args.save_steps, done, total, args.save_final_checkpoint):
+            self.save_checkpoint()
+
+    def _validate(self, update: Update) -> None:
+        """Evaluate where it is due: every so many updates, and where a chunk ends, which the loader is told."""
+        assert self.log is not None
+        args, done = self.args, update.number + 1
         ends = args.train_chunk_size is not None and self.loader.plan.locate(self.loader.step).chunk_step == 0
-        due = args.eval_steps is not None and _is_due(args.eval_steps, done, total, args.do_final_eval)
+        due = args.eval_steps is not None and _is_due(args.eval_steps, done, self.max_steps, args.do_final_eval)
         metrics: dict[str, Any] = {}
         if args.do_eval and (due or (ends and self.eval_dataset is not None)):
             metrics = {"train/step": update.number, **self.evaluate()}
@@ -413,8 +399,6 @@ class DsTrainer:
             self.client_state["log_history"].append(metrics)
         if ends:
             self.loader.validated(metrics.get("eval/loss"))
-        if args.save_steps is not None and _is_due(args.save_steps, done, total, args.save_final_checkpoint):
-            self.save_checkpoint()
 
     def _call(self, name: str, **what: Any) -> None:
         engine = self.__dict__.get("engine", self.model)

@@ -45,7 +45,6 @@ class Arguments:
 
     Args:
         model: The model; a compiled one is asked for what it was compiled from.
-        device: Where tensors go.
         dtype: Precision of floating columns, where the model is not in single precision.
         pass_names: Whether ``forward`` gets the name columns; None: if it accepts them.
     """
@@ -87,7 +86,6 @@ def loss_of(output: Any, rows: int) -> torch.Tensor:
 
     Args:
         output: A tensor, a tuple that begins with one, or anything with a ``loss``.
-        rows: Rows the model was given.
     """
     found = output
     if isinstance(output, Mapping):
@@ -122,12 +120,7 @@ ALL = ""
 
 
 class Losses:
-    """Collects losses of samples.
-
-    Args:
-        names: Names of the datasets, by number.
-        device: Where the losses are.
-    """
+    """Collects losses of samples."""
 
     def __init__(self, names: Sequence[str], device: torch.device) -> None:
         self._names = (*names, ALL)
@@ -172,10 +165,8 @@ class Updater:
     """Makes updates out of batches.
 
     Args:
-        engine: DeepSpeed's engine.
         loader: The loader whose bills are asked for.
         batches: Its batches, for ever.
-        arguments: Turns batches into arguments of ``forward``.
         ledger: What is notified of the fate of every step.
         policy: What is notified of the losses of the datasets after every update, if it wants to know.
         steps_of: The number of steps of an update, where that changes; None: DeepSpeed counts them.
@@ -260,8 +251,6 @@ def evaluate(
     Args:
         model: The model; left in the mode it was in.
         loader: What to evaluate on; left where it stands, so that every evaluation is the same.
-        arguments: Turns batches into arguments.
-        device: Where the model is.
         most: Batches to look at; None: all.
     """
     losses = Losses(loader.plan.names, device)

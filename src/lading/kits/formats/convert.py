@@ -46,7 +46,6 @@ class StreamDocuments:
         self._stops = stops
 
     def __len__(self) -> int:
-        """Return the number of documents."""
         return len(self._starts)
 
     def lengths(self) -> NDArray[Any]:

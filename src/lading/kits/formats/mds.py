@@ -69,11 +69,9 @@ class MDSDataset:
         self.columns = next(iter(names), ())
 
     def __len__(self) -> int:
-        """Return the number of samples."""
         return int(self._firsts[-1])
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        """Return a sample."""
         if not 0 <= index < len(self):
             raise IndexError(f"sample {index} out of range [0, {len(self)})")
         number = int(np.searchsorted(self._firsts, index, side="right")) - 1
@@ -131,7 +129,6 @@ class MDSDocuments:
         self._lengths: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
-        """Return the number of documents."""
         return len(self.dataset)
 
     def __getitem__(self, document: int) -> NDArray[Any]:

@@ -70,7 +70,6 @@ class MegatronDocuments:
         self._starts, self._lengths = starts, stops - starts
 
     def __len__(self) -> int:
-        """Return the number of documents."""
         return len(self._starts)
 
     def __getitem__(self, document: int) -> NDArray[Any]:

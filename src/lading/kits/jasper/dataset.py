@@ -31,7 +31,7 @@ from lading.kits.jasper.layout import BY_NAME, CONFIG_FILE, NEGATIVES, SPLITS, c
 from lading.kits.jasper.steering import SharedSteering, Steering
 from lading.kits.jasper.storage import convert_to_hdf5, open_storage
 from lading.kits.jasper.validate import (
-    check_pairs,
+    check_split,
     check_tables,
     load_refreshed,
     load_split,
@@ -45,12 +45,7 @@ from lading.source.spec import BatchSpec
 
 
 class ClusterSubset(Subset[dict[str, Tensor]]):
-    """A torch ``Subset`` of a JASPER dataset that keeps ``take``, names and spec.
-
-    Args:
-        dataset: The whole split.
-        indices: Samples of the split that belong to the subset.
-    """
+    """A torch ``Subset`` of a JASPER dataset that keeps ``take``, names and spec."""
 
     dataset: JASPERSteeringDataset
     wants_keys = False  # the epoch and the pair are enough
@@ -61,7 +56,6 @@ class ClusterSubset(Subset[dict[str, Tensor]]):
 
     @property
     def random_free(self) -> bool:
-        """Whether nothing in it draws from a global random generator."""
         return draws_nothing(self.dataset)
 
     @property
@@ -70,15 +64,12 @@ class ClusterSubset(Subset[dict[str, Tensor]]):
         return self.dataset.pair_numbers[self._places]
 
     def take(self, indices: ArrayLike) -> dict[str, Tensor]:
-        """Return a whole batch."""
         return self.dataset.take(self._in_split(indices))
 
     def take_keyed(self, indices: ArrayLike, *, epoch: int, keys: Any = None) -> dict[str, Tensor]:
-        """Return a whole batch as it is in an epoch."""
         return self.dataset.take_keyed(self._in_split(indices), epoch=epoch)
 
     def item_keyed(self, index: int, *, epoch: int, key: int | None = None) -> dict[str, Tensor]:
-        """Return one sample as it is in an epoch."""
         return self.dataset.item_keyed(int(self._in_split([index])[0]), epoch=epoch)
 
     def set_epoch(self, epoch: int) -> None:
@@ -86,11 +77,9 @@ class ClusterSubset(Subset[dict[str, Tensor]]):
         self.dataset.set_epoch(epoch)
 
     def describe(self, index: int) -> str:
-        """Name a sample by its index in the split and by its pair."""
         return self.dataset.describe(int(self._places[index]))
 
     def file_of(self, index: int) -> str:
-        """Return where a sample came from, for errors."""
         return self.dataset.file_of(int(self._places[index]))
 
     def fingerprint(self) -> dict[str, Any]:
@@ -98,15 +87,18 @@ class ClusterSubset(Subset[dict[str, Tensor]]):
         return {**self.dataset.fingerprint(), "samples": self._places.tolist()}
 
     def spec(self) -> BatchSpec:
-        """Return what a batch must look like."""
         return self.dataset.spec()
 
     def _in_split(self, indices: ArrayLike) -> NDArray[np.int64]:
-        wanted = np.asarray(indices, dtype=np.int64)
-        outside = wanted[(wanted < 0) | (wanted >= len(self._places))]
-        if len(outside):
-            raise IndexError(f"Index {outside[0]} out of range [0, {len(self._places)})")
-        return self._places[wanted]
+        return _taken(self._places, indices)
+
+
+def _taken(values: NDArray[np.int64], indices: ArrayLike) -> NDArray[np.int64]:
+    wanted = np.asarray(indices, dtype=np.int64)
+    outside = wanted[(wanted < 0) | (wanted >= len(values))]
+    if len(outside):
+        raise IndexError(f"Index {outside[0]} out of range [0, {len(values)})")
+    return values[wanted]
 
 
 LOGGER = logging.getLogger(__name__)
@@ -188,11 +180,7 @@ class JASPERSteeringDataset(Tables, Dataset[dict[str, Tensor]]):
     def take_keyed(self, indices: ArrayLike, *, epoch: int | None = None, keys: Any = None) -> dict[str, Tensor]:
         """Return a whole batch as it is in an epoch (None: the current one); the pairs are keys enough."""
         current, forced = self._follow()
-        wanted = np.asarray(indices, dtype=np.int64)
-        outside = wanted[(wanted < 0) | (wanted >= len(self._numbers))]
-        if len(outside):
-            raise IndexError(f"Index {outside[0]} out of range [0, {len(self)})")
-        pairs = self._numbers[wanted]
+        pairs = _taken(self._numbers, indices)
         variants = self._shared.variants(pairs, current if epoch is None else epoch, forced)
         return gather_batch(self, pairs, variants, self._buffers)
 
@@ -331,7 +319,7 @@ class JASPERSteeringDataset(Tables, Dataset[dict[str, Tensor]]):
         other.split = split
         pairs, label = load_split(self._storage, split)
         if len(pairs):
-            check_pairs(pairs, split, label, len(self.pair_index), validate)
+            check_split(pairs, split, label, len(self.pair_index), below_zero=validate is not False)
         other._keep_split(pairs)
         other._shared = SharedSteering(self._shared.steering, self.current_epoch)
         return other
@@ -340,7 +328,7 @@ class JASPERSteeringDataset(Tables, Dataset[dict[str, Tensor]]):
         require_files(self._storage, self.split)
         pairs, label = load_split(self._storage, self.split)
         tables = load_tables(self._storage, (self.embedding_dim, self.n_neg))
-        check_pairs(pairs, self.split, label, len(tables["pair_index"]), validate)
+        check_split(pairs, self.split, label, len(tables["pair_index"]), below_zero=validate is not False)
         check_tables(self._storage, tables, validate)
         self._keep(tables)
         self._keep_split(pairs)

@@ -33,7 +33,6 @@ class Hdf5Storage:
     """The tables of one ``dataset.h5``.
 
     Args:
-        directory: Where the file lies.
         mapped: Map tables (shared, read-only); only tables written without compression can be.
     """
 
@@ -44,16 +43,13 @@ class Hdf5Storage:
         self.path = directory / HDF5_FILE
 
     def label(self, table: JasperTable) -> str:
-        """Return the name errors use for a table."""
         return f"{HDF5_FILE}/{table.hdf5}"
 
     def require(self, table: JasperTable) -> None:
-        """Refuse a file that lacks this table."""
         with _opened(self.path, table.hdf5) as file:
             _dataset(file, table.hdf5)
 
     def read(self, table: JasperTable) -> Tensor:
-        """Return one table."""
         with _opened(self.path, table.hdf5) as file:
             dataset = _dataset(file, table.hdf5)
             if self.mapped and dataset.size:
@@ -61,7 +57,6 @@ class Hdf5Storage:
             return torch.from_numpy(np.ascontiguousarray(dataset[()]))
 
     def require_keyword_ids(self) -> None:
-        """Refuse a file that lacks the keyword ids."""
         with _opened(self.path, KEYWORDS_HDF5) as file:
             _group(file, KEYWORDS_HDF5)
 
@@ -72,7 +67,6 @@ class Hdf5Storage:
             return [_small(group, str(i)).tolist() for i in range(len(group))]
 
     def files(self) -> list[Path]:
-        """Return the files behind the tables, for a fingerprint."""
         return [self.path]
 
     def _map(self, dataset: h5py.Dataset) -> Tensor:

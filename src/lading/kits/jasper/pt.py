@@ -28,7 +28,6 @@ class PtStorage:
     """The ``.pt`` files of one directory.
 
     Args:
-        directory: Where the files lie.
         mapped: Map tensors (shared, read-only) instead of reading them into memory.
     """
 
@@ -46,7 +45,6 @@ class PtStorage:
         self._existing(table.file)
 
     def read(self, table: JasperTable) -> Tensor:
-        """Return one table."""
         path = self._existing(table.file)
         tensor = load(path, mapped=self.mapped)
         if not isinstance(tensor, Tensor):

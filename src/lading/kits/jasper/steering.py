@@ -159,12 +159,7 @@ EPOCH, FORCED, NEGATIVES = range(3)
 
 
 class SharedSteering:
-    """Epoch, forced variant and number of negative refreshes, seen by every process.
-
-    Args:
-        steering: Probabilities by epoch.
-        epoch: Epoch to start at.
-    """
+    """Epoch, forced variant and number of negative refreshes, seen by every process."""
 
     def __init__(self, steering: Steering, epoch: int = 0) -> None:
         self.steering = steering
@@ -201,11 +196,9 @@ class SharedSteering:
         return epoch, forced, negatives
 
     def variants(self, pairs: NDArray[np.int64], epoch: int, forced: int) -> NDArray[np.int64]:
-        """Return the variant of each pair in an epoch."""
         return self.steering.variants(pairs, epoch) if forced < 0 else np.full(len(pairs), forced, dtype=np.int64)
 
     def variant(self, pair: int, epoch: int, forced: int) -> int:
-        """Return the variant of one pair in an epoch."""
         return self.steering.variant(pair, epoch) if forced < 0 else forced
 
     def stats(self) -> dict[str, Any]:

@@ -37,10 +37,8 @@ def open_storage(directory: Path, storage_format: str, use_mmap: bool | None, co
     """Choose the storage, or say what is missing.
 
     Args:
-        directory: The dataset directory.
         storage_format: "auto", "pt" or "hdf5".
         use_mmap: None maps directories that are (or say they are) above 10 GB.
-        config: The directory's config.
     """
     chosen = detect_format(directory, storage_format)
     large = use_mmap is None and max(_stored_bytes(directory, chosen), _estimated_bytes(config)) > LARGE_BYTES

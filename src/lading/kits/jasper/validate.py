@@ -135,11 +135,7 @@ def check_ids(
     """Refuse ids outside 0..count-1; the text gives the highest (or lowest) one and its row.
 
     Args:
-        ids: What is referenced.
         what: Beginning of the sentence.
-        thing: What the ids number.
-        count: How many there are.
-        label: Name of the file.
         below_zero: Look for ids below 0, too.
         owners: Row of each id where that is not its own place.
     """
@@ -232,7 +228,6 @@ def check_tables(storage: Storage, tables: dict[str, Tensor], validate: bool | N
 
     Args:
         storage: Where the tables came from, for names in errors.
-        tables: The tables.
         validate: True: every value. False: only what would make a batch impossible. None: every value below 1 GB,
             above that all but the long scans (NaN, Inf, ranges, keyword ids).
     """
@@ -245,11 +240,6 @@ def check_tables(storage: Storage, tables: dict[str, Tensor], validate: bool | N
         check_contents(tables, storage.label)
         label = KEYWORDS_FILE if storage.format == "pt" else f"{HDF5_FILE}/{KEYWORDS_HDF5}"
         check_keywords(storage.keyword_ids(), len(tables["pair_index"]), len(tables["keyword_embs"]), label)
-
-
-def check_pairs(pairs: Tensor, split: str, label: str, num_pairs: int, validate: bool | None) -> None:
-    """Refuse an empty split and pair numbers that do not exist."""
-    check_split(pairs, split, label, num_pairs, below_zero=validate is not False)
 
 
 def _read(storage: Storage, table: JasperTable, sizes: Sizes) -> Tensor:

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
-from lading.cli.output import Json, answer
+from lading.cli.output import Json, answer, facts_table
 from lading.errors import ConfigError, missing_extra
 from lading.runtime.imports import imported
 
@@ -58,7 +57,6 @@ def build(
     """Build a directory from pairs (question, source, relevance, keywords) and embeddings."""
     from lading.kits.jasper.build.builder import JASPERBuilder
     from lading.kits.jasper.build.inputs import read_pairs
-    from lading.kits.jasper.inspect import summary
 
     train, val, test = _floats("--splits", splits, 3)
     zero = dict(
@@ -79,17 +77,13 @@ def build(
     read = read_pairs([str(file) for file in pairs])
     embedding = _embedding(embed, read.texts, dimensions, seed)
     builder.build(out, read, questions, sources, keywords, embed=embedding, clusters=cluster_json)
-    made = summary(out)
-    answer(made, lambda: _table(made), as_json=as_json)
+    _tell(out, as_json)
 
 
 @app.command()
 def info(directory: Directory, as_json: Json = False) -> None:
     """Say what is in a directory."""
-    from lading.kits.jasper.inspect import summary
-
-    found = summary(directory)
-    answer(found, lambda: _table(found), as_json=as_json)
+    _tell(directory, as_json)
 
 
 @app.command()
@@ -114,22 +108,25 @@ def negatives(
 ) -> None:
     """Mine the hard negatives of a directory anew."""
     from lading.kits.jasper.build.refresh import mine_negatives
-    from lading.kits.jasper.inspect import summary
 
     mine_negatives(directory, tier_proportions=_tiers(tier_proportions), adjacent_k=adjacent_k, seed=seed)
-    made = summary(directory)
-    answer(made, lambda: _table(made), as_json=as_json)
+    _tell(directory, as_json)
 
 
 @app.command("build-steering")
 def steering(directory: Directory, as_json: Json = False) -> None:
     """Work out the steering tables of a directory anew."""
     from lading.kits.jasper.build.refresh import build_steering
-    from lading.kits.jasper.inspect import summary
 
     build_steering(directory)
-    made = summary(directory)
-    answer(made, lambda: _table(made), as_json=as_json)
+    _tell(directory, as_json)
+
+
+def _tell(directory: Path, as_json: bool) -> None:
+    from lading.kits.jasper.inspect import summary
+
+    found = summary(directory)
+    answer(found, lambda: facts_table(found), as_json=as_json)
 
 
 def _tiers(text: str | None) -> list[int | float] | None:
@@ -158,16 +155,3 @@ def _embedding(name: str | None, texts: Mapping[str, list[str] | None], dimensio
 
         return TfidfEmbedding([text for some in texts.values() for text in some or ()], dimensions, seed)
     return imported(name, "--embed", example="tfidf, or embeddings:embed", from_here=True)
-
-
-def _table(values: dict[str, Any]) -> Table:
-    table = Table(show_header=False, box=None)
-    for name, value in values.items():
-        table.add_row(name.replace("_", " "), _words(value))
-    return table
-
-
-def _words(value: Any) -> str:
-    if isinstance(value, dict):
-        return "   ".join(f"{name}: {_words(inner)}" for name, inner in value.items())
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -10,12 +10,12 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from lading.errors import LoaderError, ResumeError
+from lading.errors import LoaderError
 from lading.identity import Bill
 from lading.loader.adaptive.chunks import Chunks
 from lading.loader.agreeing import agree_on_decision, announcing
 from lading.loader.note import Observed, Observer, Trackers
-from lading.loader.policy.protocol import Trained, reason_of
+from lading.loader.policy.protocol import Trained, load_policy, reason_of
 from lading.loader.request import LoaderRequest
 from lading.loader.reweighting import PolicyRunner
 from lading.order.adaptive.chosen import Choose, Chosen
@@ -44,11 +44,7 @@ class Ended(NamedTuple):
 
 
 class ChunkRunner:
-    """Asks the policies of chunks: an ``Observer``.
-
-    Args:
-        chunks: What the user asked for.
-    """
+    """Asks the policies of chunks: an ``Observer``."""
 
     def __init__(self, chunks: Chunks) -> None:
         self.chunks = chunks
@@ -211,21 +207,9 @@ class ChunkRunner:
         self.last_step, self._earlier = int(saved.get("last_step", -1)), {}
         self._ended = Ended(*saved["ended"]) if "ended" in saved else None
         for name in ("resize", "choose"):
-            policy, kept = getattr(self.chunks, name, None), saved.get(name)
-            if policy is None or kept is None:
-                continue
-            if kept["kind"] != type(policy).__name__:
-                raise ResumeError(
-                    f"the state was saved with the policy {kept['kind']}, this loader has {type(policy).__name__}. Use "
-                    "the same policy, or set state['policy'] = '{}' to begin the new one afresh."
-                )
-            try:
-                policy.load_state_dict(kept["state"])
-            except (KeyError, TypeError, ValueError, AttributeError) as error:
-                raise ResumeError(
-                    f"the state of the policy {kept['kind']} is damaged: {type(error).__name__}: {error}. Take an "
-                    "older checkpoint."
-                ) from error
+            policy = getattr(self.chunks, name, None)
+            if policy is not None and name in saved:
+                load_policy(policy, saved[name])
 
 
 def observers_of(request: LoaderRequest) -> list[Observer]:

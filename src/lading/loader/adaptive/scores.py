@@ -32,13 +32,7 @@ class Rescored(Observed, Protocol):
 
 
 def planned_adaptation(request: LoaderRequest, readers: Sequence[Reader], batch: int) -> Adaptation | None:
-    """Return how a loader's plan adapts, or None.
-
-    Args:
-        request: What the user asked for.
-        readers: How its sources are read.
-        batch: Global batch size the run begins with.
-    """
+    """Return how a loader's plan adapts, or None."""
     chunks, curriculum = request.chunks, request.mixture
     if chunks is not None and chunks.choose is not None:
         if isinstance(curriculum, Curriculum):
@@ -86,8 +80,6 @@ def scores_of(request: LoaderRequest, readers: Sequence[Reader], scores: Any) ->
     """Return the difficulty of each sample of all sources together.
 
     Args:
-        request: What the user asked for.
-        readers: How its sources are read.
         scores: An array, the name of a column, a function of the source, a ``.npy`` file; or these by source.
     """
     by_name = by_source(scores, list(request.sources), "scores")

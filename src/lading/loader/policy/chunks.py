@@ -181,7 +181,6 @@ class LearningValue:
         self.groups[group] = [value, before, trained.chunk]
 
     def __call__(self, candidates: Sequence[int], total: int, chunk: int) -> int:
-        """Return the chunk with the highest value."""
         values = {number: self._value(_group(number, total), chunk) for number in candidates}
         chosen = max(candidates, key=lambda number: (values[number], -number))
         value = values[chosen]

@@ -172,7 +172,6 @@ class SteerToShares:
         named_weights(self.targets, names)
 
     def __call__(self, mix: Mix) -> dict[str, float] | None:
-        """Return the shares that make up for what is missing."""
         targets, drawn = aims(self.targets, mix.names), drawn_by(mix)
         wanted = steered(mix, targets, self.horizon, self.every_steps, self.most_change)
         if wanted is None:

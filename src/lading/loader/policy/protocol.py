@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+from lading.errors import ResumeError
 from lading.order.mixture.spec import Weights
 
 
@@ -113,3 +114,19 @@ def reason_of(policy: Any) -> str:
     """Return what a policy says of its last choice in ``reason``; else its name."""
     reason = getattr(policy, "reason", None)
     return reason if isinstance(reason, str) and reason else type(policy).__name__
+
+
+def load_policy(policy: Policy, saved: Mapping[str, Any]) -> None:
+    """Resume a policy where its state was taken; refuse that of another kind."""
+    if saved["kind"] != type(policy).__name__:
+        raise ResumeError(
+            f"the state was saved with the policy {saved['kind']}, this loader has {type(policy).__name__}. Use the "
+            "same policy, or set state['policy'] = '{}' to begin the new one afresh."
+        )
+    try:
+        policy.load_state_dict(saved["state"])
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ResumeError(
+            f"the state of the policy {saved['kind']} is damaged: {type(error).__name__}: {error}. Take an older "
+            "checkpoint."
+        ) from error

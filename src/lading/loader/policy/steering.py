@@ -45,11 +45,8 @@ def steered(
     """Return the shares that bring what is drawn to the targets; None before anything is.
 
     Args:
-        mix: What is drawn, and the weights in force.
         targets: Shares to reach, in the order of the mix.
         horizon: Share of what is drawn within which to get there.
-        every_steps: Steps between two choices.
-        most_change: Most that one choice adds to a share or takes from it.
 
     >>> mix = Mix(8, ("a", "b"), (9, 9), (None, None), counts=(300, 100), weights=(.75, .25))
     >>> steered(mix, [0.5, 0.5], horizon=1.0)

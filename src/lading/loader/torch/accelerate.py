@@ -44,7 +44,6 @@ class Prepared(Iterator[Any]):
 
     Args:
         batches: Yields (batch, bill).
-        plan: The plan.
         last: The step that ends the iteration.
         with_bills: Whether to yield (batch, bill) or the batch alone.
     """
@@ -56,7 +55,6 @@ class Prepared(Iterator[Any]):
         self._gradients._add_dataloader(self._state)
 
     def __len__(self) -> int:
-        """Return the batches of the whole epoch or chunk."""
         return len(self._batches)
 
     def __next__(self) -> Any:

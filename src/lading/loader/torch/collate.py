@@ -45,7 +45,6 @@ class Collate:
         }
 
     def __call__(self, samples: Sequence[Any]) -> Any:
-        """Return the batch of some samples."""
         first, known = samples[0], default_collate_fn_map
         if type(first) is int and known[int] is collate_int_fn:
             return _integers(samples)
@@ -111,19 +110,15 @@ class TorchArrays:
         return as_tensors(columns)
 
     def allocate(self, rows: int, like: torch.Tensor) -> torch.Tensor:
-        """Return an empty tensor with so many rows."""
         return like.new_empty((rows, *like.shape[1:]))
 
     def over(self, memory: NDArray[Any], like: torch.Tensor) -> torch.Tensor:
-        """Return ready memory as a tensor of a dtype."""
         found = torch.from_numpy(memory)
         return found if found.dtype is like.dtype else found.view(like.dtype)
 
     def scatter(self, out: torch.Tensor, rows: NDArray[np.int64], part: torch.Tensor) -> None:
-        """Write the rows of one source to their places in a batch."""
         out.index_copy_(0, torch.from_numpy(np.ascontiguousarray(rows)).to(out.device), part)
 
     def finish(self, batch: dict[str, Any], names: Mapping[str, NDArray[Any]]) -> None:
-        """Add the name columns."""
         for key, values in names.items():
             batch[key] = torch.from_numpy(values.astype(np.bool_ if values.dtype == np.bool_ else np.int64))

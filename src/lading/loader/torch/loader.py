@@ -140,13 +140,7 @@ class PreparedLoader(Lockstep, EngineLoader):
 
 
 class TorchFace:
-    """What the engine asks of torch.
-
-    Args:
-        pin_memory: Whether batches are pinned, where there is an accelerator.
-        world: Who this process is; None: looked up.
-        pad: Whether the last, incomplete batch is filled up.
-    """
+    """What the engine asks of torch."""
 
     places_freely = True
     depth = 2
@@ -161,15 +155,12 @@ class TorchFace:
         return self._pins and torch.accelerator.is_available()
 
     def world(self) -> World:
-        """Look this process up among the others."""
         return self._world or World.current()
 
     def share(self, plan: Plan, step: int, world: World) -> Bill:
-        """Return the slots of this rank."""
         return plan.bill(step, world=world, pad=self._pad)
 
     def place(self, batch: Any, bill: Bill, batch_rows: int) -> tuple[Any, Bill, Any]:
-        """Pin a batch."""
         batch = pinned(batch)  # type: ignore[no-untyped-call]
         return batch, bill, batch
 

@@ -43,18 +43,12 @@ def refuse_in_ray_worker() -> None:
 
 
 class Placed(Iterator[Any]):
-    """An iteration whose tensors are moved to a device; bills and everything else stay as they are.
-
-    Args:
-        batches: The iteration.
-        device: A torch device.
-    """
+    """An iteration whose tensors are moved to a device; bills and everything else stay as they are."""
 
     def __init__(self, batches: Batches[Any], device: Any) -> None:
         self._batches, self._device = batches, device
 
     def __len__(self) -> int:
-        """Return the batches of the whole epoch or chunk."""
         return len(self._batches)
 
     def __next__(self) -> Any:

@@ -66,11 +66,7 @@ class Pull(NamedTuple):
 
 
 class Pulls:
-    """What was pulled from an engine, and how much of it arrived.
-
-    Args:
-        engine: The engine that is notified.
-    """
+    """What was pulled from an engine, and how much of it arrived."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -104,7 +100,6 @@ class Pulls:
         Args:
             pull: Which one; None: the first that is on its way.
             bill: Its bill, where it departs from the request.
-            batch: Its content.
             remark: Why its rows could not be counted.
         """
         while self._queue and pull is not None and self._queue[0] != pull:
@@ -128,12 +123,7 @@ class Pulls:
 
 
 class PlanSampler(DistributedSampler[Any]):
-    """Which samples this rank gets in the coming iteration, by number in the concatenation of the sources.
-
-    Args:
-        engine: Plan, cursor and world of the loader.
-        dataset: What the loader shows as its dataset.
-    """
+    """Which samples this rank gets in the coming iteration, by number in the concatenation of the sources."""
 
     def __init__(self, engine: Engine, dataset: Any) -> None:
         # DistributedSampler's own __init__ asks for a process group, which may not exist yet.
@@ -143,12 +133,10 @@ class PlanSampler(DistributedSampler[Any]):
 
     @property
     def rank(self) -> int:  # type: ignore[override]
-        """This rank."""
         return self.engine.world.rank
 
     @property
     def num_replicas(self) -> int:  # type: ignore[override]
-        """Number of ranks."""
         return self.engine.world.world_size
 
     @property
@@ -250,23 +238,13 @@ _WAY_OUT = (
 
 
 class PlannedIndices(list[int]):
-    """Row numbers of a batch that know which step they are.
-
-    Attributes:
-        pull: The request they stand for.
-    """
+    """Row numbers of a batch that know which step they are."""
 
     pull: Pull
 
 
 class Fetched:
-    """A batch on its way from the dataset to the collate function: ours, or torch's default, which knows this type.
-
-    Args:
-        pull: The request.
-        delivery: What was read.
-        collate: Makes the batch of it.
-    """
+    """A batch on its way from the dataset to the collate function: ours, or torch's default, which knows this type."""
 
     def __init__(self, pull: Pull, delivery: Delivery, collate: PlannedCollate) -> None:
         self.pull, self.delivery, self.collate = pull, delivery, collate
@@ -285,12 +263,7 @@ class Fetched:
 
 
 class SourceView(Dataset[Any]):
-    """The sources of a loader as one dataset: length, items and attributes are the user's.
-
-    Args:
-        fetcher: Reads batches.
-        rank: This rank.
-    """
+    """The sources of a loader as one dataset: length, items and attributes are the user's."""
 
     def __init__(self, fetcher: Fetcher, rank: Callable[[], int]) -> None:
         self._fetcher, self._rank = fetcher, rank
@@ -387,8 +360,6 @@ class PlanBatchSampler(BatchSampler):
 
     Args:
         sampler: The plan as a sampler; frameworks look at it.
-        batch_size: Samples of a batch on this rank.
-        drop_last: Whether an incomplete global batch is dropped.
         pulls: Where requests come from, and what is noted; None where a framework makes one anew, as Lightning does.
     """
 
@@ -401,10 +372,8 @@ class PlanBatchSampler(BatchSampler):
 
     def __iter__(self) -> Iterator[list[int]]:
         refuse_in_ray_worker()
-        starts = np.concatenate([[0], np.cumsum(self._engine.plan.lengths)])
         for pull in self._pulls.start():
-            bill = pull.request.bill
-            rows = PlannedIndices((starts[bill.source_idx] + bill.rows).tolist())
+            rows = PlannedIndices(_numbers(self._engine, pull.request.bill))
             rows.pull = pull
             yield rows
 
@@ -413,12 +382,7 @@ class PlanBatchSampler(BatchSampler):
 
 
 class PlannedCollate:
-    """Make the batch of what ``SourceView`` read; other lists are collated as the user asked.
-
-    Args:
-        given: The user's collate function, or None.
-        pulls: What is notified in the training process.
-    """
+    """Make the batch of what ``SourceView`` read; other lists are collated as the user asked."""
 
     def __init__(self, given: Callable[[list[Any]], Any] | None, pulls: Pulls | None) -> None:
         self.given, self._pulls = given, pulls

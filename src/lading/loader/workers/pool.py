@@ -33,12 +33,7 @@ _CLOSE_ON_EXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 
 
 class WorkerProcess:
-    """A worker process and the socket to it.
-
-    Args:
-        context: The multiprocessing context that starts it.
-        task: What it runs.
-    """
+    """A worker process and the socket to it."""
 
     def __init__(self, context: Any, task: WorkerTask) -> None:
         if not hasattr(socket, "send_fds"):
@@ -252,7 +247,6 @@ class Pool:
         return self._finalizer.alive and self.is_ours and all(worker.exit_code is None for worker in self.workers)
 
     def end(self) -> None:
-        """End all workers."""
         self._finalizer()
 
     def wait(self, worker: WorkerProcess, seconds: float) -> WorkerProcess | None:
@@ -273,11 +267,7 @@ class Pool:
 
 
 def chosen_context(context: Any) -> Any:
-    """Return the multiprocessing context asked for; by default fork, but forkserver where JAX runs threads.
-
-    Args:
-        context: A context, the name of a start method, or None.
-    """
+    """Return the multiprocessing context asked for; by default fork, but forkserver where JAX runs threads."""
     if context is None:
         context = start_method()
     if isinstance(context, str):

@@ -81,7 +81,6 @@ class Workers:
 
     Args:
         fetch: Makes a result of a request; runs in the workers, is pickled unless they are forked.
-        num_workers: Number of processes.
         seed: Seeds the global generators of each worker, together with its number.
         context: Start method or multiprocessing context; None: fork, or forkserver where JAX is loaded.
         prefetch_factor: Requests that each worker has at a time.

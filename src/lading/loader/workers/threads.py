@@ -31,10 +31,6 @@ class ThreadWorkers:
 
     Args:
         fetch: Makes a result of a request; called in several threads at once.
-        num_workers: Number of threads.
-        prefetch_factor: Requests that each thread has at a time.
-        timeout: Seconds to wait for a result; 0: no limit.
-        worker_init_fn: Called with the worker's number in each thread before its first request.
     """
 
     def __init__(
@@ -53,7 +49,8 @@ class ThreadWorkers:
 
     def run(self, requests: Iterator[R]) -> Generator[tuple[R, Any], None, None]:
         """Start fetching now; iterate over (request, result) in order."""
-        run = ThreadRun(requests, self._start(), self._depth, self._timeout)
+        threads = _Threads(self._fetch, self._init, self._num_workers)
+        run = ThreadRun(requests, threads, self._depth, self._timeout)
         self._runs.add(run)
         return run
 
@@ -61,9 +58,6 @@ class ThreadWorkers:
         """End all threads and iterations."""
         for run in list(self._runs):
             run.close()
-
-    def _start(self) -> _Threads:
-        return _Threads(self._fetch, self._init, self._num_workers)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_runs"}

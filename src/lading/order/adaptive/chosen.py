@@ -80,12 +80,10 @@ class ChosenBase(AdaptedBase):
     chunk: int | None = None
 
     def to_dict(self, *, whole: bool) -> dict[str, Any]:
-        """Return JSON-able fields."""
         return {"chosen": {**vars(self), "used": _bits(self.used)}}
 
     @classmethod
     def read(cls, fields: Fields) -> ChosenBase:
-        """Rebuild it from checked fields."""
         return cls(**fields.each(_CHOSEN))
 
 
@@ -117,8 +115,6 @@ class PassCut(NamedTuple):
     """How a pass is cut.
 
     Attributes:
-        epoch: Its number.
-        chunk_samples: Samples of a chunk.
         chunks: Chunks of that size; the rest of the pass comes after them.
     """
 
@@ -131,11 +127,6 @@ class Chosen:
     """Every sample once an epoch, in chunks that are chosen: the ``Order`` of a plan with ``chosen_chunks``.
 
     Args:
-        lengths: Samples of each source.
-        seed: Seed of the plan.
-        is_shuffled: Whether samples are shuffled inside a chunk.
-        clock: The steps of the run.
-        choices: What was chosen, in order.
         base: What is known of the running pass, where the past is not.
     """
 
@@ -214,7 +205,6 @@ class Chosen:
         return ChosenBase(at.epoch, tuple(sorted(used)), place, table.get(place))
 
     def samples(self, start: int, stop: int) -> tuple[I32, I64]:
-        """Return source numbers and rows at the positions ``[start, stop)`` of one epoch."""
         epoch, offset = divmod(start, self.epoch_samples)
         offsets = np.arange(offset, offset + stop - start, dtype=np.int64)
         cut = self.cut(epoch)
@@ -227,7 +217,6 @@ class Chosen:
         return source.astype(np.int32), flat - self._borders[source]
 
     def step_samples(self, start: int, size: int, first: int = 0, stop: int | None = None) -> tuple[I32, I64]:
-        """Return source numbers and rows at the slots ``[first, stop)`` of the step that begins at a position."""
         return self.samples(start + first, start + (size if stop is None else stop))
 
     def positions(self, dataset: int, index: int, start: int, stop: int) -> I64:
@@ -245,7 +234,6 @@ class Chosen:
         return np.array(kept, dtype=np.int64)
 
     def counts(self, position: int) -> list[int]:
-        """Return how many samples of each source lie before a position."""
         epoch, offset = divmod(position, self.epoch_samples)
         counts = epoch * np.array(self.lengths, dtype=np.int64)
         if offset:
@@ -334,7 +322,6 @@ class ChosenChunks(Adaptation):
 
     @classmethod
     def read(cls, fields: Fields) -> ChosenChunks:
-        """Rebuild it from the checked fields of a plan."""
         fields.flag(cls.key)
         return cls()
 

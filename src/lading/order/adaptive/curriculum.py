@@ -253,7 +253,6 @@ class Curriculum:
         Args:
             scores: The difficulty of each sample of all sources together.
             batch: Global batch size the run begins with.
-            drop_last: Whether an incomplete global batch at the end of an epoch is dropped.
 
         >>> Curriculum([], start=0.5, until=4, pacing="linear").planned(np.arange(8.0), batch=2).stages
         ((0, 1), (2, 2), (4, 3), (6, 4), (8, 5))

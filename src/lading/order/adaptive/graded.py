@@ -77,12 +77,10 @@ class ScoresBase(AdaptedBase):
     scores: Rescore
 
     def to_dict(self, *, whole: bool) -> dict[str, Any]:
-        """Return JSON-able fields."""
         return {"scores": {"kind": self.scores.kind, **self.scores.to_dict(whole=whole)}}
 
     @classmethod
     def read(cls, fields: Fields) -> ScoresBase:
-        """Rebuild it from checked fields."""
         return cls(Rescore.read(fields))
 
 
@@ -98,9 +96,7 @@ class Era:
 
     Args:
         start: Position in the run at which it begins.
-        levels: The level of each sample.
         spec: The stages of the run.
-        seed: Seed of the plan.
         batch: Samples of a round, and whether incomplete ones are dropped.
         passes: Shuffle and window size of passes.
     """
@@ -176,9 +172,6 @@ class Graded:
     """Samples by difficulty: the ``Order`` of a plan with a curriculum.
 
     Args:
-        lengths: Samples of each source.
-        spec: The curriculum of the plan.
-        seed: Seed of the plan.
         batch: Global batch size that the plan began with, and whether incomplete batches are dropped.
         passes: Shuffle and window size of passes.
         rescored: (position, levels) of new scores, ascending.
@@ -209,18 +202,15 @@ class Graded:
         return int(era.levels.starts[pool])
 
     def samples(self, start: int, stop: int) -> tuple[I32, I64]:
-        """Return source numbers and rows at the positions ``[start, stop)``."""
         parts = [np.empty(0, dtype=np.int64)]
         for k, low, high in self._cuts(start, stop):
             parts.append(self._make(k).samples(low - self._starts[k], high - self._starts[k]))
         return self._named(np.concatenate(parts))
 
     def step_samples(self, start: int, size: int, first: int = 0, stop: int | None = None) -> tuple[I32, I64]:
-        """Return source numbers and rows at the slots ``[first, stop)`` of the step that begins at a position."""
         return self.samples(start + first, start + (size if stop is None else stop))
 
     def positions(self, dataset: int, index: int, start: int, stop: int) -> I64:
-        """Return the positions in ``[start, stop)`` that hold a row, in ascending order."""
         flat, found = int(self._borders[dataset]) + index, [np.empty(0, dtype=np.int64)]
         for k, low, high in self._cuts(start, stop):
             first = self._starts[k]
@@ -228,7 +218,6 @@ class Graded:
         return np.concatenate(found)
 
     def counts(self, position: int) -> list[int]:
-        """Return how many samples of each source lie before a position."""
         owners = np.repeat(np.arange(len(self.lengths), dtype=np.int32), self.lengths)
         total = np.zeros(len(self.lengths), dtype=np.int64)
         for k, low, high in self._cuts(0, position):
@@ -289,7 +278,6 @@ class GradedSamples(Adaptation):
     gapless: ClassVar[bool] = True
 
     def order(self, plan: PlanView) -> Graded:
-        """Return the order of a plan."""
         batch, passes = (plan.global_batch_size, plan.drop_last), (plan.shuffle, plan.window_samples)
         rescored = [(e.position, e.levels) for e in _rescored(plan)]
         return Graded(plan.lengths, self.spec, plan.seed, batch, passes, rescored)
@@ -300,7 +288,6 @@ class GradedSamples(Adaptation):
 
     @classmethod
     def read(cls, fields: Fields) -> GradedSamples:
-        """Rebuild it from the checked fields of a plan."""
         return cls(CurriculumSpec.read(fields.record(cls.key)))
 
     def summary(self) -> str:

@@ -146,14 +146,7 @@ class Adaptation(ABC):
 
 
 def resizing(plan: PlanView, step: int, chunk_batches: int, reason: str = "") -> Rebatch | None:
-    """Return the event that gives chunks another size from a step on; None where they have it already.
-
-    Args:
-        plan: The plan.
-        step: First step of the new size.
-        chunk_batches: Batches of a chunk.
-        reason: Who decided it, and why.
-    """
+    """Return the event that gives chunks another size from a step on; None where they have it already."""
     at, pace = plan.clock.locate(step), plan.clock.pace_at(step)
     if plan.adaptation is not None:
         plan.adaptation.check_resize(at)

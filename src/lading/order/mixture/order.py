@@ -49,10 +49,7 @@ class Passes:
     """Draws of each dataset to samples, and back.
 
     Args:
-        lengths: Samples of each dataset.
-        seed: Seed of the plan.
         shuffle: ``full``; ``window``: passes keep neighbours together; ``none``: every pass in the dataset's order.
-        window: Samples of a window, for ``window``.
         tables: Weights of single samples, by dataset, where there are some.
     """
 
@@ -144,7 +141,6 @@ class Mixed:
 
     Args:
         passes: How the draws of each dataset become samples.
-        spec: The mixture as planned.
         clock: The steps of the run: a round is a step, and stages begin at the borders of steps.
         changes: (position asked for, weights), ascending: the planned stages and what was changed since. None: the
             planned stages.
@@ -172,7 +168,6 @@ class Mixed:
         self._set_stages(known, borders)
 
     def samples(self, start: int, stop: int) -> tuple[I32, I64]:
-        """Return dataset numbers and indices at the positions ``[start, stop)`` of one epoch."""
         if stop <= start:
             return np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int64)
         starts, sizes = self._rounds(start, stop)
@@ -181,7 +176,6 @@ class Mixed:
         return datasets[head : head + stop - start], indices[head : head + stop - start]
 
     def step_samples(self, start: int, size: int, first: int = 0, stop: int | None = None) -> tuple[I32, I64]:
-        """Return dataset numbers and indices at the slots ``[first, stop)`` of the step that begins at a position."""
         low, high = start + first, start + (size if stop is None else stop)
         if size <= MAX_ROUND and self._is_fused:
             return self._slots(start, size, low, high)
@@ -204,7 +198,6 @@ class Mixed:
         return datasets, indices
 
     def positions(self, dataset: int, index: int, start: int, stop: int) -> I64:
-        """Return the positions in ``[start, stop)`` that hold a sample, in ascending order."""
         found = [np.empty(0, dtype=np.int64)]
         while start < stop:
             epoch, offset = self._cut(start)
@@ -214,7 +207,6 @@ class Mixed:
         return np.concatenate(found)
 
     def counts(self, position: int) -> list[int]:
-        """Return how many samples of each dataset lie before a position."""
         epoch, offset = self._cut(position)
         border = position
         if offset and self.clock.locate(self.clock.step_from(position)).position != position:
@@ -375,7 +367,6 @@ def timeline(spec: MixtureSpec, events: Iterable[Reweight], after: int = -1) -> 
     """Return the planned stages with the reweightings among them; at the same position the later word holds.
 
     Args:
-        spec: The mixture as planned.
         events: Reweightings, in the order in which they were made.
         after: Leave out what was asked for at or before this position.
     """

@@ -99,9 +99,7 @@ class Mixture:
         """Return the mixture that a plan of these datasets stores.
 
         Args:
-            datasets: The datasets of the plan.
             batch: Global batch size the run begins with, or (first step, size) of each: a schedule counts in steps.
-            drop_last: Whether an incomplete global batch at the end of an epoch is dropped.
 
         >>> data = [PlannedDataset("code", 1000), PlannedDataset("prose", 500)]
         >>> Mixture(weights={"code": 3, "prose": 1}).planned(data, batch=8).stages

@@ -30,7 +30,6 @@ class Segment:
     """A stretch of a schedule.
 
     Attributes:
-        begin: Where it begins.
         end: Where it ends; None for the last.
         weights: Weights at the share u (0 to 1) of the stretch.
         pieces: Stages to cut it into.

@@ -28,7 +28,7 @@ from functools import partial
 from typing import Any
 
 from lading.errors import MixtureError, PlanError
-from lading.runtime.fields import COUNT, SIZE, Fields, FieldTable, Origin, row_of, tuple_of
+from lading.runtime.fields import COUNT, SIZE, Fields, FieldTable, Origin, listed, row_of, tuple_of
 
 TOTAL = 1 << 31
 MAX_DATASETS = 1 << 20
@@ -164,9 +164,8 @@ def _take_from_largest(weights: list[int], excess: int) -> None:
         heapq.heapreplace(heap, (negative + 1, d))
 
 
-def _some(names: Sequence[str], limit: int = 5) -> str:
-    listed = ", ".join(repr(str(name)) for name in names[:limit])
-    return listed + (f" and {len(names) - limit} more" if len(names) > limit else "")
+def _some(names: Sequence[str]) -> str:
+    return listed(map(repr, names), 5)
 
 
 MIXTURE_VERSION = 2

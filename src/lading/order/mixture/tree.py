@@ -209,11 +209,6 @@ def phase_error() -> MixtureError:
     )
 
 
-def carried(residuals: Sequence[int], weights: Sequence[int], length: int, drawn: Sequence[int]) -> list[int]:
-    """Return planned minus drawn at the end of a stage, in draws times 2**31."""
-    return [r + w * length - TOTAL * n for r, w, n in zip(residuals, weights, drawn, strict=True)]
-
-
 I32 = NDArray[np.int32]
 Integers = Sequence[int] | I64
 
@@ -250,11 +245,9 @@ class PlainTree:
         self.tree = build_tree([int(w) for w in weights], [int(r) for r in residuals])
 
     def counts(self, position: int) -> I64:
-        """Return how many of the first positions of the stage each dataset receives."""
         return np.array(self.tree.counts(position, self.num_datasets), dtype=np.int64)
 
     def rounds(self, start: int, starts: I64, sizes: I64, key: np.uint64) -> tuple[I32, I64]:
-        """Return dataset and draw at each place of some rounds of a stage that began at ``start``."""
         parts = [
             self._round(lo - start, m, fold_int(int(key), lo))
             for lo, m in zip(starts.tolist(), sizes.tolist(), strict=True)
@@ -263,17 +256,14 @@ class PlainTree:
         return datasets, np.concatenate([np.empty(0, dtype=np.int64), *(part[1] for part in parts)])
 
     def in_order(self, position: int, size: int) -> tuple[I32, I64]:
-        """Return dataset and draw at each of some positions, unshuffled: evenly interleaved."""
         found = [self.tree.draw(x) for x in range(position, position + size)]
         columns = np.array(found, dtype=np.int64).reshape(-1, 2)
         return columns[:, 0].astype(np.int32), columns[:, 1].copy()
 
     def positions(self, dataset: int, draws: I64) -> I64:
-        """Return the position in the stream of each of a dataset's draws."""
         return np.array([self.tree.position(dataset, draw) for draw in draws.tolist()], dtype=np.int64)
 
     def places(self, dataset: int, draws: I64, start: int, rounds: tuple[I64, I64], key: np.uint64) -> I64:
-        """Return the position after the shuffle of each of a dataset's draws, given the rounds they are in."""
         found = []
         for draw, lo, m in zip(draws.tolist(), rounds[0].tolist(), rounds[1].tolist(), strict=True):
             slot, first, number = self.tree.slots(dataset, lo - start, m)
@@ -303,7 +293,6 @@ class CompiledTree:
             raise phase_error() from None
 
     def counts(self, position: int) -> I64:
-        """Return how many of the first positions of the stage each dataset receives."""
         drawn = np.zeros(self.num_datasets, dtype=np.int64)
         self.table.counts(position, drawn)
         return drawn
@@ -319,19 +308,16 @@ class CompiledTree:
         return datasets, draws
 
     def in_order(self, position: int, size: int) -> tuple[I32, I64]:
-        """Return dataset and draw at each of some positions, unshuffled: evenly interleaved."""
         datasets, draws = np.empty(size, dtype=np.int32), np.empty(size, dtype=np.int64)
         self.table.in_order(position, datasets, draws)
         return datasets, draws
 
     def positions(self, dataset: int, draws: I64) -> I64:
-        """Return the position in the stream of each of a dataset's draws."""
         found = np.empty(len(draws), dtype=np.int64)
         self.table.positions(dataset, draws, found)
         return found
 
     def places(self, dataset: int, draws: I64, start: int, rounds: tuple[I64, I64], key: np.uint64) -> I64:
-        """Return the position after the shuffle of each of a dataset's draws, given the rounds they are in."""
         found = np.empty(len(draws), dtype=np.int64)
         self.table.places(dataset, draws, start, *rounds, key, found)
         return found
@@ -393,7 +379,6 @@ class StagedStream:
         self.starts = [stage.start for stage in self.stages]
 
     def number_at(self, position: int) -> int:
-        """Return the number of the stage that a position belongs to."""
         return bisect.bisect_right(self.starts, position) - 1
 
     def counts(self, border: int) -> I64:

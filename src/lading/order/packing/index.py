@@ -35,6 +35,7 @@ from lading.identity import fingerprint
 from lading.order.packing import plain, quick
 from lading.order.packing.rules import PackingRules
 from lading.runtime import compiled
+from lading.runtime.fields import spaced
 
 PACKING_VERSION = 1
 BLOCK = 1 << 22
@@ -75,7 +76,6 @@ class PackingIndex:
     path: str | None = None
 
     def __len__(self) -> int:
-        """Return the number of rows."""
         return len(self.row_offsets) - 1
 
     @property
@@ -187,8 +187,8 @@ def _checked(lengths: NDArray[Any], rules: PackingRules) -> NDArray[Any]:
     if rules.overflow == "error" and longest > rules.row_length:
         document = int(np.argmax(lengths > rules.row_length))
         raise PackingError(
-            f"document {document} has {_spaced(int(lengths[document]))} tokens but a row holds "
-            f"{_spaced(rules.row_length)}. Pass overflow='split' or 'truncate', or raise row_length."
+            f"document {document} has {spaced(int(lengths[document]))} tokens but a row holds "
+            f"{spaced(rules.row_length)}. Pass overflow='split' or 'truncate', or raise row_length."
         )
     return lengths.astype(np.int32 if longest < (1 << 31) - rules.row_length else np.int64, copy=False)
 
@@ -204,7 +204,3 @@ def _sorted_in_windows(lengths: NDArray[Any], rules: PackingRules) -> NDArray[An
         # What matters is the piece that does not fill a row: the others have rows of their own.
         order[i : i + rules.sort_window] = i + np.argsort(-(kept % rules.row_length), kind="stable")
     return order
-
-
-def _spaced(number: int) -> str:
-    return f"{number:,}".replace(",", " ")

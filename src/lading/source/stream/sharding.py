@@ -32,10 +32,6 @@ class ReaderSlot:
     """Who reads: a worker of a rank.
 
     Attributes:
-        rank: The rank.
-        world_size: Number of ranks.
-        worker: The worker of the rank.
-        num_workers: Number of workers of each rank.
         first: Batch to begin with, after a resume. Worker 0 gets it, because loaders ask worker 0 first.
     """
 
@@ -51,7 +47,6 @@ class ReaderSlot:
 
     @property
     def num_shards(self) -> int:
-        """Number of slots."""
         return self.world_size * self.num_workers
 
     @property

@@ -67,7 +67,6 @@ class TokenColumn:
             raise SourceError(f"column {self.column!r} holds nothing in row {row}. Filter such rows out.")
 
     def __len__(self) -> int:
-        """Return the number of documents."""
         return int(self._starts[-1]) if self._rows is None else len(self._rows)
 
     def lengths(self) -> NDArray[Any]:

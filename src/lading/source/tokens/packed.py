@@ -97,7 +97,6 @@ class PackedRows:
         return self.index.rules.row_length
 
     def __len__(self) -> int:
-        """Return the number of rows."""
         return len(self.index)
 
     def __getitem__(self, row: int) -> dict[str, NDArray[Any]]:

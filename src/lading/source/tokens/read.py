@@ -38,8 +38,6 @@ class TextDocument:
     """A document and where it came from: its text, or ready token ids.
 
     Attributes:
-        content: The text, or the ids.
-        file: The file it came from.
         place: Where in the file, for errors.
         line: The line of the piece, or the row of the file; ``WHOLE_FILE`` where it is all of it.
         id: What it calls itself, where it was asked and says so.
@@ -73,8 +71,6 @@ def read_documents(
     """Yield the documents of some pieces of files, in order.
 
     Args:
-        pieces: What is read.
-        field: Key or column of the text.
         split: What a document is in a text file.
         id_field: Key or column of what a document calls itself; empty: nothing is looked for.
         lines: Is given how many lines each piece had, so that those of the next one can be counted on.

@@ -80,7 +80,6 @@ class TokenStore:
             self.validate()
 
     def __len__(self) -> int:
-        """Return the number of documents."""
         return len(self.offsets) - 1
 
     @property

@@ -95,7 +95,6 @@ class TokenizerRef:
         self._made = None if self._named else _adapted(given, vocab_size, eod, f"tokenizer {type(given).__name__}")
 
     def get(self) -> Tokenizer:
-        """Return the tokenizer."""
         return _loaded(*self._named) if self._named else self._made  # type: ignore[return-value]
 
     def identity(self) -> list[Any]:

@@ -33,7 +33,6 @@ class FastTokenizer:
         self.eod_token_id = _end(vocabulary, eod, name)
 
     def encode(self, text: str) -> list[int]:
-        """Return the ids of a text."""
         return self.encode_batch([text])[0]
 
     def encode_batch(self, texts: list[str]) -> list[list[int]]:
@@ -44,7 +43,6 @@ class FastTokenizer:
             return [encoding.ids for encoding in encode(texts, add_special_tokens=False)]
 
     def decode(self, ids: list[int]) -> str:
-        """Return the text of some ids."""
         return str(self.inner.decode(ids, skip_special_tokens=False))
 
     def content(self) -> str:

@@ -68,7 +68,6 @@ class TraceJob:
 
     @functools.cached_property
     def store(self) -> TokenStore:
-        """The store."""
         return TokenStore(self.path, validate=False)
 
     @functools.cached_property
@@ -162,7 +161,6 @@ def index_tokens(
     """Make the index of a token store, in which ``lading trace`` looks up; run again, it resumes.
 
     Args:
-        path: The store.
         workers: Blocks worked on at once.
         on: ``local``: processes of this machine; ``ray``: tasks of a Ray cluster.
         task: Only the blocks of one of several tasks; the result is the same.
@@ -192,7 +190,6 @@ class TraceIndex:
     """The places of a store's tokens, sorted by what follows them.
 
     Args:
-        path: The store.
         block_tokens: Tokens of a block, about, as it was made.
     """
 

@@ -93,7 +93,6 @@ class TokenWriter:
     """Write documents one by one; a context manager, without whose end nothing is kept.
 
     Args:
-        out: Directory to make.
         tokenizer: Its vocabulary bounds the ids.
         overwrite: Whether a token store at ``out`` is replaced.
     """
@@ -141,7 +140,6 @@ class TokenWriter:
         """Add several documents that lie one after the other, such as those of a memory map.
 
         Args:
-            tokens: Their tokens.
             lengths: Tokens of each document; they add up to the tokens.
             name: What they are called, for errors.
         """

@@ -29,7 +29,6 @@ class PlainLoader:
 
     @property
     def last_bill(self) -> Bill | None:
-        """The bill of the batch yielded last."""
         return self.loader.last_bill
 
     def bill_at(self, batch_idx: int) -> Bill:
@@ -37,7 +36,6 @@ class PlainLoader:
         return self.loader.bill_at(batch_idx)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where the loader stands."""
         return self.loader.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -21,7 +21,6 @@ class MLflow:
         self._client, self._artifact = MlflowClient(), artifact
 
     def scalars(self, values: Mapping[str, float], step: int) -> None:
-        """Record numbers at a step."""
         for name, value in values.items():
             self._client.log_metric(self.run_id, name, value, step=step)
 

@@ -20,12 +20,10 @@ class TensorBoard:
         self._writer = EventFileWriter(str(folder))
 
     def scalars(self, values: Mapping[str, float], step: int) -> None:
-        """Record numbers at a step."""
         summary = Summary(value=[Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()])
         self._writer.add_event(Event(wall_time=time.time(), step=step, summary=summary))
 
     def facts(self, facts: Mapping[str, str]) -> None:
-        """Record texts."""
         metadata = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name="text"))
         values = [
             Summary.Value(tag=tag, metadata=metadata, tensor=TensorProto(dtype=DT_STRING, string_val=[text.encode()]))

@@ -40,10 +40,8 @@ class Clip:
     """One audio file.
 
     Attributes:
-        path: Where it lies.
         frames: Samples of one channel at its own rate.
         rate: Its rate in Hz.
-        channels: Its channels.
     """
 
     path: str

@@ -26,8 +26,6 @@ class ChunkedSequenceDataset(SequenceDataset):
 
     Args:
         dataset_train: As in ``SequenceDataset``, like ``dataset_val``, ``dataset_test`` and the options.
-        dataset_val: Validation partition.
-        dataset_test: Test partition.
         train_chunk_size: Batches of training between validations, or how they change: see ``lading.Chunks``.
         val_chunk_size: Batches of each validation; likewise.
         monitor: The metric that chunks which adapt follow, by the name under which the model logs it.

@@ -38,7 +38,6 @@ class _InLightning:
         """Nothing to prepare; subclasses download here."""
 
     def train_dataloader(self, **loader: Any) -> Any:
-        """Return the training loader."""
         return super().train_dataloader(**loader)  # type: ignore[misc]
 
     def val_dataloader(self, **loader: Any) -> Any:
@@ -46,7 +45,6 @@ class _InLightning:
         return super().val_dataloader(**loader) or []  # type: ignore[misc]
 
     def test_dataloader(self, **loader: Any) -> Any:
-        """Return the test loader."""
         return super().test_dataloader(**loader) or []  # type: ignore[misc]
 
     def predict_dataloader(self) -> Any:

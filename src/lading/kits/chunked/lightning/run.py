@@ -135,7 +135,6 @@ def run(config: Config, *, resume: bool = False, checkpoint: str | os.PathLike[s
     """Train what a configuration describes.
 
     Args:
-        config: The configuration.
         resume: Resume from the last checkpoint in the run directory; from the start if there is none yet.
         checkpoint: Resume from this checkpoint instead.
     """

@@ -33,7 +33,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from torch import Tensor
 
 from lading.errors import SourceError
-from lading.kits.jasper.build.clusters import Clusters, found_clusters, given_clusters
+from lading.kits.jasper.build.clusters import Clusters, cluster_ids, found_clusters, given_clusters
 from lading.kits.jasper.build.inputs import F32, I64, Embed, Pairs, read_embeddings, read_pairs
 from lading.kits.jasper.build.keyword_clusters import KeywordClusters
 from lading.kits.jasper.build.negatives import Pools, mine, most_similar, num_asked, tier_sizes
@@ -80,17 +80,6 @@ def check_inputs(pairs: Pairs, vectors: Vectors) -> None:
     bad = np.flatnonzero(~((pairs.relevance >= 0) & (pairs.relevance <= 1)))
     if len(bad):
         raise SourceError(f"relevance is {pairs.relevance[bad[0]]:g} in row {bad[0]} of the pairs, expected 0 to 1.")
-
-
-def cluster_ids(given: Any, name: str, rows: int, count: int | None) -> I64:
-    """Return given clusters as numbers; ``count`` None: as many as they number."""
-    ids = np.asarray(given)
-    if ids.shape != (rows,) or ids.dtype.kind not in "iu":
-        raise SourceError(f"{name} are {ids.dtype} of shape {ids.shape}, expected {rows} integers.")
-    numbers = ids.astype(np.int64)
-    highest = int(numbers.max()) + 1 if count is None else count
-    check_ids(torch.from_numpy(numbers), f"{name} references cluster", "cluster", highest, name)
-    return numbers
 
 
 def check_result(tables: dict[str, Tensor], splits: dict[str, I64], keyword_ids: list[list[int]], n_neg: int) -> None:
@@ -219,10 +208,9 @@ class JASPERBuilder:
             raise SourceError(f"no embeddings for {', '.join(missing)}: pass {missing[0]}_embs=, or embed= for texts.")
         question_vectors, source_vectors, words = found["question"], found["source"], found["keyword"]
         assert question_vectors is not None and source_vectors is not None
-        size = question_vectors.shape[1]
-        made = Vectors(question_vectors, source_vectors, np.zeros((0, size), np.float32) if words is None else words)
-        if len(made.keywords) == 0:
-            made = Vectors(made.questions, made.sources, np.zeros((0, size), np.float32))
+        if words is None or not len(words):
+            words = np.zeros((0, question_vectors.shape[1]), np.float32)
+        made = Vectors(question_vectors, source_vectors, words)
         check_inputs(pairs, made)
         return made
 

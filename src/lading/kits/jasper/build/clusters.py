@@ -7,12 +7,15 @@ sources   the cluster whose centroid is nearest, unless given
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from lading.errors import SourceError, missing_extra
 from lading.kits.jasper.build.vectors import centroids_of
+from lading.kits.jasper.validate import check_ids
 
 I64 = NDArray[np.int64]
 F32 = NDArray[np.float32]
@@ -35,9 +38,7 @@ def given_clusters(
     """Complete clusters that were given for each pair.
 
     Args:
-        pairs: Cluster of each pair.
         questions: Question vector of each pair, for centroids that were not given.
-        sources: All source vectors.
         source_clusters: Cluster of each source; None: the nearest centroid's.
         centroids: One vector for each cluster; None: the mean of its questions.
     """
@@ -56,11 +57,7 @@ def found_clusters(pair_questions: I64, questions: F32, sources: F32, n_clusters
     """Cluster questions by k-means.
 
     Args:
-        pair_questions: Question of each pair.
-        questions: All question vectors.
-        sources: All source vectors.
         n_clusters: How many; None: about the square root of half the questions, at most 256.
-        seed: Same seed, same clusters.
     """
     try:
         from lading.kits.jasper.build.sklearn import kmeans  # scikit-learn is optional and only needed here
@@ -72,6 +69,17 @@ def found_clusters(pair_questions: I64, questions: F32, sources: F32, n_clusters
         raise SourceError(f"n_clusters={wanted}, expected 1 to {different}, the number of different question vectors.")
     of_question, centroids = kmeans(questions, wanted, seed)
     return Clusters(of_question[pair_questions], nearest(sources, centroids), centroids)
+
+
+def cluster_ids(given: Any, name: str, rows: int, count: int | None) -> I64:
+    """Return given clusters as numbers; ``count`` None: as many as they number."""
+    ids = np.asarray(given)
+    if ids.shape != (rows,) or ids.dtype.kind not in "iu":
+        raise SourceError(f"{name} are {ids.dtype} of shape {ids.shape}, expected {rows} integers.")
+    numbers = ids.astype(np.int64)
+    highest = int(numbers.max()) + 1 if count is None else count
+    check_ids(torch.from_numpy(numbers), f"{name} references cluster", "cluster", highest, name)
+    return numbers
 
 
 def nearest(vectors: F32, centroids: F32) -> I64:

@@ -75,7 +75,6 @@ class KeywordClusters:
         Args:
             pair_index: Question and source of each pair.
             words: Texts of the keywords, by number.
-            keywords: Keywords of each pair.
             vectors: Of questions, sources and keywords.
         """
         questions, sources, words_vectors = vectors

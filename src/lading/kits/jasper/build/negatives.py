@@ -108,11 +108,7 @@ def mine(
 
     Args:
         pair_index: Question and source of each pair.
-        pair_clusters: Cluster of each pair.
         similar: What ``most_similar`` found for each pair.
-        pools: Sources by cluster.
-        sizes: Negatives of each tier.
-        seed: Same seed, same negatives.
         advance: Called with the number of pairs done.
     """
     n_neg = sum(sizes)

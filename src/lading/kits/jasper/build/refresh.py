@@ -13,19 +13,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from lading.errors import SourceError
-from lading.kits.jasper.build.clusters import nearest
+from lading.kits.jasper.build.clusters import cluster_ids, nearest
 from lading.kits.jasper.build.negatives import Pools, mine, most_similar, tier_sizes
 from lading.kits.jasper.build.vectors import SteeringRules, steering_tables
 from lading.kits.jasper.build.write import rewrite_directory
 from lading.kits.jasper.layout import CONFIG_FILE, config_size, read_config
 from lading.kits.jasper.storage import open_storage
-from lading.kits.jasper.validate import check_ids, check_keywords, check_references, check_rows, load_tables
+from lading.kits.jasper.validate import check_keywords, check_references, check_rows, load_tables
 from lading.runtime.paths import local_path
 
 
@@ -57,7 +56,10 @@ def mine_negatives(
     questions, sources = tables["question_embs"].numpy(), tables["source_embs"].numpy()
     index, clusters = tables["pair_index"].numpy(), tables["pair_cluster_id"].numpy()
     centroids = tables["centroid_embs"].numpy()
-    of_sources = _source_clusters(source_clusters, sources, centroids)
+    if source_clusters is None:
+        of_sources = nearest(sources, centroids)
+    else:
+        of_sources = cluster_ids(source_clusters, "source_clusters", len(sources), len(centroids))
     pools = Pools.make(of_sources, centroids, adjacent)
     similar = most_similar(questions, sources, index, clusters, pools, sizes[2])
     negatives, tiers = mine(index, clusters, similar, pools, sizes, seed)
@@ -113,16 +115,3 @@ def _read(path: Path) -> tuple[Path, dict[str, Any], dict[str, Tensor], list[lis
 
 def _next_seed(config: Mapping[str, Any]) -> int:
     return int(config.get("negatives_seed", config.get("seed", 41))) + 1
-
-
-def _source_clusters(
-    given: ArrayLike | None, sources: NDArray[np.float32], centroids: NDArray[np.float32]
-) -> NDArray[np.int64]:
-    if given is None:
-        return nearest(sources, centroids)
-    ids = np.asarray(given)
-    if ids.shape != (len(sources),) or ids.dtype.kind not in "iu":
-        raise SourceError(f"source_clusters are {ids.dtype} of shape {ids.shape}, expected {len(sources)} integers.")
-    check_ids(torch.from_numpy(ids.astype(np.int64)), "source_clusters references cluster", "cluster", len(centroids),
-              "source_clusters")  # fmt: skip
-    return ids.astype(np.int64)

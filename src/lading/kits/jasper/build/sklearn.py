@@ -32,7 +32,6 @@ class TfidfEmbedding:
     Args:
         corpus: Texts to learn words from.
         dimensions: Size of a vector; smaller where the corpus has fewer words or texts.
-        seed: Same seed, same vectors.
     """
 
     def __init__(self, corpus: Sequence[str], dimensions: int = 128, seed: int = 42) -> None:

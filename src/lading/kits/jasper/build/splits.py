@@ -23,10 +23,8 @@ def split_pairs(questions: I64, clusters: I64, shares: tuple[float, ...], seed: 
     """Return the pair numbers of each split, in ascending order.
 
     Args:
-        questions: Question of each pair.
         clusters: Cluster of each pair; a question with pairs in several counts for the one of its first pair.
         shares: Shares of train, val and test; a split of share 0 is empty.
-        seed: Same seed, same splits.
     """
     if len(shares) != len(SPLITS) or not (min(shares) >= 0 < shares[0]) or abs(sum(shares) - 1) > 1e-6:
         raise SourceError(

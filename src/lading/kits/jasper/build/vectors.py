@@ -73,11 +73,7 @@ def steering_tables(
     """Return the four steering tables, worked out block by block.
 
     Args:
-        questions: All question vectors.
-        centroids: All centroids.
-        keywords: All keyword vectors.
         rows: Question and cluster of each pair.
-        keyword_ids: Keywords of each pair.
         rules: What is chosen; None: the defaults.
     """
     rules = rules or SteeringRules()

@@ -34,11 +34,7 @@ def write_directory(
     """Write everything aside, then give it its name.
 
     Args:
-        path: The directory to make.
-        config: Content of ``config.json``.
         tables: Tensors by file name without ``.pt``; splits too.
-        keyword_ids: Keywords of each pair.
-        overwrite: Replace a directory that is there.
         finish: Done to the files before they get their name.
     """
     refuse_existing(path, overwrite)
@@ -62,8 +58,6 @@ def rewrite_directory(path: Path, config: Mapping[str, Any], tables: Mapping[str
     """Replace some tables and the config of a directory; all else stays, and a reader sees all or nothing of it.
 
     Args:
-        path: A JASPER directory.
-        config: Its new ``config.json``.
         tables: Its new tables, by file name without ``.pt``.
     """
     changed = {CONFIG_FILE, HDF5_FILE, *(f"{name}.pt" for name in tables)}

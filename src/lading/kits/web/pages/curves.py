@@ -33,8 +33,6 @@ def curves_page(run: Run, first: int = 0, last: int | None = None) -> dict[str, 
     """Return every curve of a run, or of a stretch of it, drawn finer there.
 
     Args:
-        run: The run.
-        first: First step.
         last: Last step; None: that of the run.
     """
     stop = run.num_steps if last is None else last + 1

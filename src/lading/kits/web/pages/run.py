@@ -37,7 +37,6 @@ def run_page(
     """Return everything on the page of a run.
 
     Args:
-        run: The run.
         progress: Is told how far it is.
         looks: Says what samples look like, where the sources are at hand.
         whole: Also what takes longest of a long run: its spikes, its shares along the run, its rollouts.

@@ -19,9 +19,6 @@ def sample_page(run: Run, dataset: str | int, index: int, looks: Looks | None = 
     """Return everything on the page of a sample.
 
     Args:
-        run: The run.
-        dataset: Name or number of its dataset.
-        index: Its index there.
         looks: Says what samples look like, where the sources are at hand.
     """
     number = run.number_of(dataset)

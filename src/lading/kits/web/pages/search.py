@@ -23,13 +23,7 @@ _LEAST_WORDS = 3
 
 
 def hits_in(run: Run, name: str, query: str) -> list[dict[str, Any]]:
-    """Return the places in a run that a query names: steps, samples, documents, datasets.
-
-    Args:
-        run: The run.
-        name: What it is called.
-        query: What was typed.
-    """
+    """Return the places in a run that a query names: steps, samples, documents, datasets."""
     text = query.strip()
     found: list[dict[str, Any]] = []
     if match := _STEP.fullmatch(text):
@@ -75,12 +69,7 @@ def _traced(run: Run, name: str, text: str) -> list[dict[str, Any]]:
 
 
 def runs_named(glances: Mapping[str, Mapping[str, Any]], query: str) -> list[dict[str, Any]]:
-    """Return the runs whose name or digest holds a text.
-
-    Args:
-        glances: The runs at a glance, by name.
-        query: What was typed.
-    """
+    """Return the runs whose name or digest holds a text."""
     text = query.strip().lower()
     digits = text if len(text) >= _LEAST_DIGITS else "no digest"  # a step's number is in many digests by chance
     named = [n for n, row in glances.items() if text and (text in n.lower() or digits in (row["digest"] or ""))]

@@ -16,8 +16,6 @@ def step_page(run: Run, step: int, looks: Looks | None = None) -> dict[str, Any]
     """Return everything on the page of a step.
 
     Args:
-        run: The run.
-        step: The step.
         looks: Says what samples look like, where the sources are at hand.
     """
     found = run.explain(step, lengths=None if looks is None else looks.length)

@@ -22,8 +22,6 @@ def strip(run: Run, first: int = 0, last: int | None = None, spikes: Iterable[in
     """Return the steps of a run, or of a stretch, as at most 120 cells: ``first``, ``last``, ``kind``, ``text``.
 
     Args:
-        run: The run.
-        first: First step.
         last: Last step; None: that of the run.
         spikes: Steps whose loss stands out.
     """
@@ -68,9 +66,6 @@ def stretch_page(
     """Return everything on the page of a stretch: its losses, shares, spikes, and samples step by step.
 
     Args:
-        run: The run.
-        first: First step.
-        last: Last step.
         since: Step whose samples are listed first; None: the first.
         looks: Says what samples look like, where the sources are at hand.
     """

@@ -36,7 +36,6 @@ class Mark:
     Attributes:
         x: Place from the left, in per cent.
         y: Place from the top, in per cent; None: a line from top to bottom.
-        text: What it is.
         step: The step it leads to.
         kind: A further class.
         place: Where it leads to below the run, where that is no step.
@@ -57,7 +56,6 @@ class Chart:
     Attributes:
         name: Its id on the page; "": none.
         label: What it shows, for those who cannot see it.
-        height: In pixels.
         shapes: (class, path) of lines, areas and bands, from the back to the front.
         x: Ticks below.
         y: Ticks at the left.
@@ -228,10 +226,8 @@ def lines_chart(name: str, lines: list[dict[str, Any]], steps: int, height: int 
     """Return some lines along the run.
 
     Args:
-        name: What they are.
         lines: ``step`` and ``value`` of each, and its ``colour`` where that is not its place.
         steps: Steps of the run.
-        height: In pixels.
     """
     x, y = Axis(0, max(steps - 1, 1)), axis_of([v for line in lines for v in line["value"]])
     colours = [line.get("colour", number % MOST_COLOURS) for number, line in enumerate(lines)]

@@ -26,12 +26,7 @@ _NARROW_SPACE = "\u202f"
 
 
 def rendered(template: str, **values: Any) -> str:
-    """Return a page.
-
-    Args:
-        template: Name of its template.
-        values: What it shows.
-    """
+    """Return a page."""
     return _environment().get_template(template).render(**values)
 
 

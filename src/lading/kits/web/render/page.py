@@ -54,7 +54,6 @@ def run_html(run: Run, values: dict[str, Any], *, name: str | None = None, base:
     """Return the page of a run, static or as a page of a site.
 
     Args:
-        run: The run.
         values: What ``run_page`` returned.
         name: What the run is called; None: as its folder is.
         base: Address of the run on the site; "": no site, no links.

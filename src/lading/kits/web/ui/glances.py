@@ -26,11 +26,7 @@ _UNREAD: dict[str, Any] = {
 
 
 class Glances:
-    """Some runs at a glance.
-
-    Args:
-        runs: Folders of the runs, by name.
-    """
+    """Some runs at a glance."""
 
     def __init__(self, runs: Mapping[str, Path]) -> None:
         self._runs = dict(runs)
@@ -45,9 +41,6 @@ class Glances:
         """Return every run, the one that was written to last first; of those after so many only what is known.
 
         A run that is not known has no ``state``.
-
-        Args:
-            most: How many are read.
         """
         stamps = {name: stamp(path) for name, path in self._runs.items()}
         newest = sorted(stamps, key=lambda name: -stamps[name][1])

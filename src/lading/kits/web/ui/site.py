@@ -25,7 +25,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from lading.errors import LadingError
@@ -61,7 +61,6 @@ class Answer:
     """What a request gets.
 
     Attributes:
-        body: The text.
         kind: ``html`` or ``json``.
         status: HTTP's number for how it went.
         location: Where else to go, with a status of 3xx.
@@ -93,6 +92,16 @@ class OpenedRun:
             self.pages[name] = make()
         found: dict[str, Any] = self.pages[name]
         return found
+
+
+class _Asked(NamedTuple):
+    """A page of a run; ``rest`` is its address below the kind of page."""
+
+    opened: OpenedRun
+    name: str
+    rest: list[str]
+    query: Mapping[str, str]
+    as_json: bool
 
 
 class Site:
@@ -164,14 +173,16 @@ class Site:
         if kind not in makers or len(rest) != _PARTS.get(kind, 2):
             raise NotFound("/".join(["/r", name, *rest]))
         opened = self._open(name)
+        asked = _Asked(opened, name, rest[1:], query, as_json)
         if kind == "verdict":  # it takes a while: pages need not wait for it
-            return self._verdict(opened, name, rest, query, as_json)
+            return self._verdict(asked)
         if kind == "run" and not as_json and "whole" not in query and opened.html is not None:
             return Answer(opened.html)
         with opened.lock:
-            return makers[kind](opened, name, rest[1:], query, as_json)
+            return makers[kind](asked)
 
-    def _run(self, opened: OpenedRun, name: str, rest: list[str], query: Mapping[str, str], as_json: bool) -> Answer:
+    def _run(self, asked: _Asked) -> Answer:
+        opened, name, _, query, as_json = asked
         run = opened.run
         if as_json and query.get("since") == opened.version:
             return _json({"version": opened.version, "unchanged": True})
@@ -187,70 +198,51 @@ class Site:
         opened.html = run_html(run, {**values, "command": command_of(run)}, name=name, base=base, **shown)
         return Answer(opened.html)
 
-    def _stretch(
-        self, opened: OpenedRun, name: str, rest: list[str], query: Mapping[str, str], as_json: bool
-    ) -> Answer:
-        first, _, last = rest[0].partition("-")
-        since = query.get("since")
-        asked = _whole(first), _whole(last or first), None if since is None else _whole(since)
-        values = stretch_page(opened.run, *asked, looks=self._looks)
-        if as_json:
-            return _json({"run": name, **values})
-        numbers = {dataset: number for number, dataset in opened.run.named_datasets}
-        return self._html("stretch.html", name, page=values, numbers=numbers)
+    def _stretch(self, asked: _Asked) -> Answer:
+        run, since = asked.opened.run, asked.query.get("since")
+        first, _, last = asked.rest[0].partition("-")
+        steps = _whole(first), _whole(last or first), None if since is None else _whole(since)
+        values = stretch_page(run, *steps, looks=self._looks)
+        return _page("stretch.html", asked, values, numbers={name: number for number, name in run.named_datasets})
 
-    def _curves(self, opened: OpenedRun, name: str, rest: list[str], query: Mapping[str, str], as_json: bool) -> Answer:
-        first, last = query.get("first"), query.get("last")
+    def _curves(self, asked: _Asked) -> Answer:
+        opened, first, last = asked.opened, asked.query.get("first"), asked.query.get("last")
         if first is None and last is None:
-            return _json({"run": name, **opened.page("curves", lambda: curves_page(opened.run))})
-        return _json({"run": name, **curves_page(opened.run, _whole(first or "0"), _whole(last) if last else None)})
+            values = opened.page("curves", lambda: curves_page(opened.run))
+        else:
+            values = curves_page(opened.run, _whole(first or "0"), _whole(last) if last else None)
+        return _json({"run": asked.name, **values})
 
-    def _verdict(
-        self, opened: OpenedRun, name: str, rest: list[str], query: Mapping[str, str], as_json: bool
-    ) -> Answer:
-        return _json(self._verdicts.of(self._runs[name], opened.version))
+    def _verdict(self, asked: _Asked) -> Answer:
+        return _json(self._verdicts.of(self._runs[asked.name], asked.opened.version))
 
-    def _step(self, opened: OpenedRun, name: str, rest: list[str], query: Mapping[str, str], as_json: bool) -> Answer:
-        last = max(opened.run.num_steps - 1, 0)
-        step = last if rest[0] == "last" else _whole(rest[0])
-        values = opened.page(f"step/{step}", lambda: step_page(opened.run, step, self._looks))
-        if as_json:
-            return _json({"run": name, **values})
-        return self._html("step.html", name, page=values, steps=opened.run.num_steps)
+    def _step(self, asked: _Asked) -> Answer:
+        run, number = asked.opened.run, asked.rest[0]
+        step = max(run.num_steps - 1, 0) if number == "last" else _whole(number)
+        values = asked.opened.page(f"step/{step}", lambda: step_page(run, step, self._looks))
+        return _page("step.html", asked, values, steps=run.num_steps)
 
-    def _sample(self, opened: OpenedRun, name: str, rest: list[str], query: Mapping[str, str], as_json: bool) -> Answer:
-        values = sample_page(opened.run, _dataset(opened.run, rest[0]), _whole(rest[1]), self._looks)
-        if as_json:
-            return _json({"run": name, **values})
+    def _sample(self, asked: _Asked) -> Answer:
+        run, (dataset, index) = asked.opened.run, asked.rest
+        values = sample_page(run, _dataset(run, dataset), _whole(index), self._looks)
         drawn = {"chart": charts.uses_chart(values), "groups_chart": charts.groups_chart(values)}
-        return self._html("sample.html", name, page=values, **drawn)
+        return _page("sample.html", asked, values, **drawn)
 
-    def _document(
-        self, opened: OpenedRun, name: str, rest: list[str], query: Mapping[str, str], as_json: bool
-    ) -> Answer:
-        values = document_page(opened.run, _dataset(opened.run, rest[0]), _whole(rest[1]))
-        if as_json:
-            return _json({"run": name, **values})
-        return self._html("sample.html", name, page=values, chart=charts.uses_chart(values))
+    def _document(self, asked: _Asked) -> Answer:
+        run, (dataset, number) = asked.opened.run, asked.rest
+        values = document_page(run, _dataset(run, dataset), _whole(number))
+        return _page("sample.html", asked, values, chart=charts.uses_chart(values))
 
-    def _checkpoint(
-        self, opened: OpenedRun, name: str, rest: list[str], query: Mapping[str, str], as_json: bool
-    ) -> Answer:
-        if all(saved.waybill != rest[0] for saved in opened.run.evidence.log.checkpoints):
-            raise NotFound(f"of the waybill {rest[0][:64]!r}")
-        values = checkpoint_page(opened.run, rest[0], list(self._runs.values()))
-        if as_json:
-            return _json({"run": name, **values})
+    def _checkpoint(self, asked: _Asked) -> Answer:
+        run, waybill = asked.opened.run, asked.rest[0]
+        if all(saved.waybill != waybill for saved in run.evidence.log.checkpoints):
+            raise NotFound(f"of the waybill {waybill[:64]!r}")
+        values = checkpoint_page(run, waybill, list(self._runs.values()))
         known = {str(path.resolve()): run for run, path in self._runs.items()}
         folders = {row["from"] for row in values["totals"]} | {row["run"] for row in values["tree"] if row["run"]}
         named = {folder: known.get(str(Path(folder).resolve())) for folder in folders}
         runs = {folder: {"name": run, "href": address(run)} for folder, run in named.items() if run is not None}
-        return self._html("checkpoint.html", name, page=values, runs=runs)
-
-    def _html(self, template: str, name: str, **values: Any) -> Answer:
-        base = address(name)
-        common = {"site": True, "base": base, "name": name, "within": name, "version": lading_version()}
-        return Answer(rendered(template, **common, **values))
+        return _page("checkpoint.html", asked, values, runs=runs)
 
     def _index(self, query: Mapping[str, str], as_json: bool) -> Answer:
         if len(self._runs) == 1 and not as_json and "all" not in query:
@@ -359,6 +351,15 @@ def _whole(text: str) -> int:
     if not text.isdigit() or not text.isascii() or len(text) > 19 or int(text) >= _LARGEST:
         raise NotFound(f"of {text[:40]!r}: expected a number from 0 on")
     return int(text)
+
+
+def _page(template: str, asked: _Asked, values: dict[str, Any], **shown: Any) -> Answer:
+    """Return a page of a run, or its values where they are asked for."""
+    name = asked.name
+    if asked.as_json:
+        return _json({"run": name, **values})
+    common = {"site": True, "base": address(name), "name": name, "within": name, "version": lading_version()}
+    return Answer(rendered(template, **common, page=values, **shown))
 
 
 def _json(value: Any) -> Answer:

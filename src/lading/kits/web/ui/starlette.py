@@ -44,7 +44,6 @@ def application(site: Site, *, token: str | None, hosts: tuple[str, ...] = LOOPB
     """Return the site as an ASGI application.
 
     Args:
-        site: The pages.
         token: What a reader must know; None: nothing.
         hosts: Names by which the server may be addressed, so that no other site's name can be made to mean it.
         cookie: Name of the cookie that keeps the token; servers on other ports have others.

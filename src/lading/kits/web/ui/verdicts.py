@@ -36,7 +36,6 @@ class Verification:
     ended: float = 0.0
 
     def run(self, path: Path) -> None:
-        """Verify a run."""
         try:
             self.found = Run(path).verify(self._progress, allow_empty=True).to_dict()
         except LadingError as error:
@@ -61,7 +60,6 @@ class Verdicts:
         """Return the verdict on a run, or ``verifying``: how much of the work is done.
 
         Args:
-            path: Folder of the run.
             version: What the run is now.
             patience: Seconds to wait for it.
         """
