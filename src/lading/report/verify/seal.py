@@ -87,7 +87,7 @@ def _check_chain(evidence: Evidence, verdict: Verdict) -> None:
 def _say_unsealed(evidence: Evidence, verdict: Verdict) -> None:
     """Note the steps that no seal holds, of ranks that run no more."""
     newest, steps = newest_seal(evidence.log), []
-    for rank in evidence.ranks():
+    for rank in evidence.ranks:
         last, attempt = rank.last_step(), rank.folder.attempt
         if last is None or rank.begun is None or newest.holds(attempt, rank.folder.rank):
             continue
