@@ -31,7 +31,7 @@ CODE = ("src", "tests", "benchmarks", "examples", "conftest.py", ".ci")
 ABORTED = ("terminate called without an active exception", "exitcode *: -6", "return code = -6")
 RERUN = ["--reruns", "2", *(word for text in ABORTED for word in ("--only-rerun", text))]
 # Each of two processes gets one half of the files and steals at the end only: a module's fixtures are made once.
-SHARED = ["-n", "2", "--dist", "worksteal", "-o", "tmp_path_retention_policy=failed"]
+SHARED = ["-n", "2", "--dist", "worksteal"]
 # JAX runs threads and torch's workers fork: files about JAX get processes of their own (see conftest.py).
 PYTEST = {
     "unit": [*SHARED, "--jax=without", "--doctest-modules", "-m", "not launch{slow}", "tests", "src/lading"],

@@ -715,6 +715,7 @@ def test_a_sample_that_is_none_or_left_out_is_a_bad_sample(face, workers, policy
     if policy == "raise":
         with pytest.raises(BadSampleError, match="sample 5 of dataset 'web' could not be read"):
             list(loader)
+        ledger.close()
         return
     with pytest.warns(UserWarning, match="sample 5 of dataset 'web' could not be read"):
         delivered = [(values(batch), bill) for batch, bill in loader.with_bills() if ledger.commit(bill) is None]
