@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
@@ -207,6 +208,36 @@ def test_a_half_that_nobody_has_begun_is_copied_by_the_caller():
     going_on.set()
 
     assert np.array_equal(found, data[bill.idx]) and busy.result()
+
+
+def test_memory_is_not_given_again_while_a_copy_that_ctrl_c_broke_off_goes_on(monkeypatch):
+    """Else the other thread would copy into the next batch."""
+    gather = RowGather.of([reader_of(np.zeros((200, 9000)), "a")], NumpyArrays())
+    begun, going_on, places, is_other = threading.Event(), threading.Event(), [], []
+    allocated, copied = RowGather._allocated, RowGather._copied
+
+    def watched(gather, rows):
+        out, targets = allocated(gather, rows)
+        places.append(int(targets[0]))
+        return out, targets
+
+    def interrupted(gather, *given):
+        if threading.current_thread() is threading.main_thread():
+            begun.wait()
+            raise KeyboardInterrupt
+        begun.set()
+        going_on.wait()
+        is_other.append(int(allocated(gather, 100)[1][0]) not in places)
+        return copied(gather, *given)
+
+    monkeypatch.setattr(RowGather, "_allocated", watched)
+    monkeypatch.setattr(RowGather, "_copied", interrupted)
+    with contextlib.suppress(KeyboardInterrupt):  # not raises(): it would hold the frames
+        gather.batch(Plan.make(200, batch_size=100).bill(0), alone=False)
+    going_on.set()
+    helper().submit(int).result()
+
+    assert is_other == [True]
 
 
 @pytest.mark.parametrize(

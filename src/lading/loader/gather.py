@@ -230,7 +230,7 @@ class RowGather:
             self._read_ahead(bill)
         out, targets = self._allocated(len(rows))
         is_shared = not alone and len(rows) * self._row_bytes >= SHARED_BYTES
-        wrong = (self._copied_by_two if is_shared else self._copied)(bill.source_idx, rows, targets)
+        wrong = (self._copied_by_two if is_shared else self._copied)(bill.source_idx, rows, targets, out)
         if wrong >= 0:
             raise IndexError(f"row {rows[wrong]} of {self._lengths[bill.source_idx[wrong]]} rows")
         container, *keys = self._layout
@@ -238,17 +238,24 @@ class RowGather:
             return out[0]
         return dict(zip(keys, out, strict=True)) if container == "dict" else self._arrays.columns(tuple(out))
 
-    def _copied(self, sources: NDArray[np.int32], rows: NDArray[np.int64], targets: NDArray[np.int64]) -> int:
-        """Copy rows to addresses; return the first that its source does not have, or -1."""
+    def _copied(
+        self, sources: NDArray[np.int32], rows: NDArray[np.int64], targets: NDArray[np.int64], out: list[Any]
+    ) -> int:
+        """Copy rows to addresses; return the first that its source does not have, or -1.
+
+        The memory behind the addresses is ``out``: the copy holds it, or the next batch could get it after a Ctrl-C.
+        """
         found: int = compiled.kernels.gather(self._addresses, self._lengths, self._sizes, sources, rows, targets)
         return found
 
-    def _copied_by_two(self, sources: NDArray[np.int32], rows: NDArray[np.int64], targets: NDArray[np.int64]) -> int:
+    def _copied_by_two(
+        self, sources: NDArray[np.int32], rows: NDArray[np.int64], targets: NDArray[np.int64], out: list[Any]
+    ) -> int:
         """``_copied``, the second half by another thread; here, too, where that has not begun by then."""
         half = len(rows) // 2
-        rest = functools.partial(self._copied, sources[half:], rows[half:], targets + half * self._sizes)
+        rest = functools.partial(self._copied, sources[half:], rows[half:], targets + half * self._sizes, out)
         other = helper().submit(rest)
-        wrong = self._copied(sources[:half], rows[:half], targets)
+        wrong = self._copied(sources[:half], rows[:half], targets, out)
         found = rest() if other.cancel() else other.result()
         return wrong if wrong >= 0 or found < 0 else half + found
 
