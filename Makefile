@@ -166,6 +166,7 @@ test-sanitized: $(VENV)/.package
 	@$(PIP) $(TOOLS) numpy pyarrow
 	$(CAREFUL) HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest -p no:cacheprovider -q --jax=without tests/runtime/test_compiled_fuzz.py
 	$(CAREFUL) $(BIN)/python -m pytest -p no:cacheprovider -q -m "not slow" --jax=without tests/runtime/test_compiled.py \
+		tests/runtime/test_compiled_fitting.py tests/ledger/test_packed.py \
 		tests/order/packing tests/order/mixture/test_tree.py tests/identity tests/ledger/tracker
 
 kernels: $(VENV)/.package  # after a change of src/kernels

@@ -1,13 +1,15 @@
 """Compile what is compiled at first use, so that tests and measurements do not wait for it.
 
 torch marks a folder in which it compiles by a file called ``lock``, and waits for ever for one that a killed compiler
-left. Its owner keeps it open, so one that no process has open is removed here.
+left. Its owner keeps it open, so one that no process has open is removed here; compilers that the dead owner started
+work on in that folder, and are ended first.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -39,6 +41,7 @@ def compile_deepspeed() -> None:
     """Start DeepSpeed once, in a folder of this environment's own, without the locks of the dead."""
     extensions = Path(os.environ.setdefault("TORCH_EXTENSIONS_DIR", f"{sys.prefix}/torch_extensions"))
     for lock in abandoned_locks(extensions):
+        end_orphans(lock.parent)
         print(f"a compiler that was killed left {lock}: removed")
         lock.unlink(missing_ok=True)
     single = {"DS_ACCELERATOR": "cpu", "RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
@@ -65,6 +68,16 @@ def abandoned_locks(extensions: Path) -> list[Path]:
         except OSError:  # closed meanwhile, or another user's
             continue
     return list(locks.values())
+
+
+def end_orphans(folder: Path) -> None:
+    """End the processes that work in a folder: they would write what the next compiler writes."""
+    for place in Path("/proc").glob("[0-9]*/cwd"):
+        try:
+            if place.readlink() == folder.resolve():
+                os.kill(int(place.parts[2]), signal.SIGTERM)
+        except OSError:  # ended meanwhile, or another user's
+            continue
 
 
 if __name__ == "__main__":

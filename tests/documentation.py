@@ -174,7 +174,7 @@ def _process(words: list[str], environment: dict[str, str]) -> tuple[int, str]:
         [*known[words[0]], *words[1:]],
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=3000,
         env={**os.environ, **environment},
     )
     return done.returncode, done.stdout + done.stderr

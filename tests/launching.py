@@ -14,7 +14,7 @@ from typing import Any
 
 
 def torchrun(
-    script: Path, ranks: int, *args: Any, check: bool = True, timeout: float = 600
+    script: Path, ranks: int, *args: Any, check: bool = True, timeout: float = 3000
 ) -> subprocess.CompletedProcess:
     """Run a script on several ranks; a rank that fails fails the test with its output."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", str(script)]
@@ -45,7 +45,7 @@ def read_jsonl(path: Path) -> list[Any]:
     return [json.loads(line) for line in lines[:-1] if line]
 
 
-def wait_for(path: Path, timeout: float = 600) -> None:
+def wait_for(path: Path, timeout: float = 3000) -> None:
     """Wait until a file exists."""
     end = time.monotonic() + timeout
     while not path.exists():

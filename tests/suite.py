@@ -1,7 +1,9 @@
 """Run groups of checks, all of them, and say once at the end what is wrong.
 
-    make test   ─▶  unit  jax  launch                        a group that fails does not stop the next
-    .ci/run     ─▶  lint  types  docs  unit  jax  launch
+    make test   ─▶  unit ─▶ jax                              a group that fails does not stop the next
+                    launch ────                              beside them: it mostly waits
+    .ci/run     ─▶  lint ─▶ types ─▶ docs ─▶ unit ─▶ jax
+                    launch ─────────────────────────
                                     └─▶  one table, every failure with its first line, exit code 1
 
 A summary groups failures that say the same: a shared fixture that did not start is one cause, not 28. Seconds are
@@ -20,8 +22,10 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 from xml.etree import ElementTree
 
 ROOT = Path(__file__).parents[1]
@@ -30,14 +34,15 @@ CODE = ("src", "tests", "benchmarks", "examples", "conftest.py", ".ci")
 # (plain DDP: 1 of 56 runs of two processes). A launch is tried again only if a process of it ended by an abort.
 ABORTED = ("terminate called without an active exception", "exitcode *: -6", "return code = -6")
 RERUN = ["--reruns", "2", *(word for text in ABORTED for word in ("--only-rerun", text))]
-# Each of two processes gets one half of the files and steals at the end only: a module's fixtures are made once.
+# Each process gets its part of the files and steals at the end only: a module's fixtures are made once.
 SHARED = ["-n", "2", "--dist", "worksteal"]
 # JAX runs threads and torch's workers fork: files about JAX get processes of their own (see conftest.py).
 PYTEST = {
-    "unit": [*SHARED, "--jax=without", "--doctest-modules", "-m", "not launch{slow}", "tests", "src/lading"],
+    # Some tests wait, for workers and for disks: a third process computes meanwhile.
+    "unit": [*SHARED, "-n", "3", "--jax=without", "--doctest-modules", "-m", "not launch{slow}", "tests", "src/lading"],
     "jax": [*SHARED, "--jax=only", "--doctest-modules", "-m", "not launch{slow}", "tests", "src/lading"],
-    # A launch waits for processes to find each other, to be killed and to end: a third one computes meanwhile.
-    "launch": [*SHARED, "-n", "3", *RERUN, "-m", "launch{slow}"],
+    # Several processes that import frameworks: at load 90 some took more than ten minutes.
+    "launch": [*SHARED, *RERUN, "--timeout=3600", "-m", "launch{slow}"],
 }
 COMMANDS = {
     "lint": [["ruff", "format", "--check", *CODE], ["ruff", "check", *CODE]],
@@ -72,32 +77,53 @@ class Outcome:
     files: dict[str, float] = field(default_factory=dict)
 
 
-def run(group: str, extra: list[str], *, slow: bool) -> Outcome:
-    """Run a group and return how it went; what it prints is shown as it comes."""
-    began, before = time.monotonic(), os.times()
+def run(group: str, extra: list[str], *, slow: bool, output: IO[str] | None = None) -> Outcome:
+    """Run a group and return how it went; what it prints is shown as it comes, or written to a file."""
+    began = time.monotonic()
     if group in COMMANDS:
-        module = [[sys.executable, "-m", *command] for command in COMMANDS[group]]
-        codes = [subprocess.run(command, cwd=ROOT).returncode for command in module]
-        outcome = Outcome(max(map(abs, codes)))
+        ended = [_process([sys.executable, "-m", *command], output) for command in COMMANDS[group]]
+        outcome = Outcome(max(abs(code) for code, _ in ended), cpu=sum(cpu for _, cpu in ended))
     else:
-        outcome = _pytest(group, extra, slow=slow)
-    after = os.times()
+        outcome = _pytest(group, extra, output, slow=slow)
     outcome.seconds = time.monotonic() - began
-    outcome.cpu = sum(after[2:4]) - sum(before[2:4])
     return outcome
 
 
-def _pytest(group: str, extra: list[str], *, slow: bool) -> Outcome:
+def run_all(groups: list[str], extra: list[str], *, slow: bool) -> Iterator[tuple[str, Outcome]]:
+    """Run groups in their order, launches beside the others; yield each with how it went."""
+    beside = [group for group in groups if group == "launch" and len(groups) > 1]
+    with ThreadPoolExecutor(1) as pool, tempfile.TemporaryFile("w+") as output:
+        later = {group: pool.submit(run, group, extra, slow=slow, output=output) for group in beside}
+        for group in groups:
+            if group not in beside:
+                print(f"» {group}", flush=True)
+                yield group, run(group, extra, slow=slow)
+        for group, outcome in later.items():
+            print(f"» {group}, beside them", flush=True)
+            went = outcome.result()
+            output.seek(0)
+            print(output.read(), flush=True)
+            yield group, went
+
+
+def _pytest(group: str, extra: list[str], output: IO[str] | None, *, slow: bool) -> Outcome:
     given = [word.format(slow="" if slow else " and not slow") for word in PYTEST[group]]
     with tempfile.TemporaryDirectory(dir=None if group == "launch" else memory()) as folder:
         report = Path(folder) / "report.xml"
         command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--continue-on-collection-errors"]
         command += ["--durations=20", f"--junitxml={report}", f"--basetemp={folder}/tests"]
         command += [*given, *(launching(slow=slow) if group == "launch" else []), *extra]
-        code = subprocess.run(command, cwd=ROOT, env={**os.environ, **BYTECODE}).returncode
+        code, cpu = _process(command, output)
         text = report.read_text() if report.exists() else "<testsuites/>"
     counts, causes, files = read_report(text)
-    return Outcome(code, counts=counts, causes=causes, files=files)
+    return Outcome(code, cpu=cpu, counts=counts, causes=causes, files=files)
+
+
+def _process(command: list[str], output: IO[str] | None) -> tuple[int, float]:
+    """Run a process; return its exit code, and what it and those it waited for took of the processors."""
+    with subprocess.Popen(command, cwd=ROOT, env={**os.environ, **BYTECODE}, stdout=output, stderr=output) as process:
+        _, status, used = os.wait4(process.pid, 0)
+    return os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime
 
 
 def memory(folder: str = "/dev/shm") -> str | None:
@@ -172,12 +198,13 @@ def main() -> None:
     parser.add_argument("groups", nargs="+", choices=[*COMMANDS, *PYTEST])
     parser.add_argument("--slow", action="store_true", help="with the long tests")
     arguments, extra = parser.parse_known_args()
+    began = time.monotonic()
     outcomes: dict[str, Outcome] = {}
     with contextlib.suppress(KeyboardInterrupt):
-        for group in arguments.groups:
-            print(f"» {group}", flush=True)
-            outcomes[group] = run(group, extra, slow=arguments.slow)
+        for group, outcome in run_all(arguments.groups, extra, slow=arguments.slow):
+            outcomes[group] = outcome
     print("\n" + "\n".join(summary(outcomes)))
+    print(f"\n{time.monotonic() - began:.0f} s by the clock")
     left = [group for group in arguments.groups if group not in outcomes]
     print(f"\nnot run: {', '.join(left)}" if left else "")
     sys.exit(1 if left or any(outcome.code for outcome in outcomes.values()) else 0)

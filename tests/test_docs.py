@@ -61,7 +61,7 @@ def test_every_block_of_the_page_runs(page, tmp_path):
         return
 
     script = RUN_ALONE.format(root=str(ROOT), page=str(page), folder=str(tmp_path))
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=600)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=3000)
 
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-6000:]
 
@@ -222,7 +222,7 @@ def test_the_reference_documents_every_public_name():
 def test_the_site_builds_without_a_warning(tmp_path):
     """What ``make docs`` does; a warning is an error."""
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=3000)
 
     assert done.returncode == 0, done.stderr[-4000:]
     assert (tmp_path / "site" / "guarantees" / "index.html").exists()

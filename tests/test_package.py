@@ -64,10 +64,24 @@ def test_wheel_holds_the_package_and_nothing_else(dist):
     assert any(name.endswith("licenses/LICENSE") for name in names)
 
 
+def unpacked(dist: Path, folder: Path) -> Path:
+    """Unpack the sdist and return its folder."""
+    (sdist,) = dist.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(folder, filter="data")
+    (found,) = folder.iterdir()
+    return found
+
+
 @pytest.mark.needs("build", "hatchling")
-def test_without_a_compiler_the_wheel_is_plain_and_says_so(tmp_path):
-    """Its tag fits every machine, it holds no kernels, and where kernels are demanded it is not made at all."""
-    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path), str(ROOT)]
+def test_without_a_compiler_the_wheel_is_plain_and_says_so(dist, tmp_path):
+    """Its tag fits every machine, it holds no kernels, and where kernels are demanded it is not made at all.
+
+    It is made of a copy: this tree, where all other tests run, lost its kernels here.
+    """
+    kernels, source = ROOT / "src" / "lading" / "_kernels.abi3.so", unpacked(dist, tmp_path / "source")
+    there = kernels.exists()
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path), str(source)]
     broken = {**os.environ, "CC": "no-such-compiler", "LADING_COMPILED": ""}
 
     done = subprocess.run(command, env=broken, capture_output=True, text=True, timeout=600)
@@ -79,6 +93,7 @@ def test_without_a_compiler_the_wheel_is_plain_and_says_so(tmp_path):
     assert done.returncode == 0 and wheel.name == f"lading-{lading.__version__}-py3-none-any.whl"
     assert not [name for name in zipfile.ZipFile(wheel).namelist() if name.endswith(".so")]
     assert demanded.returncode != 0 and "no-such-compiler" in demanded.stdout + demanded.stderr
+    assert kernels.exists() == there
 
 
 def test_metadata_names_the_extras_and_the_command(dist):
@@ -117,14 +132,11 @@ def test_sdist_holds_everything_that_is_tracked(dist):
 
 def test_sdist_tests_itself(dist, tmp_path):
     """Unpacked elsewhere, its own tests run on its own sources; ``conftest.py`` was missing."""
-    (sdist,) = dist.glob("*.tar.gz")
-    with tarfile.open(sdist) as archive:
-        archive.extractall(tmp_path, filter="data")
-    (unpacked,) = tmp_path.iterdir()
+    source = unpacked(dist, tmp_path)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--jax=without", "tests/identity"]
-    env = {**os.environ, "PYTHONPATH": str(unpacked / "src"), "HYPOTHESIS_PROFILE": "brief"}
+    env = {**os.environ, "PYTHONPATH": str(source / "src"), "HYPOTHESIS_PROFILE": "brief"}
 
-    done = subprocess.run(command, cwd=unpacked, env=env, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(command, cwd=source, env=env, capture_output=True, text=True, timeout=600)
 
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
 

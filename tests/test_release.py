@@ -76,6 +76,16 @@ def test_workflows_say_only_words_of_the_makefile():
         assert said and {word for word in said if not word.endswith("-")} <= targets, path
 
 
+def test_wheels_that_are_built_elsewhere_have_kernels_and_a_tag_that_an_index_takes():
+    """Without the variable a compiler that fails makes a plain wheel; PyPI refuses the tag ``linux_x86_64``."""
+    for name in ("ci", "release"):
+        jobs = yaml.safe_load((ROOT / f".github/workflows/{name}.yml").read_text())["jobs"]
+        said = [step["run"] for job in jobs.values() for step in job["steps"] if "run" in step]
+        made = [n for n, line in enumerate(said) if "make package" in line]
+        assert made and all("LADING_COMPILED=1 make package" in said[n] for n in made), name
+    assert "auditwheel repair" in said[made[0] + 1] and "rm dist/*-linux_*" in said[made[0] + 1]
+
+
 def test_the_hooks_have_the_versions_of_ci():
     """A commit is formatted as CI expects it."""
     pinned = re.search(r"^ruff==(\S+)", (ROOT / "constraints.txt").read_text(), re.MULTILINE)[1]

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.mutants import mutants
 from tests.suite import Outcome, launches, memory, read_report, summary
 
 from conftest import missing
@@ -71,6 +72,16 @@ def test_every_group_runs_and_one_failure_fails_all(tmp_path):
 def test_files_whose_launches_are_all_long_are_not_imported(source, quickly, at_all):
     """A file that is left out by mistake would lose its tests without a word."""
     assert (launches(source, slow=False), launches(source, slow=True)) == (quickly, at_all)
+
+
+def test_every_change_of_the_mutants_can_be_made_and_its_test_exists():
+    """A line that was moved ended ``make mutants``, which nobody runs before a commit."""
+    for mutant in mutants():
+        source = (ROOT / "src" / "lading" / mutant.file).read_text()
+        assert mutant.applied(source) != source
+        for test in mutant.test.split():
+            file, _, name = test.partition("::")
+            assert f"def {name.partition('[')[0]}(" in (ROOT / file).read_text(), test
 
 
 def test_a_folder_in_memory_is_used_where_it_has_room(tmp_path, monkeypatch):

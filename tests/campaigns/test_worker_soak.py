@@ -12,7 +12,7 @@ from tests.campaigns.worker_soak import faults, soak
 @pytest.mark.launch
 def test_workers_leave_nothing_in_a_short_soak(tmp_path: Path):
     """Some seconds of it; memory is still warming up."""
-    found = soak(tmp_path, 8.0, SEED)
+    found = soak(tmp_path, 4.0, SEED)
 
     assert found["batches"] > 100 and found["killed parents"]
     assert not faults(found, growth=200_000_000)

@@ -35,6 +35,9 @@ from lading.source.columns import Columns
 BATCH, ROWS = 64, 60_000
 WARM_UP = 0.25  # share of the time after which memory must be flat
 PARENT_EVERY = 20.0  # seconds between two killed parents
+# A busy machine does little in a second: a trainer goes on until it has done this much.
+LEAST_LEGS, LEAST_BATCHES = 8, 20
+ALLOCATOR = "jemalloc_bg_thd"  # a thread of Arrow's memory that begins when it likes
 KINDS = ("columns", "samples")
 KINDS_OF_MEMORY = ("Pss_Anon", "Pss_Shmem")  # a page that parent and workers share counts once among them
 SEGMENTS = "segments with a name"  # whoever is killed leaves those behind
@@ -95,7 +98,7 @@ def left() -> dict[str, int]:
     here = Path("/proc/self")
     return {
         "processes": len(children(os.getpid())),
-        "threads": len(list((here / "task").iterdir())),
+        "threads": sum(name.read_text().strip() != ALLOCATOR for name in here.glob("task/*/comm")),
         "descriptors": len(list((here / "fd").iterdir())),
         "slots": (here / "maps").read_text().count("lading-slot"),
     }
@@ -158,7 +161,7 @@ class Trainer:
                 if kills and number and workers:
                     os.kill(self.dice.choice(workers), signal.SIGKILL)
                     kills = False
-            if number == stop or time.monotonic() > ends:
+            if number == stop or (time.monotonic() > ends and number >= LEAST_BATCHES):
                 self.figures["broken off"] += 1
                 break
         else:
@@ -171,7 +174,7 @@ def train(folder: Path, seconds: float, seed: int) -> dict[str, Any]:
     torch.set_num_threads(1)
     trainer, ends, legs = Trainer(folder, seed), time.monotonic() + seconds, []
     length = min(5.0, seconds / 8)
-    while time.monotonic() < ends:
+    while time.monotonic() < ends or len(legs) < LEAST_LEGS:
         most = trainer.leg(len(legs), length)
         legs.append({"memory": most, **left()})
     for ledger in trainer.ledgers:
@@ -186,7 +189,7 @@ def start(folder: Path, seconds: float, seed: int) -> subprocess.Popen[str]:
 
 
 def kill_parent(folder: Path, seed: int) -> bool:
-    """Start a trainer, kill it once it has workers; say whether they ended within ten seconds."""
+    """Start a trainer, kill it once it has workers; say whether they ended soon."""
     trainer = start(folder, 60.0, seed)
     while len(workers := children(trainer.pid)) < 2:
         assert trainer.poll() is None
@@ -195,7 +198,7 @@ def kill_parent(folder: Path, seed: int) -> bool:
     workers = children(trainer.pid) or workers
     trainer.kill()
     trainer.communicate()
-    ends = time.monotonic() + 10
+    ends = time.monotonic() + 120
     while any(map(is_running, workers)) and time.monotonic() < ends:
         time.sleep(0.05)
     return not any(map(is_running, workers))

@@ -162,6 +162,17 @@ def test_a_run_that_cannot_be_read_is_listed_with_the_reason(capsys, runs, tmp_p
     assert "run.json" in rows[1]["problem"]
 
 
+def test_a_run_with_a_file_that_was_altered_has_not_just_ended(tmp_path):
+    """What can still be read is listed, and what cannot is named."""
+    record(tmp_path, range(3))
+    [part] = tmp_path.glob("ledger/*/rank=*/part-*.parquet")
+    part.write_bytes(part.read_bytes()[:-1] + b"?")
+
+    found = glance_at(tmp_path)
+
+    assert (found["state"], part.name in found["problem"]) == ("damaged", True)
+
+
 def test_runs_of_several_folders_have_names_of_their_own(tmp_path):
     """Two runs called 7 stay two."""
     for folder in ("a", "b"):

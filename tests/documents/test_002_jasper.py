@@ -249,7 +249,7 @@ def test_pattern_multi_process_ddp(directory, tmp_path):
     script.write_text(DDP_PATTERN)
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=0"]
     command += ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", str(script), str(directory), str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=3000)
     assert done.returncode == 0, done.stderr[-3000:]
     ranks = [json.loads(Path(tmp_path / f"{rank}.json").read_text()) for rank in (0, 1)]
 

@@ -13,13 +13,14 @@ from lading.errors import CorruptLedgerError, LedgerError
 from lading.identity import Deviation
 from lading.ledger import Ledger
 from lading.ledger.deviations import deviations_from
-from lading.ledger.rows import Rows
+from lading.ledger.rows import TOGETHER, Rows
 from lading.ledger.schema import rows_table, typed
 from lading.order import Plan
 from lading.report import open_run
 from lading.runtime.fields import Origin
 
 PLAN = Plan.make({"code": 97}, batch_size=8, seed=3)
+LONG = Plan.make({"code": 1000}, batch_size=8, seed=3)
 ORIGIN = Origin("a row", CorruptLedgerError)
 
 texts = st.text(st.characters(), max_size=40) | st.sampled_from(["x" * 70_000, "\ud83d" * 5000, "[" * 60_000])
@@ -60,6 +61,42 @@ def test_whatever_is_accepted_can_be_read(given_rows):
     assert all(any(f"step {step} " in problem for problem in rows.problems) for step in left_out)
     assert all(given_rows[step][0] for step in left_out)  # a bill that is as it should be is never left out
     assert rows.take() == {}
+
+
+@pytest.mark.parametrize("steps", [1, TOGETHER - 1, TOGETHER, TOGETHER + 1, 3 * TOGETHER])
+def test_every_settled_row_is_taken_once_and_in_order(steps):
+    """Whether they were packed together already or wait for others."""
+    rows = Rows("names")
+    for step in range(steps):
+        rows.deliver(LONG.bill(step), 5, None)
+        rows.settle((step,), "applied", 6, loss=0.5)
+
+    tables = rows.take()
+
+    assert rows_table("batches", [tables["batches"]])["step"].to_pylist() == [*range(steps)]
+    assert rows_table("samples", [tables["samples"]])["step"].to_pylist() == [s for s in range(steps) for _ in range(8)]
+    assert not rows.take()
+
+
+def test_rows_that_ctrl_c_broke_off_are_packed_next(monkeypatch):
+    """None is lost, and none is there twice."""
+    rows = Rows("digest")
+    made, broken = Rows._fate_of, [7]
+
+    def broken_off(self, row, *fate):
+        if row[0].step in broken:
+            broken.clear()
+            raise KeyboardInterrupt
+        return made(self, row, *fate)
+
+    monkeypatch.setattr(Rows, "_fate_of", broken_off)
+    for step in range(TOGETHER):
+        rows.deliver(LONG.bill(step), 5, None)
+    rows.settle(range(TOGETHER - 1), "applied", 6, loss=0.5)
+    with pytest.raises(KeyboardInterrupt):
+        rows.settle((TOGETHER - 1,), "applied", 6, loss=0.5)
+
+    assert rows_table("batches", [rows.take()["batches"]])["step"].to_pylist() == [*range(TOGETHER)]
 
 
 def test_an_exception_of_any_text_is_read_again(tmp_path: Path):

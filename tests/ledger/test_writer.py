@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import warnings
 from pathlib import Path
 
@@ -118,3 +119,15 @@ def test_rows_that_do_not_fit_the_memory_are_given_up_oldest_first(tmp_path: Pat
     assert any(
         f"{lost} rows of the ledger" in str(w.message) and f"last lost: step {lost}" in str(w.message) for w in heard
     )
+
+
+def test_a_fork_that_ends_leaves_everything_to_its_parent(tmp_path: Path):
+    """It would wait for threads that are not its own, and put empty waybills in place."""
+    with Ledger(tmp_path, PLAN) as ledger:
+        ledger.deliver(PLAN.bill(0))
+        child = os.fork()
+        if not child:
+            writer.close_forgotten(ledger._writer, lambda: os._exit(1), lambda: os._exit(2))
+            os._exit(0)
+
+        assert os.waitpid(child, 0)[1] == 0

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -208,6 +210,27 @@ def test_a_half_that_nobody_has_begun_is_copied_by_the_caller():
     going_on.set()
 
     assert np.array_equal(found, data[bill.idx]) and busy.result()
+
+
+def test_a_thread_that_trains_goes_on_when_the_main_thread_has_ended():
+    """Python takes no new work for helping threads from then on, but waits for a thread that is no daemon."""
+    code = """
+import threading
+import numpy as np
+from lading import NumpyLoader
+
+data, is_over = np.arange(400_000).reshape(200, 2000), threading.main_thread().join
+
+def train():
+    loader = NumpyLoader(data, 100, shuffle=False)
+    is_over()
+    print(sum(int(batch["data"][0, 0] if isinstance(batch, dict) else batch[0, 0]) for batch in loader))
+
+threading.Thread(target=train).start()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+
+    assert (done.stdout, done.stderr) == ("200000\n", "")
 
 
 def test_memory_is_not_given_again_while_a_copy_that_ctrl_c_broke_off_goes_on(monkeypatch):

@@ -60,11 +60,10 @@ class Squares:
         return index * index
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
-def test_evaluation_counts_21_samples(tmp_path, ranks):
+def test_evaluation_counts_21_samples(tmp_path):
     """Exactly 21 counted, no hang; DCP restores the state with its events; Accelerate gathers each row once."""
-    torchrun(SCRIPTS / "evaluate.py", ranks, tmp_path)
+    torchrun(SCRIPTS / "evaluate.py", 2, tmp_path)  # the last batch of the second rank is padding only
 
-    result = json.loads((tmp_path / f"result-{ranks}.json").read_text())
+    result = json.loads((tmp_path / "result.json").read_text())
     assert result["counted"] == 21 and result["total"] == sum(range(21))
-    assert sorted(result["accelerate"]) == (np.arange(21).tolist() if ranks == 2 else [])
+    assert sorted(result["accelerate"]) == np.arange(21).tolist()

@@ -117,7 +117,7 @@ def test_a_state_does_not_grow_with_the_past():
     blocked = sorted(rng.choice(300, 50, replace=False).tolist())
     loader.block("code", blocked)
     batches = loader.with_bills()
-    for _ in range(3000):
+    for _ in range(2000):
         next(batches)
         loader.reweight([1, float(rng.random())])
     state = loader.state_dict()

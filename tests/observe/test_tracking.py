@@ -575,6 +575,15 @@ def test_the_id_of_a_batch_depends_on_what_is_in_it():
     assert not set(ids(0)) & set(ids(1)) and not set(ids(0)) & set(ids(0, False))
 
 
+def test_names_cannot_be_written_over_before_they_are_recorded():
+    """What stands in a bill at the commit is what the books say."""
+    [(_, bill)] = track(DataLoader(range(4), batch_size=4)).with_bills()
+
+    for column in (bill.idx, bill.dataset_idx, bill.slots, bill.is_padding):
+        with pytest.raises(ValueError, match="read-only"):
+            column += 1
+
+
 def test_commit_and_skip_say_it_more_precisely(tmp_path):
     """What the user says of a batch is not said again."""
     tracked = track(DataLoader(TensorDataset(torch.arange(12)), 4), run=tmp_path / "run")
@@ -771,10 +780,10 @@ def test_two_real_ranks_track_stream_and_audit(tmp_path):
     assert [number for _, number in first["stream"]] == [0, 2, 4]
     assert [number for _, number in second["stream"]] == [1, 3, 5]
     assert second["stream"][-1] == [[10, -1], 5]
-    assert [f["fault"] for f in first["faulty"]] == ["repeated across workers or ranks"]
+    assert [f["fault"] for f in first["faulty"]] == ["repeated in an epoch"]
     assert "in ranks 0, 1" in second["faulty"][0]["evidence"]
     assert first["sound"] == second["sound"] == []
-    assert "repeated across workers or ranks" in first["own rank only"]
+    assert "repeated in an epoch" in first["own rank only"]
 
 
 def test_content_of_a_tracked_run_is_recorded(tmp_path):

@@ -92,7 +92,7 @@ def test_an_array_knows_whether_it_is_mapped(path):
 @pytest.mark.parametrize("face", [Loader, NumpyLoader])
 @pytest.mark.parametrize("several", [False, True])
 def test_rows_that_are_not_in_memory_are_announced(path, announced, face, several):
-    """All of a batch before any is touched, of every mapped source; then nothing more."""
+    """All of a batch before any is touched, of every mapped source; then nothing more, once all is in memory."""
     rows = np.asarray(opened(path))
     source = {"mapped": Columns(x=rows), "other": Columns(x=np.zeros_like(rows[:50]))} if several else Columns(x=rows)
     loader = face(source, 64)
@@ -103,12 +103,13 @@ def test_rows_that_are_not_in_memory_are_announced(path, announced, face, severa
     assert {(address - rows.ctypes.data) // mmap.PAGESIZE for address, _ in announced} == wanted
     assert np.array_equal(np.asarray(batch["x"])[bill.dataset_idx == 0], np.asarray(rows)[mine])
 
-    for _ in loader:
-        pass
-    announced.clear()
-    for _ in loader:
-        pass
-    assert not announced, "everything is in memory now"
+    passes = []
+    while not passes or (passes[-1] and len(passes) < 20):  # a machine short of memory forgets some of it meanwhile
+        announced.clear()
+        rows.sum()  # whatever was forgotten is in memory again
+        assert len(list(loader)) > 1
+        passes.append(len(announced))
+    assert not announced, f"everything is in memory now: {passes}"
 
 
 def test_windows_of_tokens_are_announced(path, announced):

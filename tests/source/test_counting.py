@@ -16,7 +16,7 @@ import pytest
 import torch
 from torch.utils.data import default_collate
 
-from lading.batch.collate import collate_llm
+from lading.batch.llm import collate_llm
 from lading.errors import LoaderError, SourceError
 from lading.identity import Bill
 from lading.identity.bill import LEFT_OUT

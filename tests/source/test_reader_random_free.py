@@ -9,7 +9,7 @@ import torch
 from torch.utils.data import ConcatDataset, Dataset, Subset, TensorDataset
 
 from lading import Columns, TaggedDataset, WeightedConcatDataset
-from lading.batch.collate import llm_batch
+from lading.batch.llm import llm_batch
 from lading.source.reader import draws_nothing
 
 TENSORS = TensorDataset(torch.arange(4))

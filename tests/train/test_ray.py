@@ -25,7 +25,7 @@ SAYS = {
 def ran(out: Path, *options: str) -> str:
     """Run the script; return what it printed."""
     command = [sys.executable, str(SCRIPT), str(out), *options]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=3000)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     return done.stdout
 

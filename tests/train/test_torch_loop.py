@@ -128,7 +128,7 @@ def test_a_plain_script_stays_alone(monkeypatch):
 def test_the_example_runs(tmp_path):
     """``examples/ddp.py`` as a plain script."""
     command = [sys.executable, str(EXAMPLE), str(tmp_path), "--updates", "20"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=3000)
 
     assert "20 updates, 0 skipped" in done.stdout, done.stderr
     assert history(tmp_path)["step"] == [*range(20)]

@@ -1,11 +1,12 @@
 from lading.batch.batch import Batch as Batch
-from lading.batch.collate import collate_llm as collate_llm, llm_batch as llm_batch
 from lading.batch.convert import to_numpy as to_numpy
 from lading.batch.jax import to_jax as to_jax
 from lading.batch.llm import (
     LLMBatch as LLMBatch,
     LLMIndexedBatch as LLMIndexedBatch,
+    collate_llm as collate_llm,
     cu_seqlens as cu_seqlens,
+    llm_batch as llm_batch,
     max_seqlen as max_seqlen,
     segment_by_eod as segment_by_eod,
 )

@@ -51,7 +51,6 @@ def dataclass_kwonly(cls: _C) -> _C:
 
 
 def _replace(self: Any, **changes: Any) -> Any:
-    """Return a copy with some fields changed."""
     return dataclasses.replace(self, **changes)
 
 

@@ -9,7 +9,7 @@ import sys
 from typing import Annotated, Any
 
 import typer
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from lading.cli.output import (
@@ -18,15 +18,14 @@ from lading.cli.output import (
     Json,
     Run,
     Stores,
+    add_contents,
     answer,
     complete_dataset,
-    contents,
     decoded_table,
     grouped_by,
     looks_of,
     open_run,
     progress_bar,
-    stored_contents,
     watched,
 )
 from lading.errors import ConfigError
@@ -114,12 +113,8 @@ def step(
     """
     opened = open_run(run, attempt, decodes=decode is not None, stores=store)
     record = opened.step(_counted(opened, number))
-    found, rows = record.to_dict(), record.samples.dicts()
-    texts = stored_contents(opened, rows) if decode is None else contents(decode, rows)
-    if texts is None:
-        answer(found, lambda: render.step(record), as_json=as_json)
-        return
-    found["samples"] = [{**row, "content": text} for row, text in zip(found["samples"], texts, strict=True)]
+    found = record.to_dict()
+    texts = add_contents(opened, decode, found["samples"])
     answer(found, lambda: render.step(record, texts), as_json=as_json)
 
 
@@ -265,15 +260,14 @@ def explain(
     opened = open_run(run, attempt, decodes=decode is not None, stores=store)
     lengths = None if decode is None else looks_of(decode).length
     found = opened.explain(_counted(opened, number), around=around, lengths=lengths)
-    values, rows = found.to_dict(), found.record.samples.dicts()
-    texts = stored_contents(opened, rows) if decode is None else contents(decode, rows)
-    if texts is None:
-        answer(values, lambda: render.explanation(found), as_json=as_json)
-        return
-    values["samples"] = [{**row, "content": text} for row, text in zip(values["samples"], texts, strict=True)]
-    answer(
-        values, lambda: render.sections(render.explanation(found), decoded_table(values["samples"])), as_json=as_json
-    )
+    values = found.to_dict()
+    texts = add_contents(opened, decode, values["samples"])
+
+    def told() -> RenderableType:
+        shown = render.explanation(found)
+        return shown if texts is None else render.sections(shown, decoded_table(values["samples"]))
+
+    answer(values, told, as_json=as_json)
 
 
 def block(

@@ -155,9 +155,7 @@ def compact(run: Run, as_json: Json = False) -> None:
         f"closed {found.closed} and merged {found.merged} of {found.ranks} ranks: {found.files_before} Parquet files "
         f"became {found.files_after}"
     )
-    running = [f"{found.running} ranks run and were left alone"] if found.running else []
-    lines = "\n".join([text, *running, *found.damaged])
-    answer(asdict(found), lambda: Text(lines), as_json=as_json, holds=not found.damaged)
+    _tell(found, text, "were left alone", as_json)
 
 
 def seal(run: Run, as_json: Json = False) -> None:
@@ -169,6 +167,11 @@ def seal(run: Run, as_json: Json = False) -> None:
 
     found = seal_run(run)
     text = f"sealed {found.ranks} ranks: {found.seal}" if found.seal else "no rank has ended: nothing to seal"
-    running = [f"{found.running} ranks run and stay open"] if found.running else []
+    _tell(found, text, "stay open", as_json)
+
+
+def _tell(found: Any, text: str, left: str, as_json: bool) -> None:
+    """Say what was done, which ranks were left as they are because they run, and what is damaged."""
+    running = [f"{found.running} ranks run and {left}"] if found.running else []
     lines = "\n".join([text, *running, *found.damaged])
     answer(asdict(found), lambda: Text(lines), as_json=as_json, holds=not found.damaged)

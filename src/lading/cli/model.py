@@ -22,7 +22,6 @@ from lading.ledger.waybill.waybill import checkpoint_path
 from lading.report import text as render
 from lading.report.checkpoint.check import check as check_checkpoint
 from lading.report.checkpoint.checkpoint import OpenedCheckpoint, open_checkpoint
-from lading.report.checkpoint.family import Family
 from lading.report.checkpoint.stamp import stamp as stamp_checkpoint
 from lading.runtime.arrow import without_pandas
 from lading.runtime.fields import listed
@@ -36,6 +35,7 @@ Runs = Annotated[
 ]
 Dataset = Annotated[str, typer.Argument(help="Name of the dataset.", metavar="DATASET", show_default=False)]
 Out = Annotated[Path, typer.Option("--out", "-o", help="File to write.", show_default=False)]
+Index = Annotated[int | None, typer.Argument(help="Index of the sample.", metavar="[INDEX]", min=0)]
 Document = Annotated[int | None, typer.Option(help="A document instead of a row.", min=0, show_default=False)]
 Id = Annotated[str | None, typer.Option("--id", help="A document by its id, or its file and line.", show_default=False)]
 Packing = Annotated[
@@ -46,9 +46,10 @@ _DEEPEST = 16  # generations that a tree is indented by
 _ANSWERS = {True: "yes", False: "no", None: "unknown"}
 
 
-def _open(path: str, runs: list[str] | None) -> OpenedCheckpoint:
+def _open(path: str, runs: list[str] | None, dataset: str = "", store: str | None = None) -> OpenedCheckpoint:
+    """Open a checkpoint; a store is given as PATH, or as other verbs take it, DATASET=PATH."""
     without_pandas()
-    return open_checkpoint(path, runs or ())
+    return open_checkpoint(path, runs or (), {dataset: store.removeprefix(f"{dataset}=")} if store else None)
 
 
 def _one_of(index: int | None, document: int | None, name: str | None) -> int | str:
@@ -57,11 +58,6 @@ def _one_of(index: int | None, document: int | None, name: str | None) -> int | 
     if len(given) != 1:
         raise ConfigError("which sample? Expected one of INDEX, --document NUMBER, or --id with a document's name.")
     return given[0]
-
-
-def _place(dataset: str, packing: str | None) -> str | None:
-    """Return where a packing index or store lies: PATH, or DATASET=PATH as other verbs take it."""
-    return None if packing is None else packing.removeprefix(f"{dataset}=")
 
 
 @app.command()
@@ -74,7 +70,11 @@ def show(ckpt: Ckpt, runs: Runs = None, as_json: Json = False) -> None:
     totals = opened.totals().dicts()
     value = {"family": [asdict(member) for member in opened.family()], "totals": totals, "unknown": opened.unknown}
     columns = {"dataset": "dataset", "samples": "samples", "passes": "passes", "tokens": "tokens", "from": "of run"}
-    parts = [_tree(opened.relatives), render.table(totals, columns, "What it learned from")]
+    lines = []
+    for depth, member, again in opened.relatives.tree():
+        name = f"{'  ' * min(depth, _DEEPEST)}{'└ ' if depth else ''}{member.where or 'a state without a waybill'}"
+        lines.append(render.line(f"{name}: {member.what}{' (see above)' if again else ''}"))
+    parts = [Group(*lines), render.table(totals, columns, "What it learned from")]
     parts += [_sentences({"Unknown": opened.unknown})] if opened.unknown else []
     answer(value, lambda: render.sections(*parts), as_json=as_json)
 
@@ -98,7 +98,7 @@ def check(ckpt: Ckpt, runs: Runs = None, as_json: Json = False) -> None:
 def seen(
     ckpt: Ckpt,
     dataset: Dataset,
-    index: Annotated[int | None, typer.Argument(help="Index of the sample.", metavar="[INDEX]", min=0)] = None,
+    index: Index = None,
     document: Document = None,
     id_: Id = None,
     packing: Packing = None,
@@ -110,9 +110,8 @@ def seen(
     Example: lading model seen checkpoints/600 corpus 93412
     """
     named = _one_of(index, document, id_)
-    opened = _open(ckpt, runs)
-    place = _place(dataset, packing)
-    found = opened.seen(dataset, index) if index is not None else opened.seen_document(dataset, named, place)
+    opened = _open(ckpt, runs, dataset, packing)
+    found = opened.seen(dataset, index) if index is not None else opened.seen_document(dataset, named)
     uses = found.uses.dicts()
     value = {"answer": _ANSWERS[found.answer], "uses": uses, "unknown": list(found.unknown)}
     columns = {name: name for name in ("step", "update", "epoch", "index", "attempt", "run", "note")}
@@ -195,7 +194,7 @@ def prove(
     ckpt: Ckpt,
     dataset: Dataset,
     out: Out,
-    index: Annotated[int | None, typer.Argument(help="Index of the sample.", metavar="[INDEX]", min=0)] = None,
+    index: Index = None,
     document: Document = None,
     id_: Id = None,
     packing: Packing = None,
@@ -213,7 +212,7 @@ def prove(
 
     named = _one_of(index, document, id_)
     if index is None:
-        index = _open(ckpt, runs).sample_of(dataset, named, _place(dataset, packing))
+        index = _open(ckpt, runs, dataset, packing).sample_of(dataset, named)
     proof = proof_of(newest_claim(checkpoint_path(ckpt)), dataset, index)
     write_aside(out, proof.to_bytes())
     value = {"answer": proof.answer, "uses": proof.uses, "bytes": len(proof.to_bytes()), "key": proof.claim.keyid}
@@ -245,14 +244,6 @@ def summary(
     missing = page.count(NOT_DECLARED)
     text = f"{out}: {NOT_DECLARED!r} is there {render.counted(missing, 'time')}"
     answer({"file": str(out), "for": purpose, "not_declared": missing}, lambda: render.line(text), as_json=as_json)
-
-
-def _tree(family: Family) -> RenderableType:
-    lines = []
-    for depth, member, again in family.tree():
-        name = f"{'  ' * min(depth, _DEEPEST)}{'└ ' if depth else ''}{member.where or 'a state without a waybill'}"
-        lines.append(render.line(f"{name}: {member.what}{' (see above)' if again else ''}"))
-    return Group(*lines)
 
 
 def _sentences(found: Mapping[str, Sequence[str]]) -> RenderableType:

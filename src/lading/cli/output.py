@@ -55,7 +55,6 @@ def open_run(
     """Open a run for one question, with no more imports than it needs.
 
     Args:
-        path: Its folder.
         attempt: The attempt whose history is asked for; None: the newest.
         decodes: Whether the question opens sources of the user's, which may use pandas themselves.
         stores: Where token stores lie now, as ``DATASET=PATH``.
@@ -212,8 +211,24 @@ def looks_of(target: str) -> SourceLooks:
     return SourceLooks(sources, f"--decode {target!r}")
 
 
-def stored_contents(run: OpenedRun, rows: list[dict[str, Any]]) -> list[str] | None:
-    """Return what token stores hold of samples as short texts; None where no store is known to be able to say it."""
+def add_contents(run: OpenedRun, decode: str | None, rows: list[dict[str, Any]]) -> list[str] | None:
+    """Give samples their ``content`` as short texts, and return these; None where nothing is known to say it.
+
+    Args:
+        decode: The sources; None: token stores say what they can.
+        rows: The samples, as they will be answered.
+    """
+    if decode is None:
+        texts = _stored_contents(run, rows)
+    else:
+        looks = looks_of(decode)
+        texts = [looks.line(row["name"], row["index"]) for row in rows]
+    if texts is not None:
+        rows[:] = [{**row, "content": text} for row, text in zip(rows, texts, strict=True)]
+    return texts
+
+
+def _stored_contents(run: OpenedRun, rows: list[dict[str, Any]]) -> list[str] | None:
     found = {row["name"]: _stored(run, row["dataset"]) for row in rows if row["name"]}
     if not any(source is not None for source in found.values()):
         return None
@@ -226,7 +241,7 @@ def stored_contents(run: OpenedRun, rows: list[dict[str, Any]]) -> list[str] | N
 def _stored(run: OpenedRun, number: int) -> Any:
     """Return the rows of a dataset whose tokens can be read as text; None where there are none."""
     corpus = run.documents.corpus(number)
-    if corpus is None or not (corpus.store / "tokens.bin").exists():
+    if corpus.store is None or not (corpus.store / "tokens.bin").exists():
         return None
     from lading.source.tokens.packed import PackedRows  # here: only runs over tokens need them
     from lading.source.tokens.store import TokenStore
@@ -236,12 +251,6 @@ def _stored(run: OpenedRun, number: int) -> Any:
         if store.readable:
             return store if corpus.packing is None else PackedRows(store, corpus.packing)
     return None
-
-
-def contents(target: str, rows: list[dict[str, Any]]) -> list[str]:
-    """Return the content of samples as short texts."""
-    looks = looks_of(target)
-    return [looks.line(row["name"], row["index"]) for row in rows]
 
 
 def decoded_table(rows: list[dict[str, Any]]) -> RenderableType:

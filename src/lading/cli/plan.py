@@ -139,10 +139,6 @@ def _plan(path: str, found: dict[str, Any]) -> Plan:
     return Plan.make(datasets, batch, batch_schedule=ramp, mixture=mixture, **simple)
 
 
-def _is_number(value: Any) -> bool:
-    return value is None or (is_number(value) and 0 < value < 1e18)
-
-
 def _datasets(path: str, found: Any) -> tuple[PlannedDataset, ...]:
     if not isinstance(found, dict) or not found:
         raise ConfigError(f"{path}: datasets: expected names and lengths, found {brief(found)}.")
@@ -150,7 +146,8 @@ def _datasets(path: str, found: Any) -> tuple[PlannedDataset, ...]:
     for name, value in found.items():
         about = value if isinstance(value, dict) else {"length": value}
         length, tokens = about.get("length"), about.get("mean_tokens")
-        if not is_whole(length) or not set(about) <= {"length", "mean_tokens"} or not _is_number(tokens):
+        is_mean = tokens is None or (is_number(tokens) and 0 < tokens < 1e18)
+        if not is_whole(length) or not set(about) <= {"length", "mean_tokens"} or not is_mean:
             raise ConfigError(
                 f"{path}: datasets.{listed([name])}: expected a number of samples, or length and mean_tokens, found "
                 f"{brief(value)}."

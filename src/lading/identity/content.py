@@ -63,7 +63,8 @@ def content_hashes(batch: Any, rows: int) -> U64:
     """
     kind: Any = type(batch)
     if not _is_array(kind) and isinstance(batch, Mapping):
-        batch = {name: column for name, column in batch.items() if name not in NAME_COLUMNS}
+        named = {str(name): column for name, column in batch.items() if name not in NAME_COLUMNS}
+        return _of_mapping({name: _of_column(column, rows, name) for name, column in named.items()}, rows)
     return _of_column(batch, rows, "")
 
 
@@ -211,7 +212,9 @@ def _layout(dtype: np.dtype[Any], shape: tuple[int, ...], has_bytes: bool) -> tu
 
 
 def _begin(kind: str, size: int, rows: int) -> U64:
-    return np.full(rows, _key(kind, size), dtype=np.uint64)
+    found = np.empty(rows, dtype=np.uint64)
+    found.fill(_key(kind, size))
+    return found
 
 
 @functools.lru_cache(1024)

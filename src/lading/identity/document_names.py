@@ -62,11 +62,9 @@ class DocumentNames:
         self._places = places.reshape(-1, 3)
 
     def __len__(self) -> int:
-        """Return the number of documents."""
         return self.num_documents
 
     def __getitem__(self, document: int) -> str:
-        """Return the name of a document."""
         if not 0 <= document < len(self):
             raise IndexError(f"document {document} out of range [0, {len(self)})")
         return self.id(document) or self.place(document)

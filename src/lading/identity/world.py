@@ -27,7 +27,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -163,24 +163,6 @@ def agree(
     return Turn(store, world, what).take(value, differences, way_out)
 
 
-class KeyValueStore(Protocol):
-    """What is needed of the store that the ranks of a process group share."""
-
-    timeout_seconds: float
-
-    def add(self, key: str, amount: int) -> int:
-        """Add to a counter, which begins at 0; return its new value."""
-
-    def set(self, key: str, value: str) -> None:
-        """Write a value."""
-
-    def get(self, key: str) -> str | None:
-        """Return a value; None where there is none yet."""
-
-    def remove(self, key: str) -> None:
-        """Remove a value or counter."""
-
-
 def key_value_store(world: World) -> KeyValueStore | None:
     """Return the store of the process group whose world this is; None where there is none. Imports nothing."""
     if world.world_size == 1:
@@ -210,15 +192,17 @@ class TorchStore:
 
     def __init__(self, store: Any) -> None:
         self._store = store
-        self.timeout_seconds = store.timeout.total_seconds()
+        self.timeout_seconds: float = store.timeout.total_seconds()
 
     def add(self, key: str, amount: int) -> int:
+        """Add to a counter, which begins at 0; return its new value."""
         return int(self._store.add(key, amount))
 
     def set(self, key: str, value: str) -> None:
         self._store.set(key, value)
 
     def get(self, key: str) -> str | None:
+        """Return a value; None where there is none yet."""
         return bytes(self._store.get(key)).decode() if self._store.check([key]) else None
 
     def remove(self, key: str) -> None:
@@ -249,6 +233,9 @@ class JaxStore:
 
     def remove(self, key: str) -> None:
         self._client.key_value_delete(key)
+
+
+KeyValueStore = TorchStore | JaxStore
 
 
 class Turn:

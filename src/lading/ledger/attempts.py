@@ -38,7 +38,7 @@ from lading.ledger.launch import Launch, Seal
 from lading.ledger.log import Log, append, read_log, record_bytes, sha256_of_bytes
 from lading.ledger.manifest import remove_unclosed
 from lading.ledger.run_folder import RankFolder, RunFolder
-from lading.ledger.seal import next_seal, unsealed
+from lading.ledger.seal import NOTHING, newest_seal, next_seal, unsealed
 from lading.runtime.files import clean_up, create_aside, renamed, sync_folder
 from lading.runtime.processes import process_identity
 
@@ -121,7 +121,7 @@ def _join_or_claim(run: RunFolder, request: Request) -> Opened:
         before = unsealed(run, log)
         if not request.fork:
             check_alone(run, before, own=request.own)
-        claimed = _claim(run, log, request, next_seal(log, before))
+        claimed = _claim(run, log, request, next_seal(newest_seal(log), log.launches, before))
         if claimed is not None:
             return claimed
 
@@ -212,9 +212,9 @@ def _changed(folder: RankFolder) -> list[float]:
     return [path.stat().st_mtime for path in (folder.begun, folder.tail) if path.exists()]
 
 
-def _claim(run: RunFolder, log: Log, request: Request, seal: Seal | None) -> Opened | None:
+def _claim(run: RunFolder, log: Log, request: Request, seal: Seal) -> Opened | None:
     """Create the launch record of the next attempt; return None where another process was first."""
-    launch = replace(request.make(log), seal=seal)
+    launch = replace(request.make(log), seal=None if seal == NOTHING else seal)
     fields = launch.to_dict()
     launch = replace(launch, sha256=sha256_of_bytes(record_bytes(log, "launch", fields)))
     begun = new_begun(request.run_id, launch.attempt, request.world.rank, launch.sha256)

@@ -11,7 +11,9 @@ import numpy as np
 from lading.errors import ConfigError, LedgerError
 from lading.identity import Bill
 from lading.ledger.description import RECORDS
+from lading.ledger.launch import Launch
 from lading.ledger.rows import MOST_OPEN
+from lading.runtime.arrays import framework
 from lading.runtime.fields import whole
 
 
@@ -33,6 +35,8 @@ def checked_number(name: str, value: Any) -> Any:
         if isinstance(value, int | float | np.number | np.bool_):
             return float(value)
         is_single = hasattr(value, "__float__") and math.prod(getattr(value, "shape", ())) == 1
+        if is_single and not framework(value):
+            return float(value)  # whatever it is, it may be another number soon
     except (OverflowError, TypeError, ValueError, RuntimeError):
         is_single = False
     if not is_single:
@@ -101,7 +105,7 @@ def checked_bills(bills: Any) -> list[Bill]:
     return several
 
 
-def check_open(bills: Sequence[Bill], delivered: Mapping[int, Bill], fate: str, attempt: int | None) -> None:
+def check_open(bills: Sequence[Bill], delivered: Mapping[int, Bill], fate: str, launch: Launch | None) -> None:
     """Refuse bills of steps that wait for no fate, or twice the same, or of other samples than were delivered."""
     if len(bills) == 1 and delivered.get(bills[0].step) is bills[0]:
         return  # as a rule
@@ -109,6 +113,7 @@ def check_open(bills: Sequence[Bill], delivered: Mapping[int, Bill], fate: str, 
     if not delivered.keys() >= (once := set(steps)) or len(once) < len(steps):
         unknown = [step for step in steps if step not in delivered]
         step = unknown[0] if unknown else max(steps, key=steps.count)
+        attempt = None if launch is None else launch.attempt
         raise LedgerError(
             f"step {step} cannot become {fate}: its fate was recorded before in attempt {attempt}, or it is not among "
             f"the last {MOST_OPEN} delivered. Commit or skip each batch once, and soon."

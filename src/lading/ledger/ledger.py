@@ -49,10 +49,7 @@ def _entry(method: F) -> F:
 
     @functools.wraps(method)
     def entered(ledger: Ledger, /, *args: Any, **options: Any) -> Any:
-        writer = ledger._writer
-        if writer is not None and writer.pid != os.getpid() and not ledger._closed:
-            writer.check_process()  # before the lock: a fork may have inherited a taken one
-        with ledger._lock:
+        with ledger._entered():
             return method(ledger, *args, **options)
 
     return cast(F, entered)
@@ -111,7 +108,7 @@ class Ledger:
         self._lengths = tuple(int(length) for length in lengths)
         self._run = RunFolder(self.run_dir.absolute())  # training may change its folder
         self._waybills = Waybills(self._run, base)
-        self._complete_waybills = functools.partial(self._waybills.stamps.settle, wait=True)
+        self._complete_waybills = functools.partial(self._waybills.settle, wait=True)
         self._run_id = ""
         self._launch: Launch | None = None
         self._loaded: Mapping[str, Any] | None = None
@@ -208,11 +205,10 @@ class Ledger:
             if step <= self._settled or step < self._launch.start_step:  # the loader was moved back without a state
                 self._guarded(self._open_attempt, step, self._world or World.current(), None)
             self._note_pending(step)
-            self._waybills.stamps.settle()
+            self._waybills.settle()
         self._waybills.take(self._launch.sha256, step, as_ranges([s for s in sorted(self._open) if s < step]))
         return {name: value for name, value in (self.launched or {}).items() if name != "step"}
 
-    @_entry
     def deliver(self, bill: Bill, batch: Any = None) -> None:
         """Record that a batch left the loader.
 
@@ -220,9 +216,10 @@ class Ledger:
             bill: Its bill.
             batch: The batch itself, for ``record="content"``.
         """
-        self._take(bill, batch)
-        if self._writer is not None and self._writer.has_news:
-            self._complain()
+        with self._entered():
+            self._take(bill, batch)
+            if self._writer is not None and self._writer.has_news:
+                self._complain()
 
     update = deliver
 
@@ -239,14 +236,13 @@ class Ledger:
             self._note_event(step, JUMP, {"from": self._last + 1})
         elif step <= self._last:
             self._open = {s: given for s, given in self._open.items() if s < step}
+        content = content_of(batch, bill) if self.wants_batch and batch is not None else None
+        self._writer.put(Rows.deliver, bill, now_milliseconds(), content, samples=len(bill))
         self._open[step] = bill
         if len(self._open) > MOST_OPEN:
             del self._open[next(iter(self._open))]
         self._last = step
-        content = content_of(batch, bill) if self.wants_batch and batch is not None else None
-        self._writer.put(Rows.deliver, bill, now_milliseconds(), content, samples=len(bill))
 
-    @_entry
     def commit(
         self,
         bills: Bill | Iterable[Bill],
@@ -265,13 +261,13 @@ class Ledger:
                 array, a tensor or a list. With a list of bills, a list of as many of them (None: unknown).
             **metrics: Further numbers by name.
         """
-        numbers = {name: checked_number(name, value) for name, value in metrics.items()} if metrics else None
-        self._waybills.update = update = checked_update(update)
-        losses: tuple[Any, ...] | None = None
-        if row_losses is not None:
-            bills = bills if isinstance(bills, Bill) else checked_bills(bills)
-            losses = checked_losses(bills, row_losses)
-        self._settle(bills, APPLIED, update, checked_number("loss", loss), numbers, None, losses)
+        with self._entered():
+            numbers = {name: checked_number(name, value) for name, value in metrics.items()} if metrics else None
+            self._waybills.update = update = checked_update(update)
+            if row_losses is not None:
+                bills = bills if isinstance(bills, Bill) else checked_bills(bills)
+                row_losses = checked_losses(bills, row_losses)
+            self._settle(bills, APPLIED, update, checked_number("loss", loss), numbers, None, row_losses)
 
     @_entry
     def skip(self, bills: Bill | Iterable[Bill], reason: str) -> None:
@@ -320,8 +316,8 @@ class Ledger:
             after: The future of a save that is still under way.
         """
         if not self._broken and (self._world or World.current()).rank == 0:
-            self._waybills.begin(path, state, self._run_id, self._launch, after)
-            self._waybills.stamps.settle(wait=self._closed)
+            self._waybills.begin_with(path, state, self._run_id, self._launch, after)
+            self._waybills.settle(wait=self._closed)
 
     @_entry
     def flush(self) -> None:
@@ -338,7 +334,7 @@ class Ledger:
             interrupted: Whether training was broken off in order, by Ctrl-C or a signal.
             failed: Whether training ended by an exception.
         """
-        if self._closed:
+        if self._closed and (self._writer is None or self._writer.is_over):
             return
         self._closed = True
         if self._launch is not None:  # a checkpoint may be saved afterwards
@@ -369,6 +365,12 @@ class Ledger:
 
         return ledger_html(self)
 
+    def _entered(self) -> threading.RLock:
+        """Return the lock, after refusing a fork; ``deliver`` and ``commit`` take it themselves, for speed."""
+        if (writer := self._writer) is not None and writer.pid != os.getpid() and not self._closed:
+            writer.check_process()  # before the lock: a fork may have inherited a taken one
+        return self._lock
+
     def _settle(self, bills: Bill | Iterable[Bill], fate: str, *fields: Any) -> None:
         """Record what became of some batches; further fields are those of ``Rows.settle`` after its time."""
         if self._is_off():
@@ -380,12 +382,13 @@ class Ledger:
         writer = self._writer
         if writer is None:
             return
-        check_open(several, self._open, fate, self.attempt)
-        for bill in several:
-            del self._open[bill.step]
-            self._settled = max(self._settled, bill.step)
-        writer.put(Rows.settle, tuple([bill.step for bill in several]), fate, now_milliseconds(), *fields)
-        self._waybills.stamps.settle()
+        check_open(several, self._open, fate, self._launch)
+        steps = [bill.step for bill in several]
+        self._settled = max((self._settled, *steps))
+        writer.put(Rows.settle, steps, fate, now_milliseconds(), *fields)
+        for step in steps:  # not before the rows are there: Ctrl-C may come at any time
+            del self._open[step]
+        self._waybills.settle()
         if writer.has_news:
             self._complain()
 
@@ -453,9 +456,9 @@ class Ledger:
     def _end(self, end: str) -> None:
         """Write everything of the open attempt, and say how it ended."""
         if self._writer is not None:
-            if self._finalizer is not None:
-                self._finalizer.detach()
             self._writer.close(end)
+            if self._finalizer is not None:  # until then: Ctrl-C may come while the disk is waited for
+                self._finalizer.detach()
             self._complain(insist=True)
 
     def _note_event(self, step: int, kind: str, fields: Mapping[str, Any]) -> None:

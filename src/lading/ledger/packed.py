@@ -176,17 +176,22 @@ class Layout:
     def columns(self, found: RowBytes) -> dict[str, tuple[Any, NDArray[np.bool_]]]:
         """Return each column (array, texts or maps) and which rows have it; refuse what no ledger writes."""
         table = np.frombuffer(found.structs, self._dtype, count=found.rows)
-        present = table["present"]
+        present = np.ascontiguousarray(table["present"])  # side by side a column is looked at several times as quickly
         if int(np.bitwise_or.reduce(present)) > self._every:
             raise ValueError("a row has a column that there is none of")
+        are_alike = bool((present == present[:1]).all())  # as a rule, of names
         places = dict(zip(self._bits, self._kinds, strict=True))
         texts = self._texts(table, found.texts)
         columns: dict[str, tuple[Any, NDArray[np.bool_]]] = {}
         for column, kind in places.items():
-            known = (present & np.uint16(self._bits[column])) != 0
-            if not known.all() and table[column][~known].view(f"V{table[column].itemsize}").any():
+            values, bit = np.ascontiguousarray(table[column]), self._bits[column]
+            if are_alike:
+                known = np.full(found.rows, bool(int(present[0]) & bit))
+            else:
+                known = (present & np.uint16(bit)) != 0
+            if not known.all() and values[~known].view(f"u{values.itemsize}").any():
                 raise ValueError(f"a row has no {column}, and a value of it")
-            columns[column] = (texts[column] if kind in (TEXT, MAP) else table[column]), known
+            columns[column] = (texts[column] if kind in (TEXT, MAP) else values), known
         self._check(columns)
         return columns
 

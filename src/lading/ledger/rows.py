@@ -4,15 +4,19 @@ deliver ──▶ open row ──commit──▶ settled row, applied ──▶ 
                      ──skip────▶ settled row, skipped
                      ──flush───▶ written as delivered; written again once it is settled (the later row counts)
 
-A batch is named once, when its fate is known or the rank ends. Rows are looked at as a reader will: one that no
-reader would take is left out and named, and the others are written.
+A batch is named once, when its fate is known or the rank ends. Rows are made of TOGETHER settled batches at once, or
+when the thread comes: the first pays for what memory has to fetch, the next find it there. They are looked at as a
+reader will: one that no reader would take is left out and named, and the others are written.
 """
 
 from __future__ import annotations
 
+import functools
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -26,10 +30,12 @@ from lading.ledger.tables import DELIVERED, TABLES
 from lading.runtime.fields import LONGEST_TEXT
 
 _BATCHES = layout("batches")
+TOGETHER = 32
 MOST_OPEN = 4096  # batches whose fate is open; a loader whose batches are never committed must not fill the memory
-
+_at_once = deque[Any](maxlen=0).extend  # goes through an iterator; where that is not Python's, Ctrl-C waits for its end
 
 _Open = tuple[Bill, int, NDArray[np.uint64] | None]  # a batch whose fate is open: bill, time, content
+_Settled = tuple[_Open, tuple[Any, ...], Any]  # batch, what ``_fate_of`` is to know of its fate, losses of its rows
 
 
 class Rows:
@@ -45,6 +51,7 @@ class Rows:
         self.lock = threading.Lock()
         self._names = record != "digest"
         self._open: dict[int, _Open] = {}
+        self._settled: list[_Settled] = []
         self._rows: dict[str, list[Any]] = {name: [] for name in TABLES}
         self._shown: set[int] = set()
         self.problems: list[str] = []
@@ -63,16 +70,17 @@ class Rows:
 
     def _give_up(self, step: int) -> None:
         """Write a batch as delivered that was not used for so long."""
+        self._pack()
         row = self._open.pop(step)
         if step in self._shown:
             self._shown.remove(step)
         else:
-            self._add(row, DELIVERED, row[1])
-        self._name(row)
+            self._rows["batches"].append(self._fate_of(row, DELIVERED, row[1]))
+        self._rows["samples"].append(self._names_of(row))
 
     def settle(
         self,
-        steps: tuple[int, ...],
+        steps: Sequence[int],
         fate: str,
         time: int,
         update: int | None = None,
@@ -81,7 +89,7 @@ class Rows:
         reason: str | None = None,
         row_losses: tuple[Any, ...] | None = None,
     ) -> None:
-        """Take what became of delivered steps.
+        """Take what became of delivered steps: of all of them or, where Ctrl-C comes before the end, of none.
 
         Args:
             steps: Which.
@@ -93,42 +101,56 @@ class Rows:
             reason: Why they were skipped.
             row_losses: Of each step the losses of its rows that count, or None.
         """
-        reason = None if reason is None else readable(reason)
-        for place, step in enumerate(steps):
-            row = self._open[step]
-            self._add(row, fate, time, update, loss, metrics, reason)
-            self._name(row)
-            if row_losses and row_losses[place] is not None:
-                self._rows["row_losses"].append((step, partial(_loss_rows, row[0], row_losses[place])))
-            del self._open[step]  # not before its row is there: Ctrl-C may come at any time
-            self._shown.discard(step)
+        found = fate, time, update, loss, metrics, None if reason is None else readable(reason)
+        losses = row_losses or (None,) * len(steps)
+        settled = [(self._open[step], found, of_rows) for step, of_rows in zip(steps, losses, strict=True)]
+        _at_once(chain(map(self._settled.append, settled), map(self._open.pop, steps)))
+        if self._shown:
+            self._shown.difference_update(steps)
+        if len(self._settled) >= TOGETHER:
+            self._pack()
+
+    def _pack(self) -> None:
+        """Make rows of the batches whose fate is known: of all of them or, where Ctrl-C comes first, of none."""
+        if not self._settled:
+            return
+        fates = [self._fate_of(row, *fate) for row, fate, _ in self._settled]
+        names = [self._names_of(row) for row, _, _ in self._settled] if self._names else []
+        losses = [
+            (r[0].step, partial(_loss_rows, r[0], of_rows)) for r, _, of_rows in self._settled if of_rows is not None
+        ]
+        tables = self._rows["batches"], self._rows["samples"], self._rows["row_losses"]
+        _at_once(chain(map(list.extend, tables, (fates, names, losses)), map(list.clear, (self._settled,))))
 
     def show_open(self) -> None:
         """Make rows of the batches whose fate is open, too, as delivered; once each."""
         with self.lock:
+            self._pack()
             for step, row in self._open.items():
                 if step not in self._shown:
                     self._shown.add(step)
-                    self._add(row, DELIVERED, row[1])
+                    self._rows["batches"].append(self._fate_of(row, DELIVERED, row[1]))
 
     def add(self, table: str, rows: Iterable[tuple[Any, ...]]) -> None:
         """Take rows of any table but ``samples`` and ``row_losses``, their values in the columns' order."""
+        packed, pack = self._rows[table], layout(table).pack
         for row in rows:
             try:
-                self._rows[table].append(layout(table).pack(row))
+                packed.append(pack(row))
             except Exception as error:  # a number that is none, a text that is none
                 self.leave_out(f"step {row[0]} in {table!r}", error)
 
     def name_open(self) -> None:
         """Name the batches that will never be used, and forget them."""
         with self.lock:
-            for row in self._open.values():
-                self._name(row)
+            self._pack()
+            self._rows["samples"].extend(map(self._names_of, self._open.values()))
             self._open = {}
 
     def take(self) -> dict[str, RowBytes]:
         """Return the rows collected so far by table, and forget them."""
         with self.lock:
+            self._pack()
             rows, self._rows = self._rows, {name: [] for name in TABLES}
         found = {}
         for name, some in rows.items():
@@ -172,7 +194,7 @@ class Rows:
             "is recorded, and `lading verify` names the gap."
         )
 
-    def _add(
+    def _fate_of(
         self,
         row: _Open,
         fate: str,
@@ -181,8 +203,8 @@ class Rows:
         loss: Any = None,
         metrics: Mapping[str, Any] | None = None,
         reason: str | None = None,
-    ) -> None:
-        """Make a row of ``batches``: its columns in order."""
+    ) -> Any:
+        """Return a row of ``batches``, its columns in order; of numbers on a device its step, and what makes it."""
         bill, _, hashes = row
         try:
             content = None if hashes is None else as_signed(_content_digest(bill, hashes))
@@ -192,11 +214,10 @@ class Rows:
             place = bill.step, update, bill.epoch, bill.chunk, bill.position, samples, as_signed(digest), content, fate
             found = place, loss, time, metrics, reason, exceptions
             is_here = _is_here(loss) and (metrics is None or all(map(_is_here, metrics.values())))
-            self._rows["batches"].append(
-                self._packed(*found) if is_here else (bill.step, partial(self._packed, *found))
-            )
+            return self._packed(*found) if is_here else (bill.step, partial(self._packed, *found))
         except Exception as error:  # the bill is not what a bill should be
             self.leave_out(f"step {bill.step} in 'batches'", error)
+            return b""
 
     def _packed(
         self, place: tuple[Any, ...], loss: Any, time: int, metrics: Mapping[str, Any] | None, *texts: str | None
@@ -220,15 +241,16 @@ class Rows:
             )
             return None
 
-    def _name(self, row: _Open) -> None:
-        """Make the rows of ``samples`` of a batch, where they are kept."""
+    def _names_of(self, row: _Open) -> Row:
+        """Return the rows of ``samples`` of a batch, where they are kept."""
         if not self._names:
-            return
+            return b""
         bill, _, content = row
         try:
-            self._rows["samples"].append(packed_names(bill, content))
+            return packed_names(bill, content)
         except Exception as error:
             self.leave_out(f"step {bill.step} in 'samples'", error)
+            return b""
 
 
 def _is_here(number: Any) -> bool:
@@ -246,17 +268,23 @@ def _loss_rows(bill: Bill, losses: Any) -> Row:
     return layout("row_losses").of_columns(columns).structs
 
 
-def _content_digest(bill: Bill, content: NDArray[np.uint64]) -> int:
-    from lading.identity.content import digest_of_content  # few ledgers record it
+@functools.cache
+def _hashing() -> Any:
+    """Return what hashes content; few ledgers record it."""
+    from lading.identity import content
 
-    return digest_of_content(bill.position, bill.slots, content, bill.is_padding)
+    return content
+
+
+def _content_digest(bill: Bill, content: NDArray[np.uint64]) -> int:
+    found: int = _hashing().digest_of_content(bill.position, bill.slots, content, bill.is_padding)
+    return found
 
 
 def content_of(batch: Any, bill: Bill) -> NDArray[np.uint64]:
     """Return a hash of each row of a batch."""
-    from lading.identity.content import content_hashes  # few ledgers record it
-
-    return content_hashes(batch, len(bill))
+    found: NDArray[np.uint64] = _hashing().content_hashes(batch, len(bill))
+    return found
 
 
 def _deviations(bill: Bill) -> str:

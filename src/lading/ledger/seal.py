@@ -17,9 +17,10 @@ import json
 import os
 import socket
 import time
-from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+
+import numpy as np
 
 from lading.errors import CorruptLedgerError, LadingError
 from lading.ledger.begun import DIED, OPENING, Begun, begun_if_readable, lives, read_begun, write_begun
@@ -37,8 +38,6 @@ from lading.runtime.processes import process_identity
 NOTHING = Seal("0" * 64, 0)
 _PEERS_SECONDS = 2.0
 _LOOK_SECONDS = 0.02
-
-Ranks = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
@@ -68,60 +67,42 @@ def sealed_by(log: Log) -> str | None:
     return newest_seal(log).sha256 if log.seals else None
 
 
-def next_seal(log: Log, begun: Mapping[tuple[int, int], Begun]) -> Seal | None:
-    """Return the seal that would come next; the newest where no rank has ended since, None where there is none.
+def next_seal(before: Seal, launches: Mapping[int, Launch], begun: Mapping[tuple[int, int], Begun]) -> Seal:
+    """Return the seal that comes after one; the same where no rank has ended since.
 
     Args:
-        log: The log.
-        begun: What the ranks that are in no seal say of themselves (``unsealed``).
+        before: The one before.
+        launches: The attempts so far.
+        begun: What ranks that are not in it say of themselves, by attempt and rank.
     """
-    before, ended = newest_seal(log), sorted(key for key, one in begun.items() if one.rows is not None)
+    ended = sorted(key for key, one in begun.items() if one.rows is not None)
     if not ended:
-        return before if log.seals else None
-    stop = max(log.launches) + 1
-    left = _without(_outside(before, log.launches, stop), [(attempt, rank, rank + 1) for attempt, rank in ended])
-    return Seal(_chained(before, [_line(begun[key]) for key in ended]), stop, tuple(left))
+        return before
+    left: list[tuple[int, int, int]] = []
+    for attempt in unheld(before, launches):
+        is_open = np.full(launches[attempt].world_size, attempt >= before.stop)
+        for start, end in ((start, end) for number, start, end in before.open if number == attempt):
+            is_open[start:end] = True
+        is_open[[rank for number, rank in ended if number == attempt]] = False
+        edges = np.flatnonzero(np.diff(is_open, prepend=False, append=False)).tolist()
+        left += [(attempt, start, end) for start, end in zip(edges[::2], edges[1::2], strict=True)]
+    return Seal(_chained(before, [_line(begun[key]) for key in ended]), max(launches) + 1, tuple(left))
+
+
+def unheld(seal: Seal, launches: Mapping[int, Launch]) -> list[int]:
+    """Return the attempts with ranks that a seal does not hold."""
+    still_open = {attempt for attempt, _, _ in seal.open}
+    return [attempt for attempt in sorted(launches) if attempt >= seal.stop or attempt in still_open]
 
 
 def unsealed(run: RunFolder, log: Log) -> dict[tuple[int, int], Begun]:
     """Return what the ranks that are in no seal say of themselves, by attempt and rank, as far as it can be read."""
-    wanted = _outside(newest_seal(log), log.launches, max(log.launches, default=-1) + 1)
-    found: dict[tuple[int, int], Begun | None] = {}
-    for folder in (folder for attempt in dict.fromkeys(ranks[0] for ranks in wanted) for folder in run.ranks(attempt)):
-        if any(attempt == folder.attempt and first <= folder.rank < stop for attempt, first, stop in wanted):
-            found[folder.attempt, folder.rank] = begun_if_readable(folder.begun)
-    return {key: begun for key, begun in found.items() if begun is not None}
-
-
-def added(before: Seal, seal: Seal, launches: Mapping[int, Launch]) -> Iterator[tuple[int, int]]:
-    """Yield attempt and rank of what a seal adds to the one before."""
-    for attempt, first, stop in _without(_outside(before, launches, seal.stop), seal.open):
-        yield from ((attempt, rank) for rank in range(first, stop))
-
-
-def is_next(before: Seal, seal: Seal, begun: list[Begun]) -> bool:
-    """Say whether a seal is that of the one before and what some ranks, which it adds, say of themselves."""
-    return seal.sha256 == (_chained(before, [_line(one) for one in begun]) if begun else before.sha256)
-
-
-def _outside(seal: Seal, launches: Mapping[int, Launch], stop: int) -> list[Ranks]:
-    """Return the ranks of attempts below a number that a seal does not hold, as attempt, first rank, stop."""
-    fresh = (launches[attempt] for attempt in sorted(launches) if seal.stop <= attempt < stop)
-    return [*sorted(seal.open), *((launch.attempt, 0, launch.world_size) for launch in fresh)]
-
-
-def _without(ranks: Iterable[Ranks], others: Iterable[Ranks]) -> Iterator[Ranks]:
-    """Yield ranks that are not among others."""
-    holes: dict[int, list[tuple[int, int]]] = {}
-    for attempt, first, stop in sorted(others):
-        holes.setdefault(attempt, []).append((first, stop))
-    for attempt, at, end in ranks:
-        mine = holes.get(attempt, [])
-        inside = slice(max(bisect_left(mine, (at, 0)) - 1, 0), bisect_left(mine, (end, 0)))  # there may be a thousand
-        for first, stop in [*mine[inside], (end, end)]:
-            if at < min(first, end):
-                yield attempt, at, min(first, end)
-            at = max(at, stop)
+    newest, found = newest_seal(log), dict[tuple[int, int], Begun]()
+    for folder in (folder for attempt in unheld(newest, log.launches) for folder in run.ranks(attempt)):
+        key, is_one = (folder.attempt, folder.rank), folder.rank < log.launches[folder.attempt].world_size
+        if is_one and not newest.holds(*key) and (begun := begun_if_readable(folder.begun)) is not None:
+            found[key] = begun
+    return found
 
 
 def _chained(before: Seal, lines: list[str]) -> str:
@@ -197,9 +178,9 @@ def append_seal(run: RunFolder, description_sha256: str) -> int:
     """Append a seal of the ranks that ended since the newest; return how many it adds."""
     while True:
         log = read_log(run, description_sha256)
-        begun = unsealed(run, log)
-        found = None if log.problems else next_seal(log, begun)
-        if found is None or found == newest_seal(log):
+        before, begun = newest_seal(log), unsealed(run, log)
+        found = next_seal(before, log.launches, begun)
+        if log.problems or found == before:
             return 0
         if append(run, log, "seal", {"time": now_seconds(), "seal": vars(found)}) is not None:
             return sum(one.rows is not None for one in begun.values())

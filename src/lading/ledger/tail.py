@@ -14,6 +14,7 @@ will become: a tail whose part is closed already is stale.
 
 from __future__ import annotations
 
+import functools
 import os
 import struct
 import zlib
@@ -64,7 +65,7 @@ class TailWriter:
         streams = [tables[name].to_bytes() if name in tables else b"" for name in TABLES]
         first_step = min(rows.first_step for rows in tables.values())
         head = _RECORD.pack(_MARK, self._records, first_step, *map(len, streams))
-        own = zlib.crc32(b"".join(streams), zlib.crc32(head))
+        own = functools.reduce(lambda crc, stream: zlib.crc32(stream, crc), streams, zlib.crc32(head))
         chain = zlib.crc32(_CRC.pack(own), self._chain)
         sums = struct.pack("<II", own, chain)
         record = b"".join([head, sums, _CRC.pack(zlib.crc32(head + sums)), *streams])

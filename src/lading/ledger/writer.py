@@ -3,8 +3,8 @@
     training     deliver, commit, skip ──▶ rows (bounded) ──▶ thread: devices' losses, checks, tail, parts
                  flush ──────────────────▶ waits until all of it is synced
 
-A row takes two microseconds where it is put. Bills that waited for the thread took as many again: Python's collector
-visited them, and the thread fought for the interpreter.
+Training packs the rows of some batches together. Bills that waited for the thread took as long again: Python's
+collector visited them, and the thread fought for the interpreter.
 
 Rows that cannot be written stay in memory, up to a limit, and are tried again:
 a disk that was full for a while leaves no gap. What is on disk is never touched.
@@ -12,7 +12,9 @@ a disk that was full for a while leaves no gap. What is on disk is never touched
 
 from __future__ import annotations
 
+import contextlib
 import os
+import queue
 import re
 import sys
 import threading
@@ -71,8 +73,7 @@ class Writer:
         self._store, self._rows, self._folder = RankStore(folder, begun, part_rows), rows, folder
         self._sync_steps, self._sync_seconds = sync_steps, sync_seconds
         self._put = self._taken = self._synced = (0, 0)  # items and samples so far
-        self._wake, self._room = threading.Event(), threading.Event()
-        self._turn_done = threading.Condition()
+        self._wake, self._news = Bell(), Bell()  # for the thread, and for those who wait for it
         self._asked = self._answered = 0
         self._closing, self._end = False, CLOSED
         self._unsaved: deque[dict[str, RowBytes]] = deque()
@@ -82,6 +83,7 @@ class Writer:
         self._told = False
         self.lost_rows, self.unsaved_bytes = 0, _UNSAVED_BYTES
         self.pid, self._busy = os.getpid(), Busy()
+        self.is_over = False  # what Python says of a thread is wrong once Ctrl-C came while it was asked
         self._thread = threading.Thread(target=self._run, name="lading-ledger", daemon=True)
         self._thread.start()
 
@@ -124,11 +126,10 @@ class Writer:
             self._wait_for_room()
 
     def _wait_for_room(self) -> None:
-        self._wake.set()
-        while self._is_full() and self._thread.is_alive():
-            self._room.clear()
-            self._wake.set()
-            self._room.wait(_TURN_SECONDS)
+        self._wake.ring()
+        while self._is_full() and not self.is_over:
+            self._wake.ring()
+            self._news.wait(_TURN_SECONDS)
 
     def _is_full(self) -> bool:
         return self._put[0] - self._taken[0] > _MOST_ITEMS or self._put[1] - self._taken[1] > _MOST_SAMPLES
@@ -148,41 +149,48 @@ class Writer:
 
     def flush(self) -> None:
         """Wait until everything passed on is on disk, or could not be written (see ``take_error``)."""
-        with self._turn_done:
-            self._asked += 1
-            mine = self._asked
-            self._wake.set()
-            while self._answered < mine and self._thread.is_alive():
-                self._turn_done.wait(1.0)
+        self._asked = mine = self._asked + 1
+        self._wake.ring()
+        while self._answered < mine and not self.is_over:
+            self._news.wait(_TURN_SECONDS)
 
     def close(self, end: str = CLOSED) -> None:
         """Write everything, close the last part, say how it ended (``closed`` or ``interrupted``), end the thread."""
-        if self.is_foreign or self._closing:
+        if self.is_foreign:
             return
-        warm_up()
-        self._closing, self._end = True, end
-        self.flush()
+        if not self._closing:
+            warm_up()
+            self._end, self._closing = end, True
+        while not self.is_over:  # again, where Ctrl-C came while the first caller waited
+            self.flush()
         self._thread.join()
 
     def _run(self) -> None:
-        while True:
-            self._wake.wait(_TURN_SECONDS)
-            self._wake.clear()
-            asked, closing = self._asked, self._closing
-            try:
-                with self._busy:
-                    self._turn(flush=asked > self._answered, closing=closing)
-            except OSError as error:
-                self._disk_fault = _explained(error, self._folder)
-                self._give_up_some()
-            except Exception as error:  # whatever it is, training must hear of it and must not wait for ever
-                self._fault = _explained(error, self._folder)
-            with self._turn_done:
-                self._answered = asked
-                self._turn_done.notify_all()
-            if closing:
-                self._store.abandon()
-                return
+        try:
+            while True:
+                self._wake.wait(_TURN_SECONDS)
+                if self._answer():
+                    return
+        finally:
+            self.is_over = True
+            self._news.ring()
+
+    def _answer(self) -> bool:
+        """Do what there is to do; say whether that was all."""
+        asked, closing = self._asked, self._closing
+        try:
+            with self._busy:
+                self._turn(flush=closing or asked > self._answered, closing=closing)
+        except OSError as error:
+            self._disk_fault = _explained(error, self._folder)
+            self._give_up_some()
+        except Exception as error:  # whatever it is, training must hear of it and must not wait for ever
+            self._fault = _explained(error, self._folder)
+        self._answered = asked
+        self._news.ring()
+        if closing:
+            self._store.abandon()
+        return closing
 
     def _look_for_refusal(self) -> None:
         now = time.monotonic()
@@ -224,7 +232,7 @@ class Writer:
     def _take_rows(self, put: tuple[int, int]) -> None:
         tables = self._rows.take()
         self._taken = put
-        self._room.set()
+        self._news.ring()
         if tables:
             self._unsaved.append(tables)
         self._report(self._rows.take_problems())
@@ -268,6 +276,23 @@ class Writer:
         self._disk_fault, self._told = None, False  # whatever was wrong with the disk, nothing was lost
 
 
+class Bell:
+    """Wakes a thread that waits, by C code alone: Ctrl-C in a method of Python's events leaves their lock taken."""
+
+    def __init__(self) -> None:
+        self._rings: queue.SimpleQueue[None] = queue.SimpleQueue()
+
+    def ring(self) -> None:
+        """Wake who waits, or who waits next."""
+        if self._rings.empty():
+            self._rings.put(None)
+
+    def wait(self, seconds: float) -> None:
+        """Wait for a ring, so long at the most; it may be an old one."""
+        with contextlib.suppress(queue.Empty):
+            self._rings.get(timeout=seconds)
+
+
 def sync_every(flush_every: int | str) -> tuple[int | None, float | None]:
     """Return after how many steps, or seconds, a ledger syncs, as ``flush_every`` says it."""
     if is_whole(flush_every, 1):
@@ -304,13 +329,15 @@ def unwritable(run_dir: Path, error: OSError) -> LedgerError:
 
 def close_forgotten(writer: Writer, before: Callable[[], object], seal: Callable[[], None] | None = None) -> None:
     """Close what a ledger left open that was never closed; a process that an exception ended failed."""
+    if writer.is_foreign:  # a fork that ends: the threads it would wait for are not its own
+        return
     before()
     last = getattr(sys, "last_value", None)
     writer.close(CLOSED if last is None else INTERRUPTED if isinstance(last, KeyboardInterrupt) else FAILED)
     error = writer.take_error(insist=True)
     if error is not None:
         warnings.warn(str(error), stacklevel=2)
-    elif seal is not None and not writer.is_foreign:
+    elif seal is not None:
         seal()
 
 

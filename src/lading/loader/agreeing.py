@@ -13,16 +13,15 @@ from lading.loader.note import Observed
 from lading.order import Block
 from lading.runtime.fields import whole
 
+_POLICIES = (
+    "Policies must see the same on every rank: average metrics and losses over the ranks, and report them after the "
+    "same step. Nothing was changed."
+)
 
-def agree_on_decision(engine: Observed, what: str, decided: Mapping[str, Any]) -> None:
+
+def agree_on_decision(engine: Observed, what: str, decided: Mapping[str, Any], way_out: str = _POLICIES) -> None:
     """Compare what this rank decided with the others."""
-    agree(
-        engine.world,
-        what,
-        {"next step": engine.step, **decided},
-        way_out="Policies must see the same on every rank: average metrics and losses over the ranks, and report "
-        "them after the same step. Nothing was changed.",
-    )
+    agree(engine.world, what, {"next step": engine.step, **decided}, way_out=way_out)
 
 
 @contextlib.contextmanager
@@ -43,11 +42,7 @@ def blocking(engine: Observed, dataset: str | int, indices: Sequence[int], step:
     if len(chosen) < len(indices):
         raise PlanError(f"samples {list(indices)[:5]} of dataset {dataset!r}: expected their indices, integers.")
     event = Block(step, engine.plan.number_of(dataset), chosen, reason)
-    samples = {"dataset": event.dataset, "samples": fingerprint(event.indices)}
-    agree(
-        engine.world,
-        "a block",
-        {"next step": engine.step, "acts at": event.step, **samples},
-        way_out="Every rank must call it after the same step, with the same samples. Nothing was changed.",
-    )
+    decided = {"acts at": event.step, "dataset": event.dataset, "samples": fingerprint(event.indices)}
+    way_out = "Every rank must call it after the same step, with the same samples. Nothing was changed."
+    agree_on_decision(engine, "a block", decided, way_out)
     return event

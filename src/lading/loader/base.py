@@ -248,7 +248,7 @@ class EngineLoader:
         """
         from lading.loader.adaptive.scores import rescore  # few runs have a curriculum
 
-        return rescore(self.engine, scores, reason)
+        return rescore(self.engine, self.engine.request, self.engine.readers, scores, reason)
 
     def block(self, dataset: str | int, indices: Sequence[int], reason: str = "") -> None:
         """Replace samples by substitutes, from the first step that cannot have been prefetched.

@@ -35,13 +35,7 @@ def prepare(plan: Plan) -> None:
 
 
 def request_at(engine: Billing, step: int, names: Mapping[str, str]) -> FetchRequest:
-    """Return what is to be fetched for a step.
-
-    Args:
-        engine: Knows the plan, and who this process is.
-        step: The step.
-        names: Key in dict batches of each name column.
-    """
+    """Return what is to be fetched for a step; ``names``: the key in dict batches of each name column."""
     plan, face = engine.plan, engine.face
     blocked = _NOTHING
     if plan.blocklist is not None:
@@ -51,12 +45,9 @@ def request_at(engine: Billing, step: int, names: Mapping[str, str]) -> FetchReq
 
 
 def billed(reference: weakref.ref[Billing], steps: Iterable[int], names: Mapping[str, str]) -> Iterator[FetchRequest]:
-    """Yield the requests of some steps, as far as they are decided; the engine is not kept alive by it.
+    """Yield the requests of some steps, as far as they are decided.
 
-    Args:
-        reference: The engine: persistent workers keep this iterator, and end with their engine.
-        steps: The steps.
-        names: Key in dict batches of each name column.
+    It keeps no engine alive: persistent workers keep it, and end with their engine.
     """
     for step in steps:
         engine = reference()

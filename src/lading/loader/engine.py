@@ -45,11 +45,6 @@ if TYPE_CHECKING:
 class Engine:
     """Plan, world, cursor, fetching, events and state of a loader.
 
-    Args:
-        request: What the user asked for.
-        face: The framework's part.
-        tracker: Anything with ``update(bill)`` and ``flush()``, or several of them.
-
     Attributes:
         notes: What is known of the batches that were yielded.
         made_plan: The plan, where it was made already.
@@ -83,12 +78,10 @@ class Engine:
 
     @property
     def readers(self) -> Sequence[Reader]:
-        """How each source is read, by number."""
         return self.fetcher.readers
 
     @property
     def tracker(self) -> Any:
-        """What is notified of every batch yielded."""
         return self._tracker
 
     @tracker.setter
@@ -100,25 +93,21 @@ class Engine:
 
     @property
     def world(self) -> World:
-        """This rank among how many; looked up at first use, then frozen."""
         if self._world is None:
             self._world = self.face.world()
         return self._world
 
     @property
     def plan(self) -> Plan:
-        """The order of the run, events included; made at first use."""
         if self.made_plan is None:
             self.made_plan = self._fresh_plan()
         return self.made_plan
 
     @property
     def step(self) -> int:
-        """The next step to yield."""
         return self.cursor.next_step
 
     def iteration_steps(self) -> range:
-        """Return the steps of the epoch or chunk that the next iteration covers."""
         return range(*self.cursor.bounds(self.plan)) if self.delivers else range(0)
 
     @property
@@ -137,14 +126,10 @@ class Engine:
         return self.plan.bill(step, world=self.world, pad=self.request.pad)
 
     def iterate(self, *, with_bills: bool) -> Iteration:
-        """Start an iteration: an epoch or chunk, or the rest of it where a state was loaded.
-
-        Args:
-            with_bills: Whether to yield (batch, bill) or the batch alone.
-        """
+        """Start an iteration: an epoch or chunk, or the rest of it where a state was loaded."""
         if not self.delivers:
             return Iteration(self, Stream(), range(0), 0, with_bills)
-        whole, coming = self._begun()
+        whole, coming = self.begin()
         stream = None if self.notes.is_peeking else self._carrier.take(coming.start)
         self._end_older()
         iteration = Iteration(self, stream or self.steps(coming), whole, coming.start, with_bills)
@@ -180,28 +165,18 @@ class Engine:
         return bill
 
     def note(self, bill: Bill, stop: int, batch: Any = None) -> None:
-        """Note that a batch reached a training loop that fetches with a DataLoader of its own.
-
-        Args:
-            bill: Its bill.
-            stop: Step that ends the iteration.
-            batch: Its content, for trackers that want it.
-        """
+        """Note that a batch reached a training loop that fetches with a DataLoader of its own; see ``Notes.note``."""
         self.notes.note(self, bill, stop, batch, moves=True)
 
     def coming(self) -> range:
         """Return the steps that an iteration would yield if it started now."""
         return self.cursor.coming(self.plan) if self.delivers else range(0)
 
-    def begin(self) -> range:
-        """Agree with the other ranks, notify the trackers, and return the steps of the iteration that starts.
+    def begin(self) -> tuple[range, range]:
+        """Agree with the other ranks and notify trackers; return the steps of the epoch or chunk, and those to yield.
 
         A loop that fetches with a DataLoader of its own calls this and reports each batch with ``note``.
         """
-        return self._begun()[1]
-
-    def _begun(self) -> tuple[range, range]:
-        """Begin; return the steps of the epoch or chunk, and those to yield."""
         plan, notes, whole = self.plan, self.notes, self.iteration_steps()
         check_world(self.world, self.face.world())
         steps = self.cursor.left(whole)
@@ -228,14 +203,12 @@ class Engine:
         return column_keys(request.names, request.sources.values(), may_pad=may_pad)
 
     def move_to(self, step: int) -> None:
-        """Move to a step of the plan without loading a state: nothing that was trained on is undone."""
         self._carrier.drop()
         self.cursor.move_to(step)
         self.bad_samples.clear()
         self.notes.last_bill = None
 
     def set_epoch(self, epoch: int) -> None:
-        """Move to the start of another epoch; the current one is left alone, chunks ignore it."""
         if self.request.chunks is None and epoch != self.plan.locate(self.step).epoch:
             self.cursor.move_to(self.plan.epoch_start(epoch))
 
@@ -252,7 +225,6 @@ class Engine:
         return make_state(plan, step, {name: value for part in kept for name, value in part.items()}, mark)
 
     def load(self, state: Mapping[str, Any], allowed: Resume) -> None:
-        """Resume where a state was taken, on any number of ranks and workers."""
         from lading.loader.state import read_state, restored_plan
 
         saved = read_state(state)
@@ -276,7 +248,6 @@ class Engine:
 
     @contextlib.contextmanager
     def peeking(self) -> Iterator[None]:
-        """Let batches be looked at inside the block without taking them from the run or notifying trackers."""
         notes, tracker, newest = self.notes, self.tracker, self._newest
         kept = self.cursor.snapshot(), notes.last_bill, notes.loaded
         self.tracker, notes.is_peeking = None, True
@@ -288,7 +259,6 @@ class Engine:
             self.cursor.restore(snapshot)
 
     def add_event(self, event: Event) -> None:
-        """Change the plan from a step on that has not been yielded."""
         if event.step < self.step:
             raise LoaderError(
                 f"a {event.kind} at step {event.step} would change steps already yielded; the loader is at step "
@@ -310,7 +280,6 @@ class Engine:
         return tuple(event for _, event in self._requested[before:])
 
     def block(self, dataset: str | int, indices: Sequence[int], reason: str = "") -> None:
-        """Replace samples by substitutes, from the first step that cannot have been prefetched."""
         from lading.loader.agreeing import blocking  # few runs block samples while they go on
 
         in_flight = self.plan.lookahead_steps if self.cursor.is_iterating or self._carrier.carries else 0

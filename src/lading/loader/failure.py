@@ -49,13 +49,11 @@ class WorkerFailure:
 
     @classmethod
     def of(cls, error: BaseException, where: str) -> WorkerFailure:
-        """Describe an error that has just been caught."""
         summary = f"{type(error).__name__}: {error}".rstrip(": ")
         trace = "".join(traceback.format_exception(error))
         return cls(where, summary, trace, pickled_chain(error))
 
     def error(self) -> BaseException:
-        """Return the error to raise in the parent."""
         original = restored(self.chain)
         if isinstance(original, LadingError):
             error: BaseException = original
@@ -274,11 +272,9 @@ class BadSamples:
         return self._bills.get(step)
 
     def clear(self) -> None:
-        """Forget amended bills, because the plan changed."""
         self._bills.clear()
 
     def note(self, bill: Bill) -> None:
-        """Take note of a bill with deviations."""
         self._bills[bill.step] = bill
         if len(self._bills) > _KEPT_BILLS:
             self._bills.popitem(last=False)

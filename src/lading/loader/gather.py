@@ -254,7 +254,10 @@ class RowGather:
         """``_copied``, the second half by another thread; here, too, where that has not begun by then."""
         half = len(rows) // 2
         rest = functools.partial(self._copied, sources[half:], rows[half:], targets + half * self._sizes, out)
-        other = helper().submit(rest)
+        try:
+            other = helper().submit(rest)
+        except RuntimeError:  # the main thread has ended, and only threads that run go on
+            return self._copied(sources, rows, targets, out)
         wrong = self._copied(sources[:half], rows[:half], targets, out)
         found = rest() if other.cancel() else other.result()
         return wrong if wrong >= 0 or found < 0 else half + found

@@ -31,21 +31,10 @@ if TYPE_CHECKING:
 LARGE_BYTES = 1 << 20  # a smaller batch is quicker to gather than to pass between threads
 
 
-class Closes(Protocol):
-    """What can be ended."""
-
-    def close(self) -> None: ...
-
-
 class Stream:
-    """Batches on their way, and what has to end with them: threads, worker processes.
+    """Batches on their way, and what has to end with them, first to last: threads, worker processes."""
 
-    Args:
-        items: The batches.
-        closes: What is closed, first to last.
-    """
-
-    def __init__(self, items: Iterable[Delivered] = (), *closes: Closes) -> None:
+    def __init__(self, items: Iterable[Delivered] = (), *closes: Generator[Any, Any, Any]) -> None:
         self.items, self._closes = iter(items), closes
 
     def close(self) -> None:
@@ -69,8 +58,6 @@ def prefetched(
     Args:
         placed: Makes the batches.
         fetched: What it makes them of; workers, where they fetch.
-        asked: What the user asked for.
-        plan: Its lookahead bounds what is on its way.
         depth: Batches that may wait, placed, behind workers.
         may_run_ahead: Whether a thread may make them.
     """
@@ -83,13 +70,7 @@ def prefetched(
 
 
 def run_ahead(items: Iterator[Delivered], prefetch: int | None, most: int) -> Generator[Delivered, None, None]:
-    """Make batches when they are asked for, or ahead in a thread.
-
-    Args:
-        items: Makes them.
-        prefetch: Batches to make ahead; None: by the size of the first.
-        most: More of them are never made ahead.
-    """
+    """Make batches when they are asked for, or ahead in a thread; by the size of the first where nothing is said."""
     found = next(items, None)
     if found is None:
         return
@@ -120,15 +101,7 @@ def size_of(batch: Any) -> int:
 def worker_pool(
     asked: WorkerRequest, plan: Plan, fetcher: Fetcher, dataset: Any, *, persistent: bool
 ) -> Workers | ThreadWorkers:
-    """Return workers that fetch as far ahead as the plan allows.
-
-    Args:
-        asked: What the user asked of them.
-        plan: The plan.
-        fetcher: Fetches, in each of them.
-        dataset: What they see as their dataset.
-        persistent: Whether they are kept for the next iteration.
-    """
+    """Return workers that fetch as far ahead as the plan allows; ``dataset``: what they see as theirs."""
     from lading.loader.workers import ThreadWorkers, Workers  # a loader without workers opens none of their files
 
     common: dict[str, Any] = {
@@ -197,8 +170,6 @@ class Iteration(Iterator[Any]):
     """The batches of one epoch or chunk, each with its bill.
 
     Args:
-        engine: The engine, which notes every batch that reaches the training loop.
-        stream: The batches.
         steps: Steps of the whole epoch or chunk; the stream may run on behind them.
         first: The first of them to yield.
         with_bills: Whether to yield (batch, bill) or the batch alone.
@@ -211,7 +182,6 @@ class Iteration(Iterator[Any]):
         self._error = ""
 
     def __len__(self) -> int:
-        """Return the batches of the whole epoch or chunk."""
         return len(self._steps)
 
     def __next__(self) -> Any:
@@ -271,7 +241,6 @@ class Carrier:
 
     @property
     def carries(self) -> bool:
-        """Whether anything is read ahead."""
         return self._kept is not None
 
     def keep(self, step: int, stream: Stream) -> None:

@@ -52,18 +52,12 @@ def column_keys(names: Mapping[str, str] | bool | None, sources: Iterable[Any], 
 
 
 class RowNamer:
-    """Add the name columns to batches, whichever process fetched them.
-
-    Args:
-        arrays: The face's arrays.
-        own: Whether samples carry names themselves: then they must be the bill's.
-    """
+    """Add the name columns to batches, whichever process fetched them; ``own``: see ``missing_names``."""
 
     def __init__(self, arrays: Arrays, *, own: bool) -> None:
         self._arrays, self._own = arrays, own
 
     def __call__(self, fetched: Delivered) -> Delivered:
-        """Return a batch with its names."""
         request, delivery = fetched
         batch, names = delivery.batch, request.names
         if names and isinstance(batch, dict):
@@ -73,16 +67,11 @@ class RowNamer:
 
 
 def missing_names(batch: Mapping[str, Any], bill: Bill, keys: Mapping[str, str], *, own: bool) -> dict[str, Any]:
-    """Return the name columns that a dict batch has not got, by key.
+    """Return the name columns that a dict batch has not got, by key; refuse one that means, or says, something else.
 
     Args:
-        batch: The batch.
-        bill: What it holds.
         keys: Key of each name column.
         own: Whether samples carry names themselves: then they must be the bill's.
-
-    Raises:
-        SourceError: The batch has such a key and it means, or says, something else.
     """
     columns: dict[str, NDArray[Any]] = {IDX: bill.idx, DATASET_IDX: bill.dataset_idx, IS_PADDING: bill.is_padding}
     missing = {}

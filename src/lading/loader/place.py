@@ -70,7 +70,6 @@ class Placer:
     """Place batches.
 
     Args:
-        face: Knows where they go.
         seed: Seed of the plan: a face may draw random numbers, which belong to the batch.
         keeps_content: Says whether anyone records the rows as they were before.
     """
@@ -79,7 +78,6 @@ class Placer:
         self._face, self._seed, self._keeps_content = face, seed, keeps_content
 
     def __call__(self, fetched: Delivered) -> Delivered:
-        """Return a batch in its place, with the rows that this process answers for."""
         request, delivery = fetched
         if delivery.failure is not None:
             return fetched

@@ -87,14 +87,13 @@ def _content(reader: Reader, mode: str, workers: int) -> str:
         return joined_hash([_hashes(reader, chosen)])
     from lading.runtime.blocks.run import run_blocks  # only here
 
+    def hashes_of(block: int) -> NDArray[np.uint64]:
+        return _hashes(reader, np.arange(block * _CHUNK, min((block + 1) * _CHUNK, length), dtype=np.int64))
+
     blocks = range(-(-length // _CHUNK))
     alike = workers if start_method() == "fork" else 1  # a source may not be one that can be sent
-    hashes = dict(run_blocks(lambda b: _hashes(reader, _indices(b, length)), blocks, workers=max(alike, 1)))
+    hashes = dict(run_blocks(hashes_of, blocks, workers=max(alike, 1)))
     return joined_hash(hashes[block] for block in blocks)
-
-
-def _indices(block: int, length: int) -> NDArray[np.int64]:
-    return np.arange(block * _CHUNK, min((block + 1) * _CHUNK, length), dtype=np.int64)
 
 
 def _hashes(reader: Reader, indices: NDArray[np.int64]) -> NDArray[np.uint64]:
@@ -154,10 +153,10 @@ def _batch(request: LoaderRequest, world: World) -> int:
 
 def _ingredients(request: LoaderRequest, readers: Sequence[Reader], world: World, in_flight: int) -> Ingredients:
     check_sequence(request)
-    mean_tokens = request.mixture.mean_tokens if isinstance(request.mixture, Mixture) else None
+    means = (request.mixture.mean_tokens if isinstance(request.mixture, Mixture) else None) or {}
     named = zip(request.sources, readers, strict=True)
     processes = request.workers.num_workers if request.workers.kind == "processes" else 1
-    datasets = [planned_dataset(name, r, request.fingerprint, mean_tokens, processes) for name, r in named]
+    datasets = [_planned(name, reader, request.fingerprint, means, processes) for name, reader in named]
     given = request.lookahead_steps
     return Ingredients(_batch(request, world), max(LOOKAHEAD_STEPS, in_flight) if given is None else given, datasets)
 
@@ -177,7 +176,7 @@ def _made_of(found: Ingredients, request: LoaderRequest, readers: Sequence[Reade
         drop_last=request.drop_last,
         blocked=request.blocked or (),
         masked=request.masked or (),
-        sample_weights=_sample_weights(request, readers),
+        sample_weights={} if request.sample_weights is None else _sample_weights(request, readers),
         chunk_batches=None if chunks is None else chunks.first,
         chunk_schedule=chunks.schedule if chunks is not None and len(chunks.schedule) > 1 else (),
     )
@@ -192,8 +191,6 @@ def _adaptation(request: LoaderRequest, readers: Sequence[Reader], batch: int) -
 
 
 def _sample_weights(request: LoaderRequest, readers: Sequence[Reader]) -> dict[str, NDArray[Any]]:
-    if request.sample_weights is None:
-        return {}
     from lading.loader.sample_values import sample_weights_of  # most samples have none
 
     return sample_weights_of(request, readers)
@@ -206,8 +203,7 @@ def delivers(request: LoaderRequest, readers: Sequence[Reader], world: World) ->
     if not isinstance(request.mixture, Mixture) or request.mixture.is_mixture:
         return True
     samples = sum(len(reader.source) for reader in readers)
-    batch = request.global_batch_size or (request.batch_size or 0) * world.world_size
-    return samples >= (batch if request.drop_last else 1)
+    return samples >= (_batch(request, world) if request.drop_last else 1)
 
 
 def check_sequence(request: LoaderRequest) -> None:
@@ -220,28 +216,12 @@ def check_sequence(request: LoaderRequest) -> None:
             )
 
 
-def planned_dataset(
-    name: str,
-    reader: Reader,
-    mode: str | None = None,
-    mean_tokens: Mapping[str, float] | None = None,
-    workers: int = 1,
-) -> PlannedDataset:
-    """Return what a plan keeps of a source.
-
-    Args:
-        mean_tokens: Mean tokens of a sample, by name, as the user gave them.
-        workers: Processes that look at all of its content, where that is asked for.
-    """
-    source = reader.source
-    return PlannedDataset(
-        name,
-        len(source),
-        describe(reader, mode, workers),
-        mean_tokens_of(name, source, mean_tokens),
-        location_of(source),
-        parts_called(source, name),
-    )
+def _planned(name: str, reader: Reader, mode: str | None, means: Mapping[str, float], workers: int) -> PlannedDataset:
+    """Return what a plan keeps of a source; ``means``: mean tokens of a sample as the user gave them, by name."""
+    source, described = reader.source, describe(reader, mode, workers)
+    mean_tokens = means[name] if name in means else getattr(source, "mean_tokens", None)
+    location = source.stored_at() if isinstance(source, Located) else None
+    return PlannedDataset(name, len(source), described, mean_tokens, location, parts_called(source, name))
 
 
 def planned_mixture(
@@ -269,17 +249,6 @@ def planned_mixture(
             "epoch. Pass Mixture(weights, ...), a schedule or a temperature, or leave them out."
         )
     return None
-
-
-def mean_tokens_of(name: str, source: Any, given: Mapping[str, float] | None) -> float | None:
-    """Return the mean tokens per sample of a source: as given, or as the source says itself."""
-    value = given[name] if given is not None and name in given else getattr(source, "mean_tokens", None)
-    return None if value is None else float(value)
-
-
-def location_of(source: Any) -> str | None:
-    """Return where a source says that it lies, for records."""
-    return source.stored_at() if isinstance(source, Located) else None
 
 
 def try_plan(request: LoaderRequest, readers: Sequence[Reader]) -> Trial | None:

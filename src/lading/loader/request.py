@@ -166,8 +166,9 @@ def refuse_unknown(loader: str, given: Iterable[str], known: Iterable[str]) -> N
 
 def _described(text: str, kinds: Iterable[Any]) -> str:
     """Return a documentation in which the description of each option stands for the line about ``options``."""
-    lines = [kind.__doc__.partition("Attributes:\n")[2].rstrip() + "\n" for kind in kinds]
-    before, _, after = text.partition("        options: ")
+    texts = [inspect.cleandoc(kind.__doc__) for kind in kinds]  # Python 3.13 does so by itself
+    lines = [one.partition("Attributes:\n")[2] + "\n" for one in texts]
+    before, _, after = inspect.cleandoc(text).partition("    options: ")
     return before + "".join(lines) + after.partition("\n")[2]
 
 
@@ -276,9 +277,6 @@ class LoaderRequest:
     """What the user asked of a loader; the same for every face.
 
     Attributes:
-        sources: The datasets by name.
-        batch_size: Samples of a batch on each rank.
-        global_batch_size: Samples of a step, all ranks together; instead of ``batch_size``.
         plan: A ready plan, instead of making one of the rest.
         marks_padding: Whether dict batches always say which rows are padding, not only where padding can occur.
     """
@@ -310,7 +308,9 @@ class LoaderRequest:
         if self.batch_size is None and self.global_batch_size is None and not self.batch_schedule:
             raise PlanError("no batch size: expected batch_size= (a rank's) or global_batch_size= (all ranks').")
         for name in ("batch_size", "global_batch_size"):
-            check_count(name, getattr(self, name))
+            value = getattr(self, name)
+            if value is not None and not is_whole(value, 1):
+                raise PlanError(f"{name} is {value!r}: expected an integer of at least 1.")
         if self.batch_size is not None and self.global_batch_size is not None:
             raise PlanError(
                 f"batch_size={self.batch_size} (a rank's) and global_batch_size={self.global_batch_size} (all ranks'): "
@@ -331,7 +331,6 @@ class LoaderRequest:
 
     @functools.cached_property
     def chunks(self) -> Chunks | None:
-        """How the run is cut into chunks, or None."""
         if self.chunk_batches is None:
             return None
         from lading.loader.adaptive.chunks import Chunks  # most runs have no chunks
@@ -340,7 +339,6 @@ class LoaderRequest:
 
     @property
     def policy(self) -> Any:
-        """What chooses weights during the run, or None."""
         return self.mixture.policy if isinstance(self.mixture, Mixture) else None
 
     @property
@@ -361,11 +359,7 @@ class LoaderRequest:
 
 
 def request_of(given: Mapping[str, Any]) -> LoaderRequest:
-    """Return the request that the arguments of a face make.
-
-    Args:
-        given: Every argument by its name; those that the request has no room for belong to the face.
-    """
+    """Return the request that the arguments of a face make, by name; those it has no room for belong to the face."""
     check_options(given)
     workers = {f.name: given[_WORKER_ARGUMENTS.get(f.name, f.name)] for f in fields(WorkerRequest)}
     made = {
@@ -419,12 +413,6 @@ def first_size(batch_schedule: Sequence[tuple[Any, int]] | None) -> int | None:
         isinstance(batch_schedule, list | tuple) and batch_schedule and isinstance(batch_schedule[0], list | tuple)
     )
     return batch_schedule[0][1] if is_pairs and batch_schedule else None
-
-
-def check_count(name: str, value: Any) -> None:
-    """Refuse what is no number of something."""
-    if value is not None and not is_whole(value, 1):
-        raise PlanError(f"{name} is {value!r}: expected an integer of at least 1.")
 
 
 def check_plan(plan: Plan, batch: int, sources: int) -> None:

@@ -17,9 +17,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lading.errors import LadingError, LoaderError, MixtureError, WorldError
-from lading.identity import Bill, World
-from lading.identity.world import agree
-from lading.loader.agreeing import announcing
+from lading.identity import Bill
+from lading.loader.agreeing import agree_on_decision, announcing
 from lading.loader.note import Observed, Trackers
 from lading.loader.policy.protocol import Mix, WeightPolicy, load_policy, reason_of
 from lading.order.event import Reweight
@@ -28,45 +27,28 @@ from lading.order.mixture.request import as_integers
 from lading.order.mixture.spec import MixtureSpec, Weights, finite_error, shares
 from lading.order.plan import Plan
 
+_WAY_OUT = (
+    "Every rank must call it after the same step, with the same weights: all-reduce what they are worked out from. "
+    "Nothing was changed."
+)
+
 
 def reweight(engine: Observed, weights: Weights, reason: str = "") -> Reweight | None:
     """Change the weights of a loader's mixture right after what may be prefetched; None where they are the same."""
-    event = reweighted(engine.plan, engine.step, weights, engine.world, reason)
-    if event is not None:
-        engine.add_event(event)
-    return event
-
-
-def reweighted(plan: Plan, step: int, weights: Weights, world: World, reason: str = "") -> Reweight | None:
-    """Return the event that changes the weights, requested before a step is yielded; None where they are the same.
-
-    Args:
-        plan: The plan with all events so far.
-        step: The next step to be yielded.
-        weights: New weights, by name or in order, in the unit of the plan's mixture.
-        world: Who asks; all ranks must ask for the same.
-    """
+    plan = engine.plan
     try:
-        spec = _running_mixture(plan)
-        integers = as_integers(plan.datasets, weights, spec.unit)
+        integers = as_integers(plan.datasets, weights, _running_mixture(plan).unit)
     except LadingError as error:
         # The others may have asked for something sensible and wait: let them know before giving up.
         with contextlib.suppress(WorldError):
-            _agree(world, {"next step": step, "refused": str(error)})
+            agree_on_decision(engine, "a reweighting", {"refused": str(error)}, _WAY_OUT)
         raise
-    acts_at = step + plan.lookahead_steps
-    _agree(world, {"next step": step, "acts at": acts_at, "integer weights": integers})
-    return plan.reweighting(acts_at, integers, reason)
-
-
-def _agree(world: World, request: dict[str, Any]) -> None:
-    agree(
-        world,
-        "a reweighting",
-        request,
-        way_out="Every rank must call it after the same step, with the same weights: all-reduce what they are worked "
-        "out from. Nothing was changed.",
-    )
+    acts_at = engine.step + plan.lookahead_steps
+    agree_on_decision(engine, "a reweighting", {"acts at": acts_at, "integer weights": integers}, _WAY_OUT)
+    event = plan.reweighting(acts_at, integers, reason)
+    if event is not None:
+        engine.add_event(event)
+    return event
 
 
 def mix_at(plan: Plan, step: int) -> Mix:
@@ -108,15 +90,12 @@ class PolicyRunner:
     _earlier: dict[str, Any] = field(default_factory=dict, repr=False)
     resizes = False
 
-    @classmethod
-    def of(cls, policy: Any) -> PolicyRunner:
-        """Return the runner of a policy; refuse what is no policy."""
-        if not (isinstance(policy, WeightPolicy) and policy.every_steps >= 1):
+    def __post_init__(self) -> None:
+        if not (isinstance(self.policy, WeightPolicy) and self.policy.every_steps >= 1):
             raise MixtureError(
-                f"policy={policy!r}: expected a callable with every_steps (at least 1), state_dict and "
+                f"policy={self.policy!r}: expected a callable with every_steps (at least 1), state_dict and "
                 "load_state_dict, such as lading.train.FollowLosses."
             )
-        return cls(policy)
 
     def begin(self, engine: Observed, step: int) -> None:
         """Do nothing: a policy is asked after a batch."""
@@ -141,7 +120,6 @@ class PolicyRunner:
         """Do nothing: losses are given to the policy itself."""
 
     def state(self, plan: Plan, step: int) -> dict[str, Any]:
-        """Return what the loader's state keeps of the policy, before a step."""
         if self.last_step > step:
             if not self._earlier or self._earlier["last_step"] > step:
                 raise LoaderError(

@@ -47,6 +47,7 @@ from lading.source.counting import kept_rows
 def observed_bill(at: TrackedState, world: World, names: RowNames, datasets: tuple[str, ...]) -> Bill:
     """Return the bill of the batch yielded next; ``datasets`` are the names of the datasets, by number."""
     rows = len(names.indices)
+    names.indices.flags.writeable = False  # what is written into it before the commit would be in the books
     bill = Bill(
         "",
         at.step,
@@ -246,13 +247,13 @@ class TrackedLoader(Lockstep):
         self._newest = object()
         self._pass_length = pass_length(self._inner)
         # A resumed pass draws from its own snapshot, so it can wait until a batch is really wanted.
-        batches = None if self._is_resumed else self._begin()
+        batches = None if self._is_resumed else self._begin_anew()
         started = TrackedPass(self, batches, self._newest, with_bills=with_bills)
         if self._idle is not None:
             self._idle = self._idle._replace(owner=weakref.ref(started))
         return self._in_place(started)
 
-    def _begin(self, *, is_resumed: bool = False) -> RecordedPass | CarriedPass:
+    def _begin_anew(self, *, is_resumed: bool = False) -> RecordedPass | CarriedPass:
         """Begin a pass just as ``iter(dataloader)`` would: random numbers are drawn now."""
         if self._standing.batch:
             self._standing.next_pass()  # the pass before was broken off
@@ -277,13 +278,13 @@ class TrackedLoader(Lockstep):
     def _rewind(self, states: Snapshot) -> Callable[[], None]:
         return functools.partial(restore, states, self._inner)
 
-    def _wake(self) -> RecordedPass | CarriedPass:
+    def _begin_late(self) -> RecordedPass | CarriedPass:
         is_inside = self._is_resumed and self._standing.batch
-        batches = self._resume() if is_inside else self._begin(is_resumed=self._is_resumed)
+        batches = self._begin_inside() if is_inside else self._begin_anew(is_resumed=self._is_resumed)
         self._is_resumed = False  # only now: a resume that was refused is refused again
         return batches
 
-    def _resume(self) -> RecordedPass | CarriedPass:
+    def _begin_inside(self) -> RecordedPass | CarriedPass:
         """Enter a pass in its middle: draw its order as when it began, and leave the global generators as they are."""
         standing, sampler = self._standing, order_of(self._inner)
         # Between epochs the training loop says which one comes; in the middle of one there is no choice.
@@ -407,7 +408,7 @@ class TrackedPass:
     def __next__(self) -> Any:
         self._loader._settle_last()
         if self._batches is None:
-            self._batches = self._loader._wake()
+            self._batches = self._loader._begin_late()
         try:
             batch, names, _ = next(self._batches)
         except StopIteration:

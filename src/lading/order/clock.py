@@ -177,7 +177,7 @@ class Clock:
     def locate(self, step: int) -> Location:
         """Return where a step is."""
         if step < self.first_step:
-            raise self._unknown(step)
+            raise PlanError(f"step {step} is negative: steps count from 0.") if step < 0 else self._past(f"step {step}")
         stretch = self._stretches[0] if len(self._stretches) == 1 else self._at_step(step)
         pace = stretch.pace
         local = step - pace.step
@@ -196,7 +196,10 @@ class Clock:
         rest = self.epoch_samples - offset
         size = pace.batch if pace.batch < rest else rest
         if position + size > self.limit:
-            raise self._beyond(step)
+            raise PlanError(
+                f"step {step} lies beyond position 2**{self.limit.bit_length() - 1}: expected an earlier step. "
+                "Check the number of the step."
+            )
         # What Location(...) does, in half the time: every bill begins here.
         return tuple.__new__(Location, (step, epoch, epoch_step, chunk, chunk_step, position, size, offset))
 
@@ -206,10 +209,7 @@ class Clock:
             raise PlanError(f"epoch {epoch} is negative: epochs count from 0.")
         stretch = next((s for s in reversed(self._stretches) if s.pace.epoch <= epoch), None)
         if stretch is None:
-            raise PlanError(
-                f"epoch {epoch} lies before step {self.first_step}, from which this plan knows the run: a state keeps "
-                "what resuming needs, the ledger has the rest. Open the run with lading.open_run."
-            )
+            raise self._past(f"epoch {epoch}")
         if stretch.pace.epoch == epoch:
             return stretch.pace.step - stretch.pace.epoch_step
         return stretch.pace.step + stretch.head_steps + (epoch - stretch.pace.epoch - 1) * stretch.epoch_steps
@@ -328,33 +328,23 @@ class Clock:
         return Pace(step, epoch, epoch_step, offset, position, batch, chunk_batches, chunk)
 
     def _append(self, pace: Pace, *, is_planned: bool = False) -> None:
-        head, whole = (
-            self._steps(self.epoch_samples - pace.offset, pace.batch),
-            self._steps(self.epoch_samples, pace.batch),
-        )
+        left = self.epoch_samples - pace.offset
+        head, whole = self._steps(left, pace.batch), self._steps(self.epoch_samples, pace.batch)
         if whole < 1:
             raise PlanError(
                 f"an epoch of {self.epoch_samples} samples has no complete global batch of {pace.batch}, and drop_last "
                 "drops incomplete ones: nothing would ever be delivered. Lower the batch size or pass drop_last=False."
             )
         drops = self.gapless and self.drop_last
-        head_samples = head * pace.batch if drops else self.epoch_samples - pace.offset
+        head_samples = head * pace.batch if drops else left
         epoch_samples = whole * pace.batch if drops else self.epoch_samples
         self._stretches.append(_Stretch(pace, head, head_samples, whole, epoch_samples, is_planned))
 
     def _steps(self, samples: int, batch: int) -> int:
         return samples // batch if self.drop_last else -(-samples // batch)
 
-    def _unknown(self, step: int) -> PlanError:
-        if step < 0:
-            return PlanError(f"step {step} is negative: steps count from 0.")
+    def _past(self, place: str) -> PlanError:
         return PlanError(
-            f"step {step} lies before step {self.first_step}, from which this plan knows the run: a state keeps what "
+            f"{place} lies before step {self.first_step}, from which this plan knows the run: a state keeps what "
             "resuming needs, the ledger has the rest. Open the run with lading.open_run."
-        )
-
-    def _beyond(self, step: int) -> PlanError:
-        return PlanError(
-            f"step {step} lies beyond position 2**{self.limit.bit_length() - 1}: expected an earlier step. "
-            "Check the number of the step."
         )

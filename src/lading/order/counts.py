@@ -28,7 +28,7 @@ def planned_counts(plan: Plan, steps: I64) -> NDArray[np.float64]:
     if isinstance(plan.order, Graded) or (isinstance(plan.order, Mixed) and len(plan.order.stream.stages) > 1):
         by_source = plan.order.planned(*plan.clock.spans(steps))
     else:  # the same weights everywhere: only how many samples there are matters
-        total = sum(_samples_between(plan, first, last) for first, last in runs_of(plan, steps))
+        total = int(plan.clock.spans(steps)[1].sum())
         weights = plan.order.weights_at(0) if isinstance(plan.order, Mixed) else plan.lengths
         by_source = np.array(weights, dtype=np.float64) / sum(weights) * total
     found = np.zeros(len(plan.names))
@@ -36,12 +36,6 @@ def planned_counts(plan: Plan, steps: I64) -> NDArray[np.float64]:
         source = plan.parts.source(number)
         found[number] = by_source[source] * plan.parts.share(number)
     return found
-
-
-def _samples_between(plan: Plan, first: int, last: int) -> int:
-    """Return the samples of consecutive steps of one epoch."""
-    begin, end = plan.locate(first), plan.locate(last)
-    return end.position + end.size - begin.position
 
 
 def runs_of(plan: Plan, steps: I64) -> list[tuple[int, int]]:
@@ -69,7 +63,9 @@ def _between(plan: Plan, start: int, stop: int) -> I64:
         return np.array(parts.rows, dtype=np.int64)
     total = np.zeros(len(plan.names), dtype=np.int64)
     if counts_are_known(plan):
-        by_source = _between_by_source(plan, start, stop)
+        by_source = np.array([stop - start])
+        if plan.mixture is not None:
+            by_source = np.subtract(plan.order.counts(stop), plan.order.counts(start), dtype=np.int64)
         for number in parts.numbers:
             total[number] = by_source[parts.source(number)]
         return total
@@ -86,10 +82,3 @@ def _between(plan: Plan, start: int, stop: int) -> I64:
 def counts_are_known(plan: Plan) -> bool:
     """Say whether the order knows how many samples of each dataset it has, without a look at each."""
     return (plan.mixture is not None or len(plan.datasets) == 1) and len(plan.parts.numbers) == len(plan.datasets)
-
-
-def _between_by_source(plan: Plan, start: int, stop: int) -> I64:
-    """Return the samples of each source between two positions, where the order knows them."""
-    if plan.mixture is not None:
-        return np.subtract(plan.order.counts(stop), plan.order.counts(start), dtype=np.int64)
-    return np.array([stop - start])

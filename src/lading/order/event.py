@@ -151,14 +151,7 @@ class Pace:
 
 @dataclass(frozen=True)
 class StageBase:
-    """The stage of a mixture that is in force, and what had been drawn before it.
-
-    Attributes:
-        start: Its first position.
-        weights: Integers that sum to 2**31, one per dataset.
-        drawn: Draws of each dataset before the start.
-        residuals: Planned minus drawn before the start, in draws times 2**31.
-    """
+    """The stage of a mixture that is in force, and what had been drawn before it: a ``Stage`` as JSON has it."""
 
     start: int
     weights: tuple[int, ...]
@@ -230,7 +223,6 @@ def event_from_dict(fields: Any, place: str = "") -> Event:
 
 
 def read_event(fields: Fields) -> Event:
-    """Rebuild an event from checked fields."""
     kind = fields.text("kind", choices=(*_TABLES, *EVENTS, ResumeBase.kind))
     if kind == ResumeBase.kind:
         return ResumeBase(**fields.each(_BASE, "kind", *BASES), adapted=read_base(fields))

@@ -10,7 +10,6 @@ _SHOWN, _SHOWN_IN_LINE = 30, 4
 
 
 def plan_html(plan: Any) -> str:
-    """Return a plan as HTML."""
     weights = plan.mixture.stages[0][1] if plan.mixture is not None else plan.lengths
     total = max(sum(weights), 1)
     rows = [
@@ -23,7 +22,6 @@ def plan_html(plan: Any) -> str:
 
 
 def plan_text(plan: Any) -> str:
-    """Return a plan in a line."""
     sizes = {d.name: d.length for d in plan.datasets[:_SHOWN_IN_LINE]}
     left = len(plan.datasets) - _SHOWN_IN_LINE
     more = f" and {left} more" if left > 0 else ""

@@ -181,14 +181,14 @@ class Shuffled:
         return np.bincount(datasets, minlength=len(self._starts) - 1)
 
 
-def permute_pass(shuffle: str, lengths: I64, keys: U64, places: I64, window: int) -> I64:
+def permute_pass(shuffle: str, lengths: I64, keys: U64, places: I64, window: int = 1) -> I64:
     """Return the element at each place of a pass, shuffled so; lengths and keys of one element, or one each."""
     if shuffle == "window":
         return permute_windows(lengths, keys, places, window)
     return places if shuffle == "none" else permute(lengths, keys, places)
 
 
-def unpermute_pass(shuffle: str, lengths: I64, keys: U64, elements: I64, window: int) -> I64:
+def unpermute_pass(shuffle: str, lengths: I64, keys: U64, elements: I64, window: int = 1) -> I64:
     """Return the place of each element in its pass; undoes ``permute_pass``."""
     if shuffle == "window":
         return unpermute_windows(lengths, keys, elements, window)

@@ -110,12 +110,11 @@ class Blocklist:
         """Return, by dataset number, the substitute of each index blocked at a step."""
         active = [e for e in self._events if e.step <= step]
         if len(active) not in self._maps:
-            self._maps[len(active)] = {d: self._replacements(d, indices) for d, indices in by_dataset(active)}
+            self._maps[len(active)] = {
+                number: {i: part_substitute(self._parts, number, self._seed, i, frozenset(indices)) for i in indices}
+                for number, indices in by_dataset(active)
+            }
         return self._maps[len(active)]
-
-    def _replacements(self, dataset: int, indices: Collection[int]) -> dict[int, int]:
-        blocked = frozenset(indices)
-        return {i: part_substitute(self._parts, dataset, self._seed, i, blocked) for i in sorted(blocked)}
 
     def replaced(
         self, step: int, datasets: np.ndarray, indices: np.ndarray, rows: np.ndarray, first: int = 0
@@ -123,21 +122,13 @@ class Blocklist:
         """Return indices and rows of a step, from a slot on, with blocked samples replaced, and what was replaced."""
         indices, rows = indices.copy(), rows.copy()
         deviations = []
-        for row, index, instead in self.apply(step, datasets, indices):
-            number = int(datasets[row])
-            rows[row] = self._parts.row_near(number, instead, int(rows[row]))
-            deviations.append(Deviation(first + row, "substituted", number, index, instead, "blocked"))
-        return indices, rows, tuple(deviations)
-
-    def apply(self, step: int, datasets: np.ndarray, indices: np.ndarray) -> list[tuple[int, int, int]]:
-        """Replace blocked indices in place; return (slot, blocked index, substitute) of each."""
-        changed = []
-        for d, table in self.at(step).items():
-            for slot in np.flatnonzero((datasets == d) & np.isin(indices, list(table))).tolist():
-                index = int(indices[slot])
-                indices[slot] = table[index]
-                changed.append((slot, index, table[index]))
-        return sorted(changed)
+        for number, table in self.at(step).items():
+            for row in np.flatnonzero((datasets == number) & np.isin(indices, list(table))).tolist():
+                index, instead = int(indices[row]), table[int(indices[row])]
+                indices[row] = instead
+                rows[row] = self._parts.row_near(number, instead, int(rows[row]))
+                deviations.append(Deviation(first + row, "substituted", number, index, instead, "blocked"))
+        return indices, rows, tuple(sorted(deviations, key=lambda deviation: deviation.slot))
 
 
 Masked = tuple[tuple[int, tuple[int, ...]], ...]
@@ -167,18 +158,13 @@ def by_dataset(events: Iterable[Block | Mask]) -> Masked:
 
 
 class Masklist:
-    """The masked documents of a plan.
-
-    Args:
-        masks: What it masks, in the order of steps.
-    """
+    """The masked documents of a plan; ``masks`` in the order of steps."""
 
     def __init__(self, masks: list[Mask]) -> None:
         self._masks = masks
         self._known: dict[int, Masked] = {}
 
     def at(self, step: int) -> Masked:
-        """Return the documents that are masked at a step."""
         active = sum(mask.step <= step for mask in self._masks)
         if active not in self._known:
             self._known[active] = by_dataset(self._masks[:active])

@@ -15,21 +15,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.report.rollouts import FATES, RolloutHistory
-from lading.report.table import Table
+from lading.report.table import Table, schema_of
 
-RATES = pa.schema(
-    [
-        ("by", pa.string()),
-        ("what", pa.string()),
-        ("decided", pa.int64()),
-        ("applied", pa.int64()),
-        ("rate", pa.float64()),
-    ]
-)
+RATES = schema_of("by string, what string, decided int64, applied int64, rate float64")
 _BINS = 10
 _WORST_PROMPTS = 5
 _DOUBTFUL = 0.01
@@ -64,19 +55,16 @@ class Bias:
         return {**named, "rates": self.rates.dicts()}
 
 
-def bias(history: RolloutHistory, names: tuple[str, ...]) -> Bias:
+def bias(history: RolloutHistory) -> Bias:
     """Return how often rollouts were used, by what they are, and whether dropping depended on their seconds."""
     fate = history.standing["fate"]
     decided = fate <= FATES.index("filtered")
     made = {name: values[decided] for name, values in history.made.items()}
-    applied = fate[decided] == 0
-    labels = np.array([*(name or "?" for name in names), "?"], dtype=object)
-    rows = _rates("dataset", labels[np.minimum(made["dataset"], len(labels) - 1)], applied)
+    applied, names = fate[decided] == 0, history.names[decided]
+    rows = _rates("dataset", names, applied)
     rows += _rates("tokens", _tenths(made["tokens"].astype(float)), applied)
     rows += _rates("seconds", _tenths(made["seconds"]), applied)
-    prompts = labels[np.minimum(made["dataset"], len(labels) - 1)] + np.char.add(":", made["index"].astype(str)).astype(
-        object
-    )
+    prompts = names + np.char.add(":", made["index"].astype(str)).astype(object)
     rows += sorted(_rates("prompt", prompts, applied), key=lambda row: (row["rate"], -row["decided"]))[:_WORST_PROMPTS]
     p_value = p_of_dropping(made["group"], made["seconds"], ~applied)
     return Bias(Table.of(rows, RATES), p_value, int(decided.sum()), int(applied.sum()))

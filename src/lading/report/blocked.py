@@ -1,5 +1,6 @@
-"""The samples that are used no more: since which step, and why.
+"""The samples that could not be used as planned, and those that are used no more: since which step, and why.
 
+bad                     skipped or replaced where it was planned; what came instead
 born with the plan      since step 0
 an event of the plan    since the step at which it acts, in the attempt that owns that step
 asked for by hand       honoured by the next attempt: until then no step is named
@@ -10,16 +11,35 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import pyarrow as pa
-
 from lading.identity import SampleId
 from lading.ledger.lineage import blocked_by_hand
 from lading.order.substitute import all_blocks
 from lading.report.evidence import Evidence
+from lading.report.table import Table, schema_of
 
-BLOCKS = pa.schema([("dataset", pa.string()), ("index", pa.int64()), ("step", pa.int64()), ("reason", pa.string())])
+BAD = schema_of(
+    "dataset string, index int64, step int64, attempt int32, rank int32, slot int64, kind string, substitute int64, "
+    "reason string, kept bool"
+)
+BLOCKED = "blocked"  # the reason of an exception that the plan made itself
+BLOCKS = schema_of("dataset string, index int64, step int64, reason string")
 Blocks = dict[SampleId, tuple[int | None, str]]
 """Since which step (None: from the next attempt on), and why."""
+
+
+def bad_samples(evidence: Evidence) -> Table:
+    """Return every bad sample: where it was planned, what came instead, why, and whether history has that step."""
+    names = evidence.datasets
+    rows = []
+    for e in evidence.exceptions():
+        if e["reason"] == BLOCKED:
+            continue
+        span = evidence.span(e["attempt"])
+        kept = span is not None and e["step"] in span
+        name = names[e["dataset"]] if e["dataset"] < len(names) else str(e["dataset"])
+        rows.append({**e, "dataset": name, "kept": kept})
+    rows.sort(key=lambda row: (row["step"], row["attempt"], row["slot"]))
+    return Table.of([{name: row[name] for name in BAD.names} for row in rows], BAD)
 
 
 def blocks_of(evidence: Evidence) -> Blocks:

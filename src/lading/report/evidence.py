@@ -7,7 +7,7 @@ they belong are left out and named.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from lading.errors import CorruptLedgerError, LadingError, LedgerError
 from lading.ledger.begun import Begun
@@ -61,6 +62,7 @@ class RankEvidence:
     begun: Begun | None
     tail: Tail
     manifest: Manifest
+    _tail_tables: dict[str, pa.Table] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @functools.cached_property
     def files(self) -> tuple[PartFile, ...]:
@@ -83,14 +85,10 @@ class RankEvidence:
         return not self.closed and (self.tail.generation is None or self.tail.generation >= self.parts)
 
     def tail_table(self, name: str) -> pa.Table:
-        """Return the rows of the tail that are in no part."""
+        """Return the rows of the tail that are in no part; every question asks for them, of every rank."""
         if name not in self._tail_tables:
             self._tail_tables[name] = rows_table(name, self.tail.rows[name] if self.has_live_tail else ())
         return self._tail_tables[name]
-
-    @functools.cached_property
-    def _tail_tables(self) -> dict[str, pa.Table]:
-        return {}  # every question asks for them, of every rank
 
     def last_step(self) -> int | None:
         """Return the largest step of which the rank recorded a batch."""
@@ -98,6 +96,11 @@ class RankEvidence:
         tail = self.tail_table("batches")["step"]
         steps += [int(np.max(tail.to_numpy()))] if len(tail) else []
         return max(steps, default=None)
+
+    def next_step(self, launch: Launch) -> int:
+        """Return the first step after those that its files still hold."""
+        last = self.last_step()
+        return launch.start_step if last is None else last + 1
 
     @property
     def is_empty(self) -> bool:
@@ -134,10 +137,6 @@ class Evidence:
     """Everything a run left on disk, without the rows themselves, as seen from one leaf of its tree of attempts.
 
     Attributes:
-        run: Where it is.
-        description: What it is.
-        log: Its log.
-        attempts: What each attempt left.
         leaf: The attempt whose history is asked for: the newest with a row, unless another was chosen.
         damage: Files that cannot be used.
         plans_read: The plans that can be, by fingerprint and SHA-256, events left out.
@@ -152,6 +151,8 @@ class Evidence:
     damage: list[Damage] = field(default_factory=list)
     plans_read: dict[tuple[str | None, str | None], Plan] = field(default_factory=dict)
     moment: Moment | None = None
+    _plans: dict[int, Plan] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _intact: dict[Path, bool] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @functools.cached_property
     def spans(self) -> list[Span]:
@@ -211,10 +212,6 @@ class Evidence:
         root = root_of(self.launches[self.leaf], self.launches)
         return frozenset(n for n, launch in self.launches.items() if root_of(launch, self.launches) == root)
 
-    @functools.cached_property
-    def _plans(self) -> dict[int, Plan]:
-        return {}
-
     def plan(self, attempt: int) -> Plan | None:
         """Return the plan that an attempt followed, with the events made in it."""
         launch = self.attempts[attempt].launch
@@ -238,12 +235,9 @@ class Evidence:
     def event_rows(self, attempt: int) -> list[EventRow]:
         """Return what happened to the order of an attempt."""
         found: list[EventRow] = []
-        closed: dict[RankFolder, list[PartFile]] = {}
-        for rank, file in self.intact_files("events"):
-            closed.setdefault(rank.folder, []).append(file)
         for rank in self.attempts[attempt].ranks:
-            files = closed.get(rank.folder, [])
-            found += event_rows(rank.folder, [*(read_part(rank, f) for f in files), rank.tail_table("events")])
+            closed = (read_part(*file) for file in self.intact_files("events", [rank]))
+            found += event_rows(rank.folder, [*closed, rank.tail_table("events")])
         return found
 
     def owner(self, step: int) -> int | None:
@@ -255,10 +249,6 @@ class Evidence:
     def span(self, attempt: int) -> Span | None:
         """Return the steps of history that an attempt owns, if any."""
         return next((span for span in self.spans if span.attempt == attempt), None)
-
-    @functools.cached_property
-    def _intact(self) -> dict[Path, bool]:
-        return {}
 
     def is_intact(self, rank: RankEvidence, file: PartFile) -> bool:
         """Say whether a closed file has the SHA-256 of its manifest; one that has not is damage and is not opened.
@@ -272,16 +262,18 @@ class Evidence:
                 self.damage.append(Damage(path, file.first_step, "was altered: its SHA-256 is not the manifest's"))
         return self._intact[path]
 
-    def intact_files(self, table: str) -> list[tuple[RankEvidence, PartFile]]:
-        """Return the closed files of a table that are what was written."""
-        return [(rank, file) for rank, file in self.files(table) if self.is_intact(rank, file)]
+    def intact_files(
+        self, table: str, ranks: Sequence[RankEvidence] | None = None
+    ) -> list[tuple[RankEvidence, PartFile]]:
+        """Return the closed files of a table, of all ranks or of some, that are what was written."""
+        return [(rank, file) for rank, file in self.files(table, ranks) if self.is_intact(rank, file)]
 
-    def files(self, table: str) -> list[tuple[RankEvidence, PartFile]]:
+    def files(self, table: str, ranks: Sequence[RankEvidence] | None = None) -> list[tuple[RankEvidence, PartFile]]:
         """Return the closed files of a table that are there; ``is_intact`` before one is opened."""
-        broken = {damage.file for damage in self.damage}
+        broken = {damage.file for damage in self.damage} if self.damage else ()  # as a rule nothing is
         return [
             (rank, file)
-            for rank in self.ranks
+            for rank in (self.ranks if ranks is None else ranks)
             for file in rank.files
             if file.table == table and rank.folder.path / file.file not in broken
         ]
@@ -289,12 +281,6 @@ class Evidence:
     def has_rows(self, table: str) -> bool:
         """Say whether any rank recorded a row of a table."""
         return bool(self.files(table)) or any(len(rank.tail_table(table)) for rank in self.ranks)
-
-    def batches_of(self, rank: RankEvidence) -> list[PartFile]:
-        """Return the closed files of ``batches`` of a rank that are there and are what was written."""
-        broken = {damage.file for damage in self.damage}
-        mine = (f for f in rank.files if f.table == "batches" and rank.folder.path / f.file not in broken)
-        return [file for file in mine if self.is_intact(rank, file)]
 
     @functools.cached_property
     def ranks(self) -> list[RankEvidence]:
@@ -304,29 +290,30 @@ class Evidence:
     def rows(self, steps: Iterable[int], name: str = "batches") -> pa.Table:
         """Return the rows of a table of some steps, of all attempts and ranks; opens only files that hold them."""
         wanted = np.array(sorted(set(steps)), dtype=np.int64)
-        tables = [with_origin(SCHEMAS[name].empty_table(), 0, 0)]
-        for rank, file in self.files(name):
-            inside = _between(wanted, file)
-            if len(inside) and self.is_intact(rank, file):
-                tables.append(with_origin(read_part(rank, file, inside), rank.folder.attempt, rank.folder.rank))
-        for rank in self.ranks:
-            table = rank.tail_table(name)
-            if len(table):
-                tables.append(with_origin(_of_steps(table, wanted), rank.folder.attempt, rank.folder.rank))
-        found = pa.concat_tables(tables)
+        closed = [
+            with_origin(read_part(rank, file, inside), rank.folder)
+            for rank, file in self.files(name)
+            if len(inside := _between(wanted, file)) and self.is_intact(rank, file)
+        ]
+        found = pa.concat_tables([no_rows(name), *closed, *(_of_steps(tail, wanted) for tail in self.tails(name))])
         return latest_rows(found) if name == "batches" else found
+
+    def closed(self, name: str) -> list[pa.Table]:
+        """Return all rows of the closed files of a table, file by file."""
+        return [with_origin(read_part(rank, file), rank.folder) for rank, file in self.intact_files(name)]
+
+    def tails(self, name: str) -> list[pa.Table]:
+        """Return the rows of a table that are in no part yet, rank by rank."""
+        return [with_origin(tail, rank.folder) for rank in self.ranks if len(tail := rank.tail_table(name))]
 
     def exceptions(self) -> list[dict[str, Any]]:
         """Return every exception to the plan: step, attempt, rank, fate and the deviation's fields."""
-        tables = [
-            with_origin(read_part(rank, file), rank.folder.attempt, rank.folder.rank)
+        closed = [
+            with_origin(read_part(rank, file), rank.folder)
             for rank, file in self.files("batches")
             if file.exceptions and self.is_intact(rank, file)
         ]
-        for rank in self.ranks:
-            tail = rank.tail_table("batches")
-            if tail["exceptions"].null_count < len(tail):
-                tables.append(with_origin(tail, rank.folder.attempt, rank.folder.rank))
+        tables = [t for t in (*closed, *self.tails("batches")) if t["exceptions"].null_count < len(t)]
         if not tables:
             return []
         table = pa.concat_tables(tables)
@@ -339,7 +326,16 @@ class Evidence:
 
     def deviations(self, row: dict[str, Any]) -> list[dict[str, Any]]:
         """Return the exceptions to the plan that a row of ``batches`` records."""
-        return _deviations(self.run.rank(row["attempt"], row["rank"]), row) if row["exceptions"] else []
+        if not row["exceptions"]:
+            return []
+        place = f"{self.run.rank(row['attempt'], row['rank']).path}: exceptions of step {row['step']}"
+        return deviations_from(row["exceptions"], Origin(place, CorruptLedgerError, "Run `lading verify`."))
+
+    def labels(self, datasets: NDArray[np.integer]) -> NDArray[Any]:
+        """Return the names of datasets by their numbers, "?" where one has none."""
+        names = np.array([*(name or "?" for name in self.datasets), "?"], dtype=object)
+        found: NDArray[Any] = names[np.minimum(datasets, len(names) - 1)]
+        return found
 
 
 def known_launch(path: Path, launches: Mapping[int, Launch], moment: Moment) -> Launch:
@@ -365,11 +361,6 @@ def _has_sha256(path: Path, file: PartFile) -> bool:
         return False
 
 
-def _deviations(folder: RankFolder, row: dict[str, Any]) -> list[dict[str, Any]]:
-    origin = Origin(f"{folder.path}: exceptions of step {row['step']}", CorruptLedgerError, "Run `lading verify`.")
-    return deviations_from(row["exceptions"], origin)
-
-
 def _events(run: RunFolder, launch: Launch) -> list[Event]:
     try:
         return [event_from_dict(fields) for fields in launch.events]
@@ -390,8 +381,6 @@ def read_part(
     """Read a closed part, the rows of some steps of it, or some columns; page checksums are checked.
 
     Args:
-        rank: Whose it is.
-        file: Which.
         steps: The steps to read; None: all.
         columns: The columns to read, ``fate`` as codes of a dictionary; None: all.
     """
@@ -432,7 +421,12 @@ def _of_steps(table: pa.Table, steps: np.ndarray) -> pa.Table:
     return pa.concat_tables([table.slice(0, 0), *(table.slice(row, 1) for row in found.tolist())])
 
 
-def with_origin(table: pa.Table, attempt: int, rank: int) -> pa.Table:
+def no_rows(name: str) -> pa.Table:
+    """Return a table without rows, as ``with_origin`` has its columns."""
+    return pa.schema([("attempt", pa.int32()), ("rank", pa.int32()), *SCHEMAS[name]]).empty_table()
+
+
+def with_origin(table: pa.Table, folder: RankFolder) -> pa.Table:
     """Return rows with the attempt and rank that wrote them as their first columns."""
-    origin = [pa.repeat(pa.scalar(value, pa.int32()), len(table)) for value in (attempt, rank)]
+    origin = [pa.repeat(pa.scalar(value, pa.int32()), len(table)) for value in (folder.attempt, folder.rank)]
     return table.add_column(0, "attempt", origin[0]).add_column(1, "rank", origin[1])

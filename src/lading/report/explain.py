@@ -23,9 +23,9 @@ from lading.report.losses import SPIKE_WINDOW, spike_scores
 from lading.report.shares import SHARES, step_shares
 from lading.report.step import StepRecord
 from lading.report.suspects import EXPOSURES, Lengths, exposures, ranked
-from lading.report.table import Table
+from lading.report.table import Table, schema_of
 
-DECISIONS = pa.schema([("step", pa.int64()), ("kind", pa.string()), ("decided", pa.string()), ("reason", pa.string())])
+DECISIONS = schema_of("step int64, kind string, decided string, reason string")
 _MOST_DECISIONS, _MOST_SHARES = 12, 8
 
 
@@ -89,7 +89,6 @@ def decisions(evidence: Evidence, before: int | None = None) -> list[dict[str, A
     """Return what changed the plan of a run, and what was validated, in the order of steps.
 
     Args:
-        evidence: The run.
         before: Leave out what acts after this step.
     """
     rows: list[dict[str, Any]] = []
@@ -98,17 +97,19 @@ def decisions(evidence: Evidence, before: int | None = None) -> list[dict[str, A
         # An event belongs to the attempt that owns the step it acts at: a state carries what acts after it.
         for e in () if plan is None else plan.events:
             if plan is not None and not isinstance(e, ResumeBase) and e.step in span:
-                rows.append({"step": e.step, "kind": e.kind, "decided": decided(e, plan), "reason": _reason(e)})
+                rows.append(
+                    {
+                        "step": e.step,
+                        "kind": e.kind,
+                        "decided": decided(e, plan),
+                        "reason": str(getattr(e, "reason", "")) or None,
+                    }
+                )
         for row in evidence.event_rows(span.attempt):
             if row.kind == VALIDATED and span.start < row.step and (span.stop is None or row.step <= span.stop):
                 rows.append({"step": row.step, "kind": row.kind, "decided": _validated(row.fields), "reason": None})
     kept = [row for row in rows if before is None or row["step"] <= before]
     return sorted(kept, key=lambda row: row["step"])
-
-
-def _reason(event: Event) -> str | None:
-    """Return why an event was made, where it says so."""
-    return str(getattr(event, "reason", "")) or None
 
 
 def decided(event: Event, plan: Plan) -> str:

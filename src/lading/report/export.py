@@ -8,7 +8,7 @@ import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -58,18 +58,15 @@ def _parquet(batches: Iterable[pa.RecordBatch], path: Path) -> int:
 
 
 def _csv(batches: Iterable[pa.RecordBatch], path: Path) -> int:
+    rows = 0
     with path.open("w", encoding="utf-8", newline="") as file:
-        return _texts(batches, file)
-
-
-def _texts(batches: Iterable[pa.RecordBatch], file: TextIO) -> int:
-    rows, writer = 0, csv.writer(file)
-    for batch in batches:
-        if not rows and not file.tell():
-            writer.writerow(batch.schema.names)
-        for row in batch.to_pylist(maps_as_pydicts="lossy"):
-            writer.writerow([_cell(value) for value in row.values()])
-        rows += batch.num_rows
+        writer = csv.writer(file)
+        for batch in batches:
+            if not rows and not file.tell():
+                writer.writerow(batch.schema.names)
+            for row in batch.to_pylist(maps_as_pydicts="lossy"):
+                writer.writerow([_cell(value) for value in row.values()])
+            rows += batch.num_rows
     return rows
 
 

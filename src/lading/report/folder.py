@@ -48,18 +48,19 @@ def glance(evidence: Evidence, points: int = 0) -> dict[str, Any]:
     """Return a run in a line: state, steps, loss, digest, attempts, when it began and last wrote.
 
     Args:
-        evidence: The run.
         points: Also return ``curve``, its loss in so many values.
     """
     attempts = [a for a in evidence.attempts.values() if not a.is_void]
+    end = _end(evidence, points)  # looks at every file that counts
+    damage = evidence.damage[0] if evidence.damage else None
     return {
-        "state": run_state(evidence),
-        **_end(evidence, points),
+        "state": run_state(evidence) if damage is None else "damaged",
+        **end,
         "attempts": len(attempts),
         "datasets": len(evidence.description.named_datasets),
         "began": began(attempts[0].launch) if attempts else None,
         "config": dict(evidence.description.config),
-        "problem": None,
+        "problem": None if damage is None else f"{damage.file} {damage.problem}",
     }
 
 
@@ -105,7 +106,6 @@ def use_in(path: Path, sample: tuple[str, int] | None, name: str | None = None) 
     """Return how often a run used a sample, or the documents of a name, and when; why that is not known.
 
     Args:
-        path: Folder of the run.
         sample: Dataset and index.
         name: What the documents are called, where it is not a sample that is asked for.
     """

@@ -36,7 +36,6 @@ class History:
     """The steps of a run as columns, in order of attempt and step.
 
     Args:
-        evidence: The run.
         columns: What is read of a step besides its fate.
     """
 
@@ -153,7 +152,8 @@ def _rows(evidence: Evidence, ranks: list[RankEvidence], names: tuple[str, ...])
     """Return the rows of some ranks of one attempt."""
     read = ["step", "fate", *names]
     closed = [
-        (rank.folder.rank, read_part(rank, file, columns=read)) for rank in ranks for file in evidence.batches_of(rank)
+        (rank.folder.rank, read_part(rank, file, columns=read))
+        for rank, file in evidence.intact_files("batches", ranks)
     ]
     tails = [
         (rank.folder.rank, rank.tail_table("batches").select(read)) for rank in ranks if rank.tail_table("batches")

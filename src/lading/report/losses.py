@@ -13,40 +13,16 @@ from numpy.typing import NDArray
 from lading.order.counts import counts_of_steps
 from lading.report.evidence import Evidence
 from lading.report.history import NOTHING, History, taken
-from lading.report.table import Table
+from lading.report.table import Table, schema_of
 from lading.report.views import Views
-from lading.runtime.arrow import column, numbers
+from lading.runtime.arrow import numbers
 
 F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
-SPIKES = pa.schema(
-    [
-        ("step", pa.int64()),
-        ("loss", pa.float64()),
-        ("usual", pa.float64()),
-        ("score", pa.float64()),
-        ("update", pa.int64()),
-    ]
-)
-LOSSES = pa.schema(
-    [
-        ("step", pa.int64()),
-        ("update", pa.int64()),
-        ("epoch", pa.int32()),
-        ("attempt", pa.int32()),
-        ("loss", pa.float32()),
-    ]
-)
-UNDONE = pa.schema([("attempt", pa.int32()), ("step", pa.int64()), ("loss", pa.float32())])
-BY_DATASET = pa.schema(
-    [
-        ("dataset", pa.string()),
-        ("first_step", pa.int64()),
-        ("last_step", pa.int64()),
-        ("samples", pa.int64()),
-        ("loss", pa.float64()),
-    ]
-)
+SPIKES = schema_of("step int64, loss float64, usual float64, score float64, update int64")
+LOSSES = schema_of("step int64, update int64, epoch int32, attempt int32, loss float32")
+UNDONE = schema_of("attempt int32, step int64, loss float32")
+BY_DATASET = schema_of("dataset string, first_step int64, last_step int64, samples int64, loss float64")
 _MAD_TO_SIGMA = 1.4826
 _LEAST_STEPS = 8
 SPIKE_WINDOW = 64
@@ -57,8 +33,7 @@ _LEAST_SPREAD = 1e-3  # of the median: a loss that does not move has no spread, 
 def losses(history: History) -> Table:
     """Return step, update, epoch and loss of every applied step that has one."""
     rows = taken(history.applied, history.applied["losses"] > 0)
-    known = {"update": rows["update"] != NOTHING}
-    return Table(pa.table([column(rows[f.name], f.type, known.get(f.name)) for f in LOSSES], schema=LOSSES))
+    return Table.of_columns(rows, LOSSES, {"update": rows["update"] != NOTHING})
 
 
 def spikes(losses: Table, window: int, threshold: float) -> Table:
@@ -71,10 +46,8 @@ def spikes(losses: Table, window: int, threshold: float) -> Table:
     found = np.flatnonzero((score > threshold) | ~np.isfinite(loss[places]))
     found = found[np.argsort(-np.where(np.isfinite(score[found]), score[found], np.inf), kind="stable")]
     rows = places[found]
-    values = [steps[rows], loss[rows], usual[found], score[found], updates[rows]]
-    masks = [None, None, None, None, known[rows]]
-    columns = [column(v, field.type, mask) for v, field, mask in zip(values, SPIKES, masks, strict=True)]
-    return Table(pa.table(columns, schema=SPIKES))
+    values = steps[rows], loss[rows], usual[found], score[found], updates[rows]
+    return Table.of_columns(dict(zip(SPIKES.names, values, strict=True)), SPIKES, {"update": known[rows]})
 
 
 def _candidates(loss: F64, window: int, threshold: float) -> I64:
@@ -130,8 +103,7 @@ def undone_losses(history: History) -> Table:
     """Return attempt, step and loss of every step that was trained on and undone, or left behind."""
     steps = history.steps
     undone = ~steps["owned"] & (steps["unused"] < steps["ranks"]) & (steps["losses"] > 0)
-    rows = taken(steps, undone)
-    return Table(pa.table([column(rows[f.name], f.type) for f in UNDONE], schema=UNDONE))
+    return Table.of_columns(taken(steps, undone), UNDONE)
 
 
 def losses_by_dataset(evidence: Evidence, views: Views, bins: int, steps_per_bin: int = 40) -> Table:

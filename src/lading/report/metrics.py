@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 
 from lading.report.evidence import AttemptEvidence, Evidence, read_part
 from lading.report.history import History
-from lading.report.table import Table
-from lading.runtime.arrow import column, numbers
+from lading.report.table import Table, schema_of
+from lading.runtime.arrow import numbers
 
-METRIC = pa.schema([("attempt", pa.int32()), ("step", pa.int64()), ("value", pa.float64())])
+METRIC = schema_of("attempt int32, step int64, value float64")
 _READ = ["step", "metrics"]
 
 
@@ -30,7 +30,7 @@ def _of_attempt(evidence: Evidence, attempt: AttemptEvidence, kept: NDArray[np.i
     if not attempt.ranks or not len(kept):
         return {}
     rank = min(attempt.ranks, key=lambda rank: rank.folder.rank)
-    read = [read_part(rank, file, columns=_READ) for file in evidence.batches_of(rank)]
+    read = [read_part(*file, columns=_READ) for file in evidence.intact_files("batches", [rank])]
     table = pa.concat_tables([*read, rank.tail_table("batches").select(_READ)]).combine_chunks()
     if not len(table) or table["metrics"].null_count == len(table):
         return {}
@@ -43,13 +43,13 @@ def _of_attempt(evidence: Evidence, attempt: AttemptEvidence, kept: NDArray[np.i
     place = np.minimum(np.searchsorted(kept, owners), len(kept) - 1)
     inside = kept[place] == owners
     return {
-        name: _table(attempt.number, owners[chosen], values[chosen])
+        name: _along(attempt.number, owners[chosen], values[chosen])
         for code, name in enumerate(names.dictionary.to_pylist())
         if (chosen := inside & (codes == code)).any()
     }
 
 
-def _table(attempt: int, steps: NDArray[np.int64], values: NDArray[np.float64]) -> pa.Table:
+def _along(attempt: int, steps: NDArray[np.int64], values: NDArray[np.float64]) -> pa.Table:
     order = np.argsort(steps, kind="stable")
-    columns = [np.full(len(steps), attempt), steps[order], values[order]]
-    return pa.table([column(v, f.type) for v, f in zip(columns, METRIC, strict=True)], schema=METRIC)
+    columns = {"attempt": np.full(len(steps), attempt), "step": steps[order], "value": values[order]}
+    return Table.of_columns(columns, METRIC).arrow

@@ -23,7 +23,7 @@ from lading.report.evidence import Evidence
 from lading.report.history import History
 from lading.report.planned import mark_seen
 from lading.report.seen import SeenSamples
-from lading.report.table import Table
+from lading.report.table import Table, schema_of
 from lading.report.views import Views
 from lading.report.where import newest_plan
 from lading.runtime.fields import is_whole
@@ -32,30 +32,11 @@ I64 = NDArray[np.int64]
 Counts = list[int | None]
 Places = I64 | slice
 
-MIX = pa.schema(
-    [
-        ("group", pa.string()),
-        ("first_step", pa.int64()),
-        ("last_step", pa.int64()),
-        ("dataset", pa.string()),
-        ("samples", pa.int64()),
-        ("share", pa.float64()),
-        ("planned", pa.float64()),
-        ("tokens", pa.int64()),
-        ("token_share", pa.float64()),
-        ("token_planned", pa.float64()),
-    ]
+MIX = schema_of(
+    "group string, first_step int64, last_step int64, dataset string, samples int64, share float64, "
+    "planned float64, tokens int64, token_share float64, token_planned float64"
 )
-PASSES = pa.schema(
-    [
-        ("dataset", pa.string()),
-        ("length", pa.int64()),
-        ("samples", pa.int64()),
-        ("passes", pa.float64()),
-        ("distinct", pa.int64()),
-        ("coverage", pa.float64()),
-    ]
-)
+PASSES = schema_of("dataset string, length int64, samples int64, passes float64, distinct int64, coverage float64")
 _GROUPS = ("run", "epoch", "chunk", "attempt")
 
 

@@ -17,6 +17,7 @@ from lading.order.plan import Plan
 from lading.report.evidence import Evidence
 from lading.report.row_losses import losses_of_samples
 from lading.report.seen import SeenSamples
+from lading.report.table import schema_of
 from lading.report.where import expected_bill
 from lading.runtime.processes import each_in_threads
 
@@ -39,17 +40,8 @@ def mark_seen(plan: Plan, steps: I64, seen: SeenSamples, skip: dict[int, list[di
                 seen.add(d, indices[datasets == d] - plan.parts.part(d).first)
 
 
-SAMPLES = pa.schema(
-    [
-        ("attempt", pa.int32()),
-        ("rank", pa.int32()),
-        ("step", pa.int64()),
-        ("slot", pa.int32()),
-        ("dataset", pa.int32()),
-        ("index", pa.int64()),
-        ("name", pa.string()),
-        ("loss", pa.float32()),
-    ]
+SAMPLES = schema_of(
+    "attempt int32, rank int32, step int64, slot int32, dataset int32, index int64, name string, loss float32"
 )
 MOST_ROWS = 20_000_000
 
@@ -91,13 +83,7 @@ U64 = NDArray[np.uint64]
 
 
 def expected_digests(plan: Plan, steps: I64, exceptions: dict[int, list[dict[str, Any]]]) -> U64:
-    """Return the digest of each of some ascending steps, recorded exceptions taken into account.
-
-    Args:
-        plan: The plan.
-        steps: Steps, ascending.
-        exceptions: Exceptions by step.
-    """
+    """Return the digest of each of some ascending steps, recorded exceptions taken into account."""
     digests = np.empty(len(steps), dtype=np.uint64)
     blocked_from = plan.blocked_from
     special = np.isin(steps, list(exceptions)) if exceptions else np.zeros(len(steps), dtype=bool)

@@ -18,52 +18,33 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.ledger.begun import lives
-from lading.ledger.schema import SCHEMAS
 from lading.ledger.tables import APPLIED
-from lading.report.evidence import Evidence, read_part, with_origin
+from lading.report.evidence import Evidence, no_rows
 from lading.report.history import NOTHING, Columns, History, taken
-from lading.report.table import Table
-from lading.runtime.arrow import column, numbers
+from lading.report.table import Table, schema_of
+from lading.runtime.arrow import numbers
 from lading.runtime.fields import INT64_MAX
 
 FATES = (APPLIED, "stale", "filtered", "open", "lost")
 _OPEN, _LOST = FATES.index("open"), FATES.index("lost")
-ROLLOUTS = pa.schema(
-    [
-        ("rollout", pa.int64()),
-        ("group", pa.int64()),
-        ("dataset", pa.int32()),
-        ("name", pa.string()),
-        ("index", pa.int64()),
-        ("policy", pa.int64()),
-        ("tokens", pa.int32()),
-        ("reward", pa.float32()),
-        ("advantage", pa.float32()),
-        ("seconds", pa.float32()),
-        ("fate", pa.string()),
-        ("reason", pa.string()),
-        ("uses", pa.int64()),
-        ("first_update", pa.int64()),
-        ("last_update", pa.int64()),
-        ("age", pa.int64()),
-        ("step", pa.int64()),
-        ("attempt", pa.int32()),
-        ("rank", pa.int32()),
-    ]
+ROLLOUTS = schema_of(
+    "rollout int64, group int64, dataset int32, name string, index int64, policy int64, tokens int32, "
+    "reward float32, advantage float32, seconds float32, fate string, reason string, uses int64, "
+    "first_update int64, last_update int64, age int64, step int64, attempt int32, rank int32"
 )
 _FLOATS = ("reward", "advantage", "seconds")
 
 
 class RolloutHistory:
-    """The rollouts of a run, as columns.
-
-    Args:
-        evidence: The run.
-        history: Its steps.
-    """
+    """The rollouts of a run, as columns."""
 
     def __init__(self, evidence: Evidence, history: History) -> None:
         self._evidence, self._history = evidence, history
+
+    @functools.cached_property
+    def names(self) -> NDArray[Any]:
+        """The name of the dataset of each of ``made``."""
+        return self._evidence.labels(self.made["dataset"])
 
     @functools.cached_property
     def made(self) -> Columns:
@@ -115,10 +96,9 @@ class RolloutHistory:
         """Return one row a rollout; ``chosen``: only of those of ``made``."""
         made, standing = (c if chosen is None else taken(c, chosen) for c in (self.made, self.standing))
         used, policy = standing["uses"] > 0, made["policy"]
-        names = np.array([*(name or "?" for name in self._evidence.datasets), "?"], dtype=object)
         found: Columns = {
             **made,
-            "name": names[np.minimum(made["dataset"], len(names) - 1)],
+            "name": self._evidence.labels(made["dataset"]),
             "fate": np.array(FATES, dtype=object)[standing["fate"]],
             "reason": standing["reason"],
             "uses": standing["uses"],
@@ -133,8 +113,7 @@ class RolloutHistory:
             "age": used & (policy != NOTHING),
             **{name: ~np.isnan(made[name]) for name in _FLOATS},
         }
-        columns = [_column(found[f.name], f.type, known.get(f.name)) for f in ROLLOUTS]
-        return Table(pa.table(columns, schema=ROLLOUTS))
+        return Table.of_columns(found, ROLLOUTS, known)
 
     @functools.cached_property
     def notes(self) -> dict[tuple[int, int, int], str]:
@@ -157,14 +136,8 @@ class RolloutHistory:
 
     def _owned(self, name: str) -> Columns:
         """Return the rows of a table that history owns, as columns; what is null is ``NOTHING``, NaN or None."""
-        evidence, schema = self._evidence, SCHEMAS[name]
-        tables = [with_origin(schema.empty_table(), 0, 0)]
-        for rank, file in evidence.intact_files(name):
-            tables.append(with_origin(read_part(rank, file), rank.folder.attempt, rank.folder.rank))
-        for rank in evidence.ranks:
-            if len(rank.tail_table(name)):
-                tables.append(with_origin(rank.tail_table(name), rank.folder.attempt, rank.folder.rank))
-        table = pa.concat_tables(tables)
+        evidence = self._evidence
+        table = pa.concat_tables([no_rows(name), *evidence.closed(name), *evidence.tails(name)])
         columns = {field.name: _values(table[field.name], field.type) for field in table.schema}
         owned = np.zeros(len(table), dtype=bool)
         for span in evidence.spans:
@@ -175,21 +148,13 @@ class RolloutHistory:
 
     def _is_held(self) -> NDArray[np.bool_]:
         """Say of each rollout whether the process that could decide about it lives, or ended in order."""
-        leaf, ranks = self._evidence.leaf, self.made["rank"]
-        held = (
-            []
-            if leaf is None
-            else [
-                rank.folder.rank
-                for rank in self._evidence.attempts[leaf].ranks
-                if rank.begun is not None and (_ended(rank.begun.state) or lives(rank.folder, rank.begun))
-            ]
-        )
-        return np.isin(ranks, held)
-
-
-def _ended(state: str) -> bool:
-    return state in ("closed", "interrupted", "failed")
+        leaf = self._evidence.leaf
+        held = [
+            rank.folder.rank
+            for rank in (() if leaf is None else self._evidence.attempts[leaf].ranks)
+            if rank.begun is not None and (rank.begun.ended_in_order or lives(rank.folder, rank.begun))
+        ]
+        return np.isin(self.made["rank"], held)
 
 
 def _pairs(attempts: NDArray[Any], steps: NDArray[Any]) -> NDArray[Any]:
@@ -204,7 +169,3 @@ def _values(values: pa.ChunkedArray, kind: pa.DataType) -> NDArray[Any]:
     if pa.types.is_floating(kind):
         return np.where(known, found, np.nan)
     return np.where(known, found.astype(np.int64), NOTHING)
-
-
-def _column(values: NDArray[Any], kind: pa.DataType, known: NDArray[np.bool_] | None) -> pa.Array:
-    return pa.array(values.tolist(), kind) if pa.types.is_string(kind) else column(values, kind, known)

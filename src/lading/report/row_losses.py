@@ -20,8 +20,6 @@ def row_losses(
     """Return the slots of a step whose loss was committed, in order, and their losses; NaN where one is unknown.
 
     Args:
-        evidence: The run.
-        step: Which step.
         attempt: The attempt that used it; None: the one that history has it from.
     """
     owner = evidence.owner(step) if attempt is None else attempt
@@ -42,8 +40,6 @@ def losses_of_samples(evidence: Evidence, pairs: list[tuple[int, int]], places: 
     """Return the loss that was committed for each of many samples, null where none was.
 
     Args:
-        evidence: The run.
-        pairs: (attempt, step), each once.
         places: Of each sample the place of its pair, ascending.
         slots: Its slot, ascending in each step.
     """

@@ -23,10 +23,9 @@ from lading.identity import SampleId
 from lading.ledger.rollout_texts import read_texts
 from lading.ledger.waybill.waybill import checkpoint_path, read_waybill
 from lading.order.plan import Plan
-from lading.report.bad import BLOCKED, bad_samples
 from lading.report.bias import Bias, bias
 from lading.report.block import block
-from lading.report.blocked import BLOCKS, block_rows
+from lading.report.blocked import BLOCKED, BLOCKS, bad_samples, block_rows
 from lading.report.compare import Comparison, compare
 from lading.report.documents import RunDocuments
 from lading.report.evidence import Evidence
@@ -219,7 +218,7 @@ class Run:
 
     def bias(self) -> Bias:
         """Return how often decided rollouts were used, by what they are, and whether dropping depended on seconds."""
-        return bias(self.rollout_history, self.datasets)
+        return bias(self.rollout_history)
 
     def bad(self) -> Table:
         """Return every sample that could not be used: where it was planned, what came instead, and why."""
@@ -359,8 +358,7 @@ class Run:
             self._views.create_samples()
             yield from self._views.stream(f"FROM samples WHERE step < {stop} ORDER BY attempt, step, slot")
         elif table == "samples":
-            applied = taken(self.steps.applied, self.steps.applied["step"] < stop)
-            pairs = list(zip(applied["attempt"].tolist(), applied["step"].tolist(), strict=True))
+            pairs = self._applied_between(0, stop)
             yield pa.RecordBatch.from_pylist([], schema=SAMPLES)
             for first in range(0, len(pairs), _STEPS_AT_ONCE):
                 yield from planned_samples(self.evidence, pairs[first : first + _STEPS_AT_ONCE]).to_batches()
@@ -390,11 +388,14 @@ class Run:
         if not self.evidence.is_planned:
             self._views.create_samples()
             return
-        first, stop = steps or (0, self.num_steps)
+        pairs = self._applied_between(*(steps or (0, self.num_steps)))
+        self._views.register("samples", planned_samples(self.evidence, pairs))
+
+    def _applied_between(self, first: int, stop: int) -> list[tuple[int, int]]:
+        """Return attempt and step of what history applied, from a step to before another."""
         applied = self.steps.applied
         inside = taken(applied, (applied["step"] >= first) & (applied["step"] < stop))
-        pairs = list(zip(inside["attempt"].tolist(), inside["step"].tolist(), strict=True))
-        self._views.register("samples", planned_samples(self.evidence, pairs))
+        return list(zip(inside["attempt"].tolist(), inside["step"].tolist(), strict=True))
 
     def content_of(self, step: int) -> dict[int, int]:
         """Return the hash of each sample's bytes in a step, by slot, where they were kept."""
@@ -466,11 +467,5 @@ class Run:
 def open_run(
     path: str | os.PathLike[str], attempt: int | None = None, *, stores: Mapping[str, str] | None = None
 ) -> Run:
-    """Open a run for questions; another process may be writing to it.
-
-    Args:
-        path: Folder of the run.
-        attempt: The attempt whose history is asked for; None: the newest that recorded something.
-        stores: Where token stores lie now, by the name of the dataset, where they moved since.
-    """
+    """Open a run for questions; another process may be writing to it. The arguments are those of ``Run``."""
     return Run(path, attempt, stores)

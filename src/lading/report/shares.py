@@ -11,32 +11,21 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.order.adaptive.chosen import Chosen
 from lading.order.counts import planned_counts
-from lading.order.plan import Plan
 from lading.report.asked import AskedRun
 from lading.report.losses import SPIKE_WINDOW
+from lading.report.table import schema_of
 
-SHARES = pa.schema(
-    [
-        ("dataset", pa.string()),
-        ("samples", pa.int64()),
-        ("share", pa.float64()),
-        ("usual", pa.float64()),
-        ("ratio", pa.float64()),
-    ]
-)
+SHARES = schema_of("dataset string, samples int64, share float64, usual float64, ratio float64")
 
 
 def step_shares(run: AskedRun, step: int, names: Sequence[str]) -> list[dict[str, Any]]:
     """Return samples, share, usual share and their ratio of each dataset in a step; ``usual`` may be None.
 
     Args:
-        run: The run.
-        step: The step.
         names: The dataset of each of its samples.
     """
     usual, rows = expected_shares(run, step), []
@@ -55,15 +44,10 @@ def expected_shares(run: AskedRun, step: int) -> NDArray[np.float64] | None:
     counts: NDArray[Any]
     if plan is None:
         counts = run.counts_between(max(step - SPIKE_WINDOW, 0), step)
-    elif _leaves_to_chance(plan):
+    elif plan.mixture is None and plan.shuffle == "full" and not isinstance(plan.order, Chosen):  # drawn by chance
         counts = planned_counts(plan, np.array([step], dtype=np.int64))
     else:
         return None
     found = np.zeros(len(run.datasets))
     found[: len(counts)] = counts
     return found / found.sum() if found.sum() else None
-
-
-def _leaves_to_chance(plan: Plan) -> bool:
-    """Say whether the shares of a step are drawn: with weights, windows or chosen chunks they are given."""
-    return plan.mixture is None and plan.shuffle == "full" and not isinstance(plan.order, Chosen)

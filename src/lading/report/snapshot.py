@@ -29,7 +29,6 @@ def read_evidence(path: Path, attempt: int | None = None) -> Evidence:
     """Take a snapshot of a run.
 
     Args:
-        path: Its folder.
         attempt: The attempt whose history is asked for; None: the newest with a row.
     """
     run = RunFolder(path)
@@ -143,7 +142,7 @@ def _begun_problems(rank: RankEvidence, description: Description, launch: Launch
     if begun.state != OPENING and not folder.path.exists():
         return [Damage(folder.path, launch.start_step, "is missing: the rank began")]
     if begun.state == RUNNING and not rank.tail.present:
-        return [Damage(folder.tail, _after(rank, launch), "is missing: the rank did not end in order")]
+        return [Damage(folder.tail, rank.next_step(launch), "is missing: the rank did not end in order")]
     return []
 
 
@@ -168,7 +167,7 @@ def _manifest_problems(rank: RankEvidence) -> list[Damage]:
 
 
 def _tail_problems(rank: RankEvidence, launch: Launch) -> list[Damage]:
-    tail, path, step = rank.tail, rank.folder.tail, _after(rank, launch)
+    tail, path, step = rank.tail, rank.folder.tail, rank.next_step(launch)
     if tail.generation is None or rank.manifest.compacted:  # what a compaction left of a tail is in its parts
         return []
     if (tail.launch, tail.rank) != (launch.sha256, rank.folder.rank):
@@ -193,9 +192,3 @@ def _missing_files(rank: RankEvidence) -> list[Damage]:
         elif size != file.size:
             found.append(Damage(path, file.first_step, f"has {size} bytes, {file.size} were written"))
     return found
-
-
-def _after(rank: RankEvidence, launch: Launch) -> int:
-    """Return the first step after those a rank's files still hold."""
-    last = rank.last_step()
-    return launch.start_step if last is None else last + 1

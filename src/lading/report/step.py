@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from lading.errors import ConfigError
@@ -16,23 +15,13 @@ from lading.identity.bill import observed_id
 from lading.order.plan import Plan
 from lading.report.evidence import Evidence
 from lading.report.row_losses import losses_at
-from lading.report.table import Table
+from lading.report.table import Table, schema_of
 from lading.report.views import Views
 from lading.report.where import PLANNED, expected_bill, fates_of, newest_plan, next_step
 from lading.runtime.arrow import numbers
 from lading.runtime.fields import html_table
 
-CONTENT = pa.schema(
-    [
-        ("slot", pa.int64()),
-        ("rank", pa.int32()),
-        ("dataset", pa.int32()),
-        ("name", pa.string()),
-        ("index", pa.int64()),
-        ("note", pa.string()),
-        ("loss", pa.float64()),
-    ]
-)
+CONTENT = schema_of("slot int64, rank int32, dataset int32, name string, index int64, note string, loss float64")
 _NAMED = pa.schema(list(CONTENT)[:-1])
 BATCH_ID = re.compile(r"e\d+-s(\d{1,18})-[0-9a-f]{8}")
 
@@ -85,12 +74,16 @@ class StepRecord:
         """Whether the plan and the evidence agree; None where there is only one of them."""
         return None if self.digest is None or self.expected is None else self.digest == self.expected
 
+    @property
+    def agreement(self) -> str | None:
+        """The same in words."""
+        return {None: None, True: "as planned", False: "NOT as planned"}[self.matches]
+
     def _repr_html_(self) -> str:
         """Return what is known of the step and its samples, for notebooks."""
         names = ("fate", "loss", "update", "epoch", "attempt", "batch_id", "time", "reason", "digest")
         facts = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
-        agrees = {None: None, True: "as planned", False: "NOT as planned"}[self.matches]
-        facts |= {} if agrees is None else {"against plan": agrees}
+        facts |= {} if self.agreement is None else {"against plan": self.agreement}
         rows = [list(pair) for pair in {"step": self.step, **facts, **self.metrics}.items()]
         return html_table(["", ""], rows) + self.samples._repr_html_()
 
@@ -192,7 +185,6 @@ def _named_samples(evidence: Evidence, views: Views, owner: int | None, step: in
         step,
         -1 if owner is None else owner,
     )
-    names = np.array([*(name or "?" for name in evidence.datasets), "?"], dtype=object)
-    labels = names[np.minimum(table["dataset"].to_numpy(), len(names) - 1)]
+    labels = evidence.labels(table["dataset"].to_numpy())
     columns = [table["slot"], table["rank"], table["dataset"], pa.array(labels, pa.string()), table["index"]]
     return pa.table([*columns, pa.array([""] * len(table), pa.string())], schema=_NAMED)

@@ -7,21 +7,12 @@ from collections.abc import Callable, Iterable
 from statistics import median
 from typing import Any
 
-import pyarrow as pa
-
 from lading.report.asked import AskedRun
+from lading.report.table import schema_of
 
-EXPOSURES = pa.schema(
-    [
-        ("slot", pa.int64()),
-        ("dataset", pa.string()),
-        ("index", pa.int64()),
-        ("earlier", pa.int64()),
-        ("last_step", pa.int64()),
-        ("length", pa.int64()),
-        ("loss", pa.float64()),
-        ("stands_out", pa.string()),
-    ]
+EXPOSURES = schema_of(
+    "slot int64, dataset string, index int64, earlier int64, last_step int64, length int64, loss float64, "
+    "stands_out string"
 )
 Lengths = Callable[[str, int], int | None]
 """Says how long a sample of a dataset is, where its source is at hand."""
@@ -33,9 +24,6 @@ def exposures(
     """Return what is known of each sample of a step: earlier uses, length, own loss, and how it stands out.
 
     Args:
-        run: The run.
-        step: The step.
-        samples: Its samples.
         lengths: Says how long they are; None: not known.
     """
     places = run.places_before(step, [(row["dataset"], row["index"]) for row in samples])
@@ -61,14 +49,11 @@ def ranked(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
     def place(row: dict[str, Any]) -> tuple[float, float, float, int]:
         apart = [-abs(row[key] - usual[key]) if row[key] is not None else 0.0 for key in ("earlier", "length")]
-        return -_weight(row["loss"]), apart[0], apart[1], row["slot"]
+        loss = row["loss"]  # what is no number stands above all, what is unknown below
+        loss = -math.inf if loss is None else math.inf if math.isnan(loss) else loss
+        return -loss, apart[0], apart[1], row["slot"]
 
     return sorted(listed, key=place)
-
-
-def _weight(loss: float | None) -> float:
-    """Return a loss to rank by: what is no number stands above all, what is unknown below."""
-    return -math.inf if loss is None else math.inf if math.isnan(loss) else loss
 
 
 def _median(rows: list[dict[str, Any]], key: str) -> float:

@@ -5,15 +5,27 @@ run.where("code", 93412).dicts()    .arrow    .pandas()    .polars()
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from lading.errors import missing_extra
+from lading.runtime.arrow import column
 from lading.runtime.fields import html_table
 
 _SHOWN = 30
+
+
+def schema_of(columns: str) -> pa.Schema:
+    """Return the schema of columns that are declared as in SQL.
+
+    >>> schema_of("step int64, fate string").names
+    ['step', 'fate']
+    """
+    return pa.schema([(name, pa.type_for_alias(kind)) for name, kind in map(str.split, columns.split(","))])
 
 
 class Table:
@@ -30,6 +42,19 @@ class Table:
     def of(cls, rows: list[dict[str, Any]], schema: pa.Schema) -> Table:
         """Make a table from dicts; the schema holds where there are no rows."""
         return cls(pa.Table.from_pylist(rows, schema=schema))
+
+    @classmethod
+    def of_columns(
+        cls, values: Mapping[str, Any], schema: pa.Schema, known: Mapping[str, NDArray[np.bool_]] | None = None
+    ) -> Table:
+        """Make a table from arrays by name, null where ``known`` says that a value is not."""
+        columns = [
+            pa.array(values[f.name].tolist(), f.type)
+            if pa.types.is_string(f.type)
+            else column(values[f.name], f.type, (known or {}).get(f.name))
+            for f in schema
+        ]
+        return cls(pa.table(columns, schema=schema))
 
     @property
     def columns(self) -> list[str]:

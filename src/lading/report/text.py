@@ -59,7 +59,6 @@ def table(
     """Return rows as a table that fits the terminal: long names lose their middle, numbers lose nothing.
 
     Args:
-        rows: The rows.
         columns: Key in the rows, and the heading it gets.
         title: What the table shows.
         whole: Columns that take as many lines as they need instead.
@@ -241,10 +240,8 @@ def step(record: StepRecord, contents: Sequence[str] | None = None) -> Renderabl
     """Return everything known of a step.
 
     Args:
-        record: The step.
         contents: What each sample holds, where the sources are at hand.
     """
-    agrees = {None: None, True: "as planned", False: "NOT as planned"}[record.matches]
     known = ("epoch", "chunk", "update", "fate", "reason", "attempt", "loss")
     about = {
         "step": record.step,
@@ -253,7 +250,7 @@ def step(record: StepRecord, contents: Sequence[str] | None = None) -> Renderabl
         **record.metrics,
         "time": record.time,
         "digest": record.digest,
-        "against plan": agrees,
+        "against plan": record.agreement,
     }
     parts: list[RenderableType] = [fields(about)]
     columns = {"slot": "slot", "rank": "rank", "name": "dataset", "index": "index"}
@@ -322,22 +319,14 @@ def comparison(found: Comparison) -> RenderableType:
     }
     what = words.get(found.kind or "", "are not in both")
     first = Text(f"differ from step {found.first_difference} on: steps {what}", style="bold red")
-    parts: list[RenderableType] = [
-        first,
-        fields(
-            {
-                "steps": f"{found.steps[0]} and {found.steps[1]}, {found.common_steps} in both",
-                "different": found.differing_steps,
-                "digests": " and ".join(found.digests),
-                "plans": "; ".join(found.plan_differences),
-            }
-        ),
-    ]
-    if found.samples:
-        parts.append(
-            table(found.samples, {"slot": "slot", "left": "left", "right": "right"}, f"Step {found.first_difference}")
-        )
-    return sections(Group(*parts[:2]), *parts[2:])
+    facts = {
+        "steps": f"{found.steps[0]} and {found.steps[1]}, {found.common_steps} in both",
+        "different": found.differing_steps,
+        "digests": " and ".join(found.digests),
+        "plans": "; ".join(found.plan_differences),
+    }
+    columns, title = {name: name for name in ("slot", "left", "right")}, f"Step {found.first_difference}"
+    return sections(Group(first, fields(facts)), *([table(found.samples, columns, title)] if found.samples else []))
 
 
 def decision_tables(rows: list[dict[str, Any]]) -> list[RenderableType]:
@@ -359,14 +348,10 @@ def explanation(found: Explanation) -> RenderableType:
     facts = {
         "step": record.step,
         "batch": record.batch_id,
-        "epoch": record.epoch,
-        "update": record.update,
-        "fate": record.fate,
-        "reason": record.reason,
-        "loss": record.loss,
+        **{name: getattr(record, name) for name in ("epoch", "update", "fate", "reason", "loss")},
         "usual loss": found.usual_loss,
         "z-score": found.score,
-        "against plan": {None: None, True: "as planned", False: "NOT as planned"}[record.matches],
+        "against plan": record.agreement,
     }
     names = {row["slot"]: brief(row["documents"]) for row in record.samples}
     seen = [{**row, "held": names[row["slot"]]} for row in found.ranked]

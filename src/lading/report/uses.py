@@ -19,9 +19,6 @@ def uses_of(run: AskedRun, number: int, indices: Iterable[int], document: int | 
     """Return the places of a run's history at which an update used one of some samples, in order.
 
     Args:
-        run: The run.
-        number: Number of the dataset.
-        indices: The samples.
         document: Only where this document of them was not masked.
     """
     found = [row for row in deliveries_of(run, number, indices, document) if row["fate"] == APPLIED]

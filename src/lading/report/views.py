@@ -29,7 +29,7 @@ import pyarrow as pa
 from lading.errors import ConfigError, CorruptLedgerError, LadingError
 from lading.ledger.schema import SCHEMAS
 from lading.ledger.tables import PENDING_REASON
-from lading.report.evidence import Evidence, read_part, with_origin
+from lading.report.evidence import Evidence, no_rows
 from lading.runtime.fields import INT64_MAX, shown
 
 if TYPE_CHECKING:
@@ -46,7 +46,6 @@ _CONFIG = {
 _PARTS = "parts_"
 _NO_SAMPLES = "name samples does not exist"
 _FEW_ROWS = 2_000_000  # of such a run history is worked out once, not in every query
-_ORIGIN = [("attempt", pa.int32()), ("rank", pa.int32())]
 _OWNED = "r.step >= start AND r.step < stop"
 _WAITS = "EXISTS (SELECT 1 FROM pending WHERE pending.attempt = r.attempt AND pending.step = r.step)"
 
@@ -101,11 +100,7 @@ class NoSamples(ConfigError):
 
 
 class Views:
-    """The views of a run, in a database in memory.
-
-    Args:
-        evidence: The run.
-    """
+    """The views of a run, in a database in memory."""
 
     def __init__(self, evidence: Evidence) -> None:
         self._evidence = evidence
@@ -250,14 +245,13 @@ class Views:
         """Return the closed files as one dataset, with the attempt and rank of their folders; page CRCs are checked."""
         files = self._evidence.intact_files(table)
         if sum(file.rows for _, file in files) <= _FEW_ROWS:
-            read = [with_origin(read_part(rank, file), rank.folder.attempt, rank.folder.rank) for rank, file in files]
-            return pa.concat_tables([pa.schema([*_ORIGIN, *SCHEMAS[table]]).empty_table(), *read])
+            return pa.concat_tables([no_rows(table), *self._evidence.closed(table)])
         import pyarrow.dataset as pads  # here: a small run needs neither
         import pyarrow.fs
 
         return pads.FileSystemDataset.from_paths(
             [os.path.abspath(rank.folder.path / file.file) for rank, file in files],
-            schema=pa.schema([*_ORIGIN, *SCHEMAS[table]]),
+            schema=no_rows(table).schema,
             format=pads.ParquetFileFormat(page_checksum_verification=True),
             filesystem=pyarrow.fs.LocalFileSystem(),
             partitions=[
@@ -267,14 +261,7 @@ class Views:
         )
 
     def _tails(self, table: str) -> pa.Table:
-        origin = pa.schema([*_ORIGIN, *SCHEMAS[table]])
-        tables = [origin.empty_table()]
-        for attempt in self._evidence.attempts.values():
-            for rank in attempt.ranks:
-                rows = rank.tail_table(table)
-                if len(rows):
-                    tables.append(with_origin(rows, rank.folder.attempt, rank.folder.rank))
-        return pa.concat_tables(tables)
+        return pa.concat_tables([no_rows(table), *self._evidence.tails(table)])
 
 
 @functools.lru_cache(maxsize=1)

@@ -12,7 +12,6 @@ from operator import itemgetter
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from lading.errors import ConfigError
 from lading.identity import Bill, SampleId, total_digest
@@ -21,24 +20,13 @@ from lading.identity.hashing import as_unsigned
 from lading.ledger.events import NOTE
 from lading.ledger.tables import APPLIED, DELIVERED, LEFT_BEHIND, PENDING_REASON, ROLLED_BACK, SKIPPED
 from lading.order.plan import Plan
-from lading.report.bad import BLOCKED
-from lading.report.blocked import block_note, blocks_of
+from lading.report.blocked import BLOCKED, block_note, blocks_of
 from lading.report.evidence import AttemptEvidence, Evidence
 from lading.report.history import History
-from lading.report.table import Table
+from lading.report.table import Table, schema_of
 from lading.report.views import Views
 
-WHERE = pa.schema(
-    [
-        ("step", pa.int64()),
-        ("epoch", pa.int32()),
-        ("slot", pa.int64()),
-        ("rank", pa.int32()),
-        ("attempt", pa.int32()),
-        ("fate", pa.string()),
-        ("note", pa.string()),
-    ]
-)
+WHERE = schema_of("step int64, epoch int32, slot int64, rank int32, attempt int32, fate string, note string")
 PLANNED = "planned"
 _MOST_PASSES = 1_000_000
 BAD = "bad"  # planned there, and could not be used

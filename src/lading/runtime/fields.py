@@ -214,7 +214,6 @@ class Origin:
         return value
 
     def record(self, data: bytes | str) -> Fields:
-        """Return the fields of a JSON object."""
         return Fields(self.json(data), self)
 
     def items(self, data: bytes | str) -> Fields:
@@ -271,7 +270,6 @@ class Fields:
         return f"{self.place}.{name}" if self.place else name
 
     def only(self, *known: str) -> None:
-        """Refuse fields of other names."""
         for key in self._values:
             if key not in known:
                 self.origin.refuse(self.place_of(key), f"only the fields {', '.join(known)}", f"{brief(key)} besides")
@@ -315,7 +313,6 @@ class Fields:
         return number
 
     def flag(self, key: str | int) -> bool:
-        """Return true or false."""
         value = self._values.get(key)
         if not isinstance(value, bool):
             self.refuse(key, "true or false")
@@ -345,7 +342,6 @@ class Fields:
         return value
 
     def record(self, key: str | int) -> Fields:
-        """Return the fields of an object."""
         if not isinstance(self._values.get(key), Mapping):
             self.refuse(key, "an object with named fields")
         return Fields(self._values[key], self.origin, above=(self, key))
@@ -380,7 +376,6 @@ class Fields:
         return tuple(items.integer(i, low=low, high=high) for i in items)
 
     def texts(self, key: str | int, *, most: int = MOST_ITEMS) -> tuple[str, ...]:
-        """Return the texts of a list."""
         items = self.items(key, most=most)
         return tuple(map(items.text, items._values))
 

@@ -217,10 +217,6 @@ def _shape(part: Any) -> tuple[int, ...] | None:
     return shape if isinstance(shape, tuple) else None
 
 
-def _is_container(part: Any) -> bool:
-    return isinstance(part, list | tuple) or _inside(part) is not None
-
-
 def _inside(part: Any) -> Iterable[Any] | None:
     """Return the parts of a mapping, a named tuple or a dataclass; None of anything else."""
     if isinstance(part, Mapping):
@@ -279,7 +275,7 @@ def _wrong_column(columns: Any, rows: int, name: str) -> tuple[str, int] | None:
     if isinstance(columns, Mapping):
         named: Iterable[tuple[Any, Any]] = columns.items()
     elif isinstance(columns, (list, tuple)) and any(
-        _shape(part) is not None or _is_container(part) for part in columns
+        isinstance(part, list) or _shape(part) is not None or _inside(part) is not None for part in columns
     ):
         named = () if name and len(columns) == rows else enumerate(columns)
     else:

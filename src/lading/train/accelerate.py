@@ -1,4 +1,4 @@
-"""Accelerate: every checkpoint that ``save_state`` writes says what it learned from."""
+"""Accelerate: every checkpoint that ``save_state`` writes says what it learned from; batches are moved as it does."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from accelerate import Accelerator
+from accelerate.utils import send_to_device
 
 from lading.ledger import Ledger
 from lading.ledger.waybill.stamping import remove_stale
@@ -37,3 +38,10 @@ def describe_saves(accelerator: Accelerator, ledger: Ledger, loader: EngineLoade
 
     accelerator.register_save_state_pre_hook(before)
     accelerator.save_state = save_state
+
+
+def moved(accelerator: Accelerator, batch: Any) -> Any:
+    """Return a batch as Accelerate's own DataLoader gives it to a loop."""
+    if not accelerator.device_placement:
+        return batch
+    return send_to_device(batch, accelerator.device, non_blocking=accelerator.non_blocking)

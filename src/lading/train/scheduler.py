@@ -19,7 +19,7 @@ from lading.errors import MixtureError
 from lading.identity.world import process_group
 from lading.ledger.tracker.tracker import BatchTracker
 from lading.loader.base import EngineLoader
-from lading.loader.policy.protocol import Mix, WeightPolicy, reason_of
+from lading.loader.policy.protocol import WeightPolicy, reason_of
 from lading.loader.reweighting import mix_at
 from lading.order.mixture.spec import named_weights
 
@@ -66,7 +66,8 @@ class MixtureScheduler:
             observe(losses)
         if self.loader.step % self.policy.every_steps:
             return None
-        weights = self.policy(self._mix())
+        mix = mix_at(self.loader.plan, self.loader.step)
+        weights = self.policy(replace(mix, counts=tuple(self.counts.tolist())))
         if weights is None:
             return None
         self.loader.reweight(weights, reason=f"{reason_of(self.policy)} on tracked counts")
@@ -97,9 +98,6 @@ class MixtureScheduler:
         was_reset = self.tracker.n_resets > self._resets
         self.counts = self.counts + _added_over_ranks(now if was_reset else now - self._last)
         self._last, self._resets = now, self.tracker.n_resets
-
-    def _mix(self) -> Mix:
-        return replace(mix_at(self.loader.plan, self.loader.step), counts=tuple(self.counts.tolist()))
 
 
 def _added_over_ranks(counts: np.ndarray) -> np.ndarray:

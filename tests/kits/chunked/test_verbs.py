@@ -378,7 +378,7 @@ def test_the_example_killed_and_resumed_is_accepted_by_show_and_verify(tmp_path,
     command = [sys.executable, "-m", "lading", "train", str(example), *small]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     process = subprocess.Popen([*command, "--set", "trainer.max_epochs=500"], **quiet)
-    saved, deadline = tmp_path / "runs/tones/checkpoints", time.monotonic() + 600
+    saved, deadline = tmp_path / "runs/tones/checkpoints", time.monotonic() + 3000
     while not list(saved.glob("*-step=[2-9]0.ckpt")) and time.monotonic() < deadline and process.poll() is None:
         time.sleep(0.01)
     os.kill(process.pid, signal.SIGKILL)

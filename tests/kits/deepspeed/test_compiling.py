@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 import subprocess
 import sys
 import time
@@ -61,6 +62,18 @@ def test_only_the_lock_of_a_dead_compiler_is_abandoned(tmp_path):
     dead = warm_up.abandoned_locks(tmp_path)
 
     assert (alive, dead) == ([], [lock])
+
+
+def test_compilers_that_outlived_the_one_that_started_them_are_ended(tmp_path):
+    """Killed in the middle, ``make setup`` left two that wrote into the folder of the second start."""
+    folder = tmp_path / "deepspeed_shm_comm"
+    folder.mkdir()
+    waiting = ["sleep", "600"]
+    with subprocess.Popen(waiting, cwd=folder) as compiler, subprocess.Popen(waiting, cwd=tmp_path) as neighbour:
+        warm_up.end_orphans(folder)
+
+        assert compiler.wait(60) == -signal.SIGTERM and neighbour.poll() is None
+        neighbour.kill()
 
 
 def test_a_compile_that_does_not_end_is_a_sentence(tmp_path, monkeypatch):

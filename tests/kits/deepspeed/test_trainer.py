@@ -45,7 +45,7 @@ def environment() -> dict[str, str]:
 
 def run(*command, check=True):
     """Run a command; what it printed is shown where it fails."""
-    done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=600, env=environment())
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=3000, env=environment())
     assert not check or done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-5000:]}"
     return done
 

@@ -16,7 +16,7 @@ EXAMPLE = Path(__file__).parents[3] / "examples" / "jasper.py"
 
 def accuracies(*command):
     """Run the example; return (before, after) of each rank."""
-    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, timeout=600)
+    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, timeout=3000)
     assert done.returncode == 0, done.stderr[-8000:]
     return [tuple(map(float, found)) for found in re.findall(r"accuracy ([\d.]+) -> ([\d.]+)", done.stdout)]
 

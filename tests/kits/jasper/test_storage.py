@@ -17,6 +17,7 @@ from lading.errors import SourceError
 from lading.kits.jasper.dataset import JASPERSteeringDataset
 from lading.kits.jasper.hdf5 import Hdf5Storage
 from lading.kits.jasper.layout import BY_NAME
+from lading.kits.jasper.pt import remap
 
 HDF5_PATHS = {
     "embeddings/questions": "question_embs",
@@ -281,3 +282,15 @@ def test_keyword_ids_lie_in_the_file_itself(tmp_path):
 
     with pytest.raises(SourceError, match="no short list in this very file"):
         Hdf5Storage(tmp_path).keyword_ids()
+
+
+def test_an_archive_whose_contents_no_reader_of_python_knows_is_refused(tmp_path):
+    """Torch reads past a version that is not; to map the file Python has to read the list of contents."""
+    file, tensor = tmp_path / "x.pt", torch.arange(4.0)
+    torch.save(tensor, file)
+    content = bytearray(file.read_bytes())
+    content[content.index(b"PK\x01\x02") + 6] = 115  # version needed to extract
+    file.write_bytes(content)
+
+    with pytest.raises(SourceError, match=r"x\.pt cannot be mapped: zip file version 11\.5"):
+        remap(file, tensor)

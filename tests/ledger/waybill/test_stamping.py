@@ -16,14 +16,14 @@ from tests.report.runs import PLAN
 from lading.errors import LedgerError
 from lading.ledger import Ledger
 from lading.ledger.waybill import stamping
-from lading.ledger.waybill.stamping import Stamps, stamp_now
+from lading.ledger.waybill.stamping import Stamps, prepared, write_waybill
 from lading.ledger.waybill.waybill import Waybill, own_path, read_waybill
 from lading.runtime import files as runtime_files
 
 
-def made(files):
-    """Return a waybill of some files."""
-    return Waybill("import", files)
+def made(checkpoint):
+    """Return the content of the waybill of a checkpoint that nobody trained."""
+    return prepared(checkpoint, lambda files: Waybill("import", files))[0]
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def test_a_folder_that_was_made_anew_gets_no_old_waybill(folder, gate):
 def test_a_checkpoint_that_is_saved_again_has_one_waybill_of_what_is_there(folder, gate):
     """The one under way is dropped, the one that was there is removed at once."""
     gate.set()
-    stamp_now(folder, made)
+    write_waybill(folder, made(folder))
     gate.clear()
     stamps = Stamps()
     stamps.begin(folder, made)

@@ -11,14 +11,14 @@ import torch
 from hypothesis import given, strategies as st
 
 from lading.errors import MixtureError
-from lading.identity import World
 from lading.ledger import BatchTracker
 from lading.loader.policy.mixture import FollowLosses, SteerToShares
 from lading.loader.policy.protocol import Mix, Policy
 from lading.loader.policy.steering import ROUNDING, fastest, steered
-from lading.loader.reweighting import mix_at, reweighted
+from lading.loader.reweighting import mix_at
 from lading.loader.torch.loader import Loader
-from lading.order.mixture.request import Mixture
+from lading.order.event import Reweight
+from lading.order.mixture.request import Mixture, as_integers
 from lading.order.mixture.spec import integer_weights
 from lading.order.plan import Plan
 from lading.source.columns import Columns
@@ -27,6 +27,11 @@ from lading.source.weighted_concat import WeightedConcatDataset
 from lading.train.scheduler import MixtureScheduler
 
 NAMES = ("code", "prose", "web")
+
+
+def reweighted(plan: Plan, step: int, weights: dict[str, float], reason: str = "") -> Reweight | None:
+    """Return the event that a loader makes of weights before a step."""
+    return plan.reweighting(step + plan.lookahead_steps, as_integers(plan.datasets, weights, plan.mixture.unit), reason)
 
 
 def mix(counts=(100, 100, 100), weights=(0.5, 0.3, 0.2), **fields) -> Mix:
@@ -159,7 +164,7 @@ def test_steering_does_not_go_beyond_its_targets(both, every, lookahead, batch, 
         counts = np.array(plan.counts(step))
         missing.append(counts.sum() * targets - counts)
         chosen = policy(mix_at(plan, step))
-        event = reweighted(plan, step, chosen, World(), policy.reason)
+        event = reweighted(plan, step, chosen, policy.reason)
         plan = plan if event is None else plan.with_event(event)
     lacks = np.array(missing)
     side = np.where(np.abs(targets - weights) < 1e-9, 0, np.sign(targets - weights))
@@ -209,7 +214,7 @@ def test_equal_losses_lead_straight_to_shares_that_stay(losses, most, strength):
     plan = Plan.make(dict.fromkeys(NAMES, 100), 8, mixture=Mixture([5, 3, 2]), lookahead_steps=3)
     path = []
     for step in range(1, int(1 / most) + 3):
-        event = reweighted(plan, step, policy(mix_at(plan, step)), World())
+        event = reweighted(plan, step, policy(mix_at(plan, step)))
         plan = plan if event is None else plan.with_event(event)
         path.append(np.array(mix_at(plan, step).weights))
     moves = np.diff(np.array([[0.5, 0.3, 0.2], *path]), axis=0)

@@ -96,7 +96,7 @@ def test_a_source_that_draws_once_in_a_thousand_batches():
 @pytest.mark.launch
 def test_training_is_bit_identical_when_killed_and_resumed(tmp_path):
     """A model, its optimizer, dropout and a dataset that draws: killed with 0, 1 and 2 workers, resumed with others."""
-    done = subprocess.run([sys.executable, str(SCRIPT), str(tmp_path)], capture_output=True, text=True, timeout=600)
+    done = subprocess.run([sys.executable, str(SCRIPT), str(tmp_path)], capture_output=True, text=True, timeout=3000)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
 

@@ -281,7 +281,7 @@ def test_one_process_sees_every_sample_once_or_is_refused(tmp_path):
 @pytest.mark.launch
 def test_two_processes_see_every_sample_once_or_are_refused(tmp_path):
     """All rows of the table on two processes, in one launch: 100 samples, 100 seen, or a named error."""
-    torchrun(SCRIPT, 2, tmp_path, timeout=600)
+    torchrun(SCRIPT, 2, tmp_path)
 
     rows = {path.name.split(".")[0] for path in tmp_path.glob("*.0.txt")}
     assert len(rows) >= 18

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from lading.errors import PlanError
-from lading.order.adaptive.curriculum import MAX_LEVELS, Curriculum, CurriculumSpec, Levels, joined, sizes_of
+from lading.order.adaptive.curriculum import MAX_LEVELS, Curriculum, CurriculumSpec, Levels, joined
 from lading.order.adaptive.graded import GradedSamples
 from lading.order.event import Rebatch, event_from_dict, event_to_dict
 from lading.order.plan import Plan
@@ -116,7 +116,7 @@ def test_another_batch_size_moves_no_sample():
 def test_new_scores_act_at_an_epoch_border_and_are_kept_by_name():
     """Nothing before it moves; a state has their SHA-256, a plan's JSON the levels; unchanged scores are no event."""
     plan = make((40, 20), 6, until=25)
-    new = Levels.of(-np.arange(60.0), sizes_of(plan.adaptation.spec))
+    new = Levels.of(-np.arange(60.0), plan.adaptation.spec.levels.sizes.tolist())
     border = plan.epoch_start(1)
 
     after = plan.with_event(plan.adaptation.rescoring(plan, border, new, "measured again"))
@@ -143,7 +143,7 @@ def test_new_scores_act_at_an_epoch_border_and_are_kept_by_name():
 def test_new_scores_begin_passes_of_their_own():
     """Once everything is in the levels do not matter: each pass after new scores is shuffled anew."""
     plan = make((40, 20), 6, until=5)
-    old, new = plan.adaptation.spec.levels, Levels.of(-np.arange(60.0), sizes_of(plan.adaptation.spec))
+    old, new = plan.adaptation.spec.levels, Levels.of(-np.arange(60.0), plan.adaptation.spec.levels.sizes.tolist())
     for step, levels in ((10, new), (20, old)):
         plan = plan.with_event(plan.adaptation.rescoring(plan, step, levels))
     first, second = ([s for step in range(a, a + 10) for s in plan.bill(step).samples] for a in (10, 20))

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from lading.errors import PackingError
-from lading.order.packing import plain as packing_plain, quick
-from lading.order.packing.index import PackingIndex, _sorted_in_windows, build_index, lengths_hash
+from lading.order.packing import plain as packing_plain
+from lading.order.packing.index import PackingIndex, _sorted_in_windows, build_index, compiled_columns, lengths_hash
 from lading.order.packing.rules import ALGORITHMS, OVERFLOWS, PackingRules, num_rows_bound
 
 
@@ -68,7 +68,7 @@ def test_the_kernel_equals_the_reference_to_the_last_bit(case):
     lengths = lengths.astype(np.int32)
     order = _sorted_in_windows(lengths, chosen)
 
-    compiled = quick.index_columns(lengths, order, chosen)
+    compiled = compiled_columns(lengths, order, chosen)
     plain = packing_plain.index_columns(lengths, order, chosen)
 
     for mine, theirs in zip(compiled, plain, strict=True):
@@ -198,6 +198,6 @@ def test_a_full_row_is_open_no_more():
     """It takes no place among the rows that may be open at once; plain and compiled alike."""
     rules = PackingRules(row_length=20, open_rows=1, append_eod=False)
 
-    for module in (packing_plain, quick):
-        offsets, documents = module.index_columns(np.array([10, 10, 15, 5, 8, 12]), None, rules)[:2]
+    for columns_of in (packing_plain.index_columns, compiled_columns):
+        offsets, documents = columns_of(np.array([10, 10, 15, 5, 8, 12]), None, rules)[:2]
         assert offsets.tolist() == [0, 2, 4, 6] and documents.tolist() == [0, 1, 2, 3, 4, 5]

@@ -107,7 +107,7 @@ class World4:
                 self._save(ledgers, run, step, uses)
         for ledger in ledgers:
             ledger.flush()
-            ledger._waybills.stamps.settle(wait=True)
+            ledger._waybills.settle(wait=True)
             leave(ledger) if killed else ledger.close()
 
     def _save(self, ledgers: list[Ledger], run: str, step: int, uses: set[Use]) -> None:

@@ -52,7 +52,17 @@ def test_without_a_state_the_step_is_said(saved, tmp_path):
     with pytest.raises(LedgerError, match=r"no attempt of .* stood at step 9"):
         stamp(path, run=tmp_path / "run", step=9)
 
+    with pytest.raises(LedgerError, match=r"no attempt 7 of .* stood at step 3"):
+        stamp(path, run=tmp_path / "run", step=3, attempt=7)
+
     assert stamp(path, run=tmp_path / "run", step=3).totals["corpus"].samples == 12
+
+
+def test_a_run_of_one_step_stood_behind_it(tmp_path):
+    """Step 0 is a step."""
+    trained(tmp_path / "run", tmp_path / "ckpt", range(1), plan=PLAN)
+
+    assert stamp(tmp_path / "ckpt", run=tmp_path / "run", step=1, replace=True).totals["corpus"].samples == 4
 
 
 def test_wrong_use_is_refused(saved, tmp_path):

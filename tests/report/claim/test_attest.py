@@ -143,7 +143,7 @@ def test_rows_of_a_run_that_goes_on_are_in_no_seal_and_the_claim_says_so(tmp_pat
         (tmp_path / "model").mkdir()
         (tmp_path / "model" / "weights").write_bytes(b"weights")
         ledger.checkpoint(tmp_path / "model", {**ledger.mark(5), "step": 5})
-        ledger._waybills.stamps.settle(wait=True)
+        ledger._waybills.settle(wait=True)
 
         claim = attest(tmp_path / "model", key)
 

@@ -23,7 +23,7 @@ def seen_by(rank: int, folder: Path) -> dict[str, Any]:
 def test_two_ddp_processes_see_every_sample_once(tmp_path):
     """fit (2 epochs, mid-epoch resume), validate, test and predict on 2 gloo processes."""
     command = [sys.executable, str(SCRIPT), str(tmp_path), "2"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=3000)
 
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-6000:]
     ranks = [seen_by(rank, tmp_path) for rank in range(2)]

@@ -40,6 +40,7 @@ def test_a_batch_is_one_read_of_each_source_that_can():
     assert batch == [(12, {"x": 102}), (3, {"x": 3}), (25, {"x": 5}), (19, {"x": 109}), (4, {"x": 4})]
     assert many.calls == [[2, 9]]
     assert Numbered([OneByOne()]).__getitems__([4, 1]) == [(4, {"x": 4}), (1, {"x": 1})]
+    assert Numbered([many]).__getitems__([4, 1]) == [(4, {"x": 104}), (1, {"x": 101})]  # alone
 
 
 def test_a_source_that_leaves_samples_out_is_refused_by_name():

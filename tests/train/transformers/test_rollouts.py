@@ -9,14 +9,16 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
+from accelerate.utils import send_to_device
 from tests.launching import torchrun
 from transformers import Trainer, TrainerCallback
 
 from lading import open_run
-from lading.errors import ConfigError, LadingError, ResumeError
+from lading.errors import ConfigError, LadingError, LoaderError, ResumeError
 from lading.report.block import block
 
 pytest.importorskip("trl", reason="trl is not installed")
@@ -25,8 +27,9 @@ spec = importlib.util.spec_from_file_location("rollout_script", SCRIPT)
 script = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(script)
 
+from lading.train.accelerate import moved  # noqa: E402
 from lading.train.transformers import account  # noqa: E402
-from lading.train.transformers.rollouts import file_of  # noqa: E402
+from lading.train.transformers.rollouts import NumberedPrompts, PromptCollator, file_of  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of TRL and torch, about a tiny model on a CPU
 PLACES = (1, 2, 3, 4, 5)
@@ -103,6 +106,30 @@ def test_a_use_weighs_what_the_loss_was_given(tmp_path):
     uses = open_run(tmp_path / "run").rollout_history.uses
     weights = {update: uses["weight"][uses["update"] == update].tolist() for update in (0, 1)}
     assert set(weights[0]) == {1.0} and weights[1].count(0.0) == 1 and weights[1].count(1.0) == len(weights[1]) - 1
+
+
+def test_prompts_are_moved_where_rollouts_are_made_of_them():
+    """Three of four batches of a block are read for nothing: Accelerate does not look into them, the trainer does."""
+    prompts = PromptCollator(list)([(7, {"prompt": "w1", "image": torch.zeros(2)}), (3, {"prompt": "w2"})])
+    accelerator = SimpleNamespace(device="meta", device_placement=True, non_blocking=False)
+
+    assert send_to_device(prompts, "meta") is prompts
+    assert (len(prompts), "labels" in prompts) == (2, False)
+    assert [row for row, _ in pickle.loads(pickle.dumps(prompts)).pairs] == [7, 3]  # from a worker process
+    there = moved(accelerator, list(prompts))
+    assert [sample["prompt"] for sample in there] == ["w1", "w2"] and there[0]["image"].is_meta
+    accelerator.device_placement = False
+    assert not moved(accelerator, list(prompts))[0]["image"].is_meta
+
+
+def test_prompts_in_another_order_than_the_plans_are_refused(tmp_path):
+    """Each prompt comes with its own row, whatever stands between the sampler and the trainer."""
+    trainer = account(script.make(tmp_path / "trainer", "long", updates=1, save_strategy="no"), tmp_path / "run")
+    inner = trainer._generate_and_score_completions
+    trainer._generate_and_score_completions = lambda prompts: inner(NumberedPrompts(prompts.pairs[::-1]))
+
+    with pytest.raises(LoaderError, match=r"block 0 was to be made of the rows .* arrived"):
+        trainer.train()
 
 
 def test_a_resume_inside_a_block_is_exact(trained):

@@ -67,12 +67,12 @@ def _story(console: Console, folder: Path, steps: int, as_json: bool) -> dict[st
 
     _title(console, "Train", "a small byte model, chunk by chunk, until the plug is pulled")
     pid = _train(watch, folder, steps, chunk_steps, until=_between_checkpoints(chunk_steps * 3 // 2))["pid"]
-    killed = _last_attempt(folder)
+    killed = _attempts(folder)[-1]
     console.print(f"[bold red]kill -9 {pid}[/]  in step {killed['last']}, in the middle of a chunk.")
 
     _title(console, "Resume", "a new process begins at the last checkpoint")
     _train(watch, folder, steps, chunk_steps, until=fault + chunk_steps // 3, by=signal.SIGINT)
-    resumed, lost = _last_attempt(folder), _attempts(folder)[0]["rolled_back"]
+    resumed, lost = _attempts(folder)[-1], _attempts(folder)[0]["rolled_back"]
     console.print(
         f"It began at step {resumed['start']}: at least {lost} steps that were finished before were done again, with "
         f"the same batches. Then the loss jumped, and it was stopped (Ctrl+C) in step {resumed['last']}."
@@ -128,12 +128,8 @@ def _train(
 
 
 def _attempts(folder: Path) -> list[dict[str, Any]]:
+    """Return the attempts as `show` will say them a moment later: what is on disk, not what a process said last."""
     return summarise(open_run(folder)).attempts
-
-
-def _last_attempt(folder: Path) -> dict[str, Any]:
-    """Return the newest attempt as `show` will say it a moment later: what is on disk, not what a process said last."""
-    return _attempts(folder)[-1]
 
 
 def _between_checkpoints(step: int) -> int:

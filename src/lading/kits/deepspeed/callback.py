@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partialmethod
 from typing import Any
 
 from lading.errors import ArgumentError
@@ -70,21 +71,13 @@ class DsCallbackHandler:
             raise ArgumentError(f"callback {made!r} was added before: it would be called twice. Add it once.")
         self.all.append(made)
 
-    def on_step(self, engine: Any, args: DsTrainingArguments, state: dict[str, Any], **kwargs: Any) -> None:
-        """Notify of an update."""
-        self.call("on_step", engine, args, state, **kwargs)
-
-    def on_evaluate(self, engine: Any, args: DsTrainingArguments, state: dict[str, Any], **kwargs: Any) -> None:
-        """Notify of an evaluation."""
-        self.call("on_evaluate", engine, args, state, **kwargs)
-
-    def on_save(self, engine: Any, args: DsTrainingArguments, state: dict[str, Any], **kwargs: Any) -> None:
-        """Notify of a complete checkpoint."""
-        self.call("on_save", engine, args, state, **kwargs)
-
     def call(self, name: str, engine: Any, args: DsTrainingArguments, state: dict[str, Any], **kwargs: Any) -> None:
         """Call the method of this name of every callback that has it."""
         for callback in self.all:
             method = getattr(callback, name, None)
             if method is not None:
                 method(engine, args, state, **kwargs)
+
+    on_step = partialmethod(call, "on_step")
+    on_evaluate = partialmethod(call, "on_evaluate")
+    on_save = partialmethod(call, "on_save")

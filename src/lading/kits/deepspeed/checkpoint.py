@@ -21,7 +21,6 @@ import os
 import random
 import re
 import shutil
-import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -155,12 +154,6 @@ def remove_oldest(run_dir: Path, limit: int | None) -> None:
     for path in complete_checkpoints(run_dir)[: -limit if limit else 0]:
         reopen(path)  # first of all it must not look complete
         shutil.rmtree(path, ignore_errors=True)
-
-
-def lineage_after(parent: Checkpoint | None, attempt: int | None, update: int) -> tuple[dict[str, Any], ...]:
-    """Return the attempts that led to an attempt that began after an update."""
-    before = parent.lineage if parent is not None else ()
-    return (*before, {"attempt": attempt, "update": update, "time": round(time.time(), 3)})
 
 
 def _why_unusable(folder: Path) -> str:

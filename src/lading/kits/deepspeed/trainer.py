@@ -113,19 +113,6 @@ def worker_arguments(args: DsTrainingArguments) -> dict[str, Any]:
     }
 
 
-def evaluation_loader(args: DsTrainingArguments, dataset: Any, collate_fn: Callable[..., Any] | None) -> Loader:
-    """Return the loader to evaluate with: every sample once."""
-    return Loader(
-        dataset,
-        args.per_device_eval_batch_size or args.per_device_train_batch_size,
-        seed=args.seed,
-        shuffle=args.eval_dataloader_shuffle,
-        collate_fn=collate_fn,
-        on_bad_sample=args.on_bad_sample,
-        **worker_arguments(args),
-    )
-
-
 def join_processes(backend: str | None = None, timeout: float = 1800) -> World:
     """Join the process group, making it if need be, and return who we are in it."""
     if not torch.distributed.is_initialized() and "RANK" not in os.environ:
@@ -136,11 +123,6 @@ def join_processes(backend: str | None = None, timeout: float = 1800) -> World:
     with waiting_is_named():
         deepspeed.init_distributed(dist_backend=backend, auto_mpi_discovery=False, verbose=False, timeout=within)
     return World.current()
-
-
-def barrier() -> None:
-    """Wait for all processes."""
-    torch.distributed.barrier()
 
 
 def _free_port() -> int:
@@ -228,7 +210,16 @@ class DsTrainer:
         """The evaluation loader: in order, every sample once."""
         if self.eval_dataset is None:
             raise ConfigError("there is nothing to evaluate on: expected eval_dataset=, a dataset or several by name.")
-        return evaluation_loader(self.args, self.eval_dataset, self.collate_fn)
+        args = self.args
+        return Loader(
+            self.eval_dataset,
+            args.per_device_eval_batch_size or args.per_device_train_batch_size,
+            seed=args.seed,
+            shuffle=args.eval_dataloader_shuffle,
+            collate_fn=self.collate_fn,
+            on_bad_sample=args.on_bad_sample,
+            **worker_arguments(args),
+        )
 
     @functools.cached_property
     def max_steps(self) -> int:
@@ -304,11 +295,11 @@ class DsTrainer:
         engine.save_checkpoint(str(self.args.run_dir), tag=folder.name)
         save_random(folder, self.world.rank)
         sync_tree(folder)  # before the mark that calls it complete
-        barrier()
+        torch.distributed.barrier()
         if self.world.rank == 0:
             self._checkpoint(update, state).write(folder)
             checkpoints.remove_oldest(self.args.run_dir, self.args.save_total_limit)
-        barrier()
+        torch.distributed.barrier()
         if self.ledger is not None:
             self.ledger.checkpoint(folder, state)
         self.client_state["global_epoch"] = state["epoch"]
@@ -320,7 +311,8 @@ class DsTrainer:
         if not self._lineage:
             attempt = self.ledger.attempt if self.ledger is not None else None
             start = self._parent.update if self._parent is not None else 0
-            self._lineage = checkpoints.lineage_after(self._parent, attempt, start)
+            before = self._parent.lineage if self._parent is not None else ()
+            self._lineage = (*before, {"attempt": attempt, "update": start, "time": round(time.time(), 3)})
         return Checkpoint(
             update=update,
             epoch=state["epoch"],
@@ -353,7 +345,7 @@ class DsTrainer:
             start = engine.global_steps
             roll_back_logs(self.args.run_dir, start, self.args.logs)
             checkpoints.roll_back_checkpoints(self.args.run_dir, start)
-        barrier()
+        torch.distributed.barrier()
 
     def _steps_of(self, update: int) -> int:
         return self.args.accumulated_at(update, self.loader.plan.global_batch_size)

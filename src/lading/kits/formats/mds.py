@@ -28,18 +28,12 @@ _SCALARS = {
     *("uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"),
     *("float16", "float32", "float64"),
 }
+# What the first byte of an array says: the bits of a number, and 0, 1 or 2 for its kind.
 _VALUES = {
-    8: "u1",
-    9: "i1",
-    16: "<u2",
-    17: "<i2",
-    18: "<f2",
-    32: "<u4",
-    33: "<i4",
-    34: "<f4",
-    64: "<u8",
-    65: "<i8",
-    66: "<f8",
+    bits + place: f"<{k}{bits // 8}"
+    for bits in (8, 16, 32, 64)
+    for place, k in enumerate("uif")
+    if (bits, k) != (8, "f")
 }
 _SHAPES = ("u1", "<u2", "<u4", "<u8")
 

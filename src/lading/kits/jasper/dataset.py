@@ -64,13 +64,13 @@ class ClusterSubset(Subset[dict[str, Tensor]]):
         return self.dataset.pair_numbers[self._places]
 
     def take(self, indices: ArrayLike) -> dict[str, Tensor]:
-        return self.dataset.take(self._in_split(indices))
+        return self.dataset.take(_taken(self._places, indices))
 
     def take_keyed(self, indices: ArrayLike, *, epoch: int, keys: Any = None) -> dict[str, Tensor]:
-        return self.dataset.take_keyed(self._in_split(indices), epoch=epoch)
+        return self.dataset.take_keyed(_taken(self._places, indices), epoch=epoch)
 
     def item_keyed(self, index: int, *, epoch: int, key: int | None = None) -> dict[str, Tensor]:
-        return self.dataset.item_keyed(int(self._in_split([index])[0]), epoch=epoch)
+        return self.dataset.item_keyed(int(_taken(self._places, [index])[0]), epoch=epoch)
 
     def set_epoch(self, epoch: int) -> None:
         """Move the curriculum of the whole split to an epoch."""
@@ -88,9 +88,6 @@ class ClusterSubset(Subset[dict[str, Tensor]]):
 
     def spec(self) -> BatchSpec:
         return self.dataset.spec()
-
-    def _in_split(self, indices: ArrayLike) -> NDArray[np.int64]:
-        return _taken(self._places, indices)
 
 
 def _taken(values: NDArray[np.int64], indices: ArrayLike) -> NDArray[np.int64]:
@@ -145,8 +142,6 @@ class JASPERSteeringDataset(Tables, Dataset[dict[str, Tensor]]):
         self._keyword_ids: list[list[int]] | None = None
         self._buffers, self.steering_stack = Buffers(), None
         self.device = torch.device("cpu" if device is None else device)
-        if not self.dataset_dir.is_dir():
-            raise SourceError(f"Dataset directory not found: {self.dataset_dir}. Build one with 'lading jasper build'.")
         self.config = read_config(self.dataset_dir)
         mmap = False if use_mmap is None and self.device.type != "cpu" else use_mmap
         self._storage = open_storage(self.dataset_dir, storage_format, mmap, self.config)
@@ -205,7 +200,8 @@ class JASPERSteeringDataset(Tables, Dataset[dict[str, Tensor]]):
 
     def get_steering_stats(self) -> dict[str, Any]:
         """Return the epoch, and probabilities and names of the variants in the same order."""
-        return self._shared.stats()
+        probs = self.steering_probs
+        return {"epoch": self.current_epoch, "probs": list(probs.values()), "variant_names": list(probs)}
 
     @property
     def pair_numbers(self) -> Tensor:
@@ -260,8 +256,7 @@ class JASPERSteeringDataset(Tables, Dataset[dict[str, Tensor]]):
     def reload_negatives(self) -> None:
         """Read negatives, tiers and steering again, for instance after ``mine_negatives``; all workers follow."""
         self._read_negatives()
-        self._shared.refresh_negatives()
-        self._negatives_read = self._shared.negatives
+        self._negatives_read = self._shared.refresh_negatives()
 
     def close(self) -> None:
         """Let go of all tables."""

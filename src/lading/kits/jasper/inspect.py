@@ -10,12 +10,12 @@ import numpy as np
 
 from lading.errors import SourceError
 from lading.kits.jasper.dataset import JASPERSteeringDataset
-from lading.kits.jasper.layout import HDF5_FILE, SPLITS
+from lading.kits.jasper.layout import HDF5_FILE, SPLITS, check_directory
 
 
 def summary(directory: Path) -> dict[str, Any]:
     """Return sizes, splits, tiers, clusters and steering of a directory; values are not checked."""
-    splits = _open(directory, "auto", validate=False)
+    splits = JASPERSteeringDataset.create_combined_splits(directory, validate=False)
     train = splits["train"]
     curriculum = train.config.get("curriculum")
     last = int(curriculum.get("epochs_total", 100)) if curriculum else 0
@@ -43,12 +43,13 @@ def faults(directory: Path) -> list[str]:
     Raises:
         SourceError: There is no such directory.
     """
-    if not directory.is_dir():
-        raise SourceError(f"Dataset directory not found: {directory}. Build one with 'lading jasper build'.")
+    check_directory(directory)
     found: list[str] = []
     for storage_format in _formats(directory) or ["auto"]:
         try:
-            splits = _open(directory, storage_format, validate=True)
+            splits = JASPERSteeringDataset.create_combined_splits(
+                directory, storage_format=storage_format, validate=True
+            )
         except SourceError as error:
             found.append(str(error))
         else:
@@ -72,12 +73,6 @@ def _overlaps(splits: dict[str, JASPERSteeringDataset]) -> list[str]:
                     f"splits '{one}' and '{other}' share {len(shared)} pairs, pair {shared[0]} first. Split again."
                 )
     return found
-
-
-def _open(directory: Path, storage_format: str, validate: bool) -> dict[str, JASPERSteeringDataset]:
-    return JASPERSteeringDataset.create_combined_splits(
-        directory, storage_format=storage_format, use_mmap=None, validate=validate
-    )
 
 
 def _formats(directory: Path) -> list[str]:

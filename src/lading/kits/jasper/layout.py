@@ -44,11 +44,6 @@ class JasperTable:
         """Name of the file that ``torch.save`` wrote."""
         return f"{self.name}.pt"
 
-    @property
-    def by_pair(self) -> bool:
-        """True where row p speaks of pair p."""
-        return self.shape[0] == "pairs"
-
     def expected_shape(self, embedding_dim: int, n_neg: int) -> tuple[int | None, ...]:
         """Return the sizes the config fixes; None where any size will do."""
         sizes = {"D": embedding_dim, "n_neg": n_neg}
@@ -82,12 +77,19 @@ def split_table(split: str) -> JasperTable:
     return JasperTable(f"{split}_idx", f"splits/{split}", "int64", ("samples",))
 
 
+def check_directory(directory: Path) -> None:
+    """Refuse a directory that is not there."""
+    if not directory.is_dir():
+        raise SourceError(f"Dataset directory not found: {directory}. Build one with 'lading jasper build'.")
+
+
 def read_config(directory: Path) -> dict[str, Any]:
     """Read ``config.json``; unknown keys are kept.
 
     Raises:
-        SourceError: "Config file not found: ..." or a text that is not a JSON object.
+        SourceError: No such directory, "Config file not found: ..." or a text that is not a JSON object.
     """
+    check_directory(directory)
     path = directory / CONFIG_FILE
     if not path.is_file():
         raise SourceError(

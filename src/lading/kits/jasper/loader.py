@@ -149,7 +149,8 @@ def validate_first_batch(loader: Any, *, strict: bool = False, spec: BatchSpec |
     Raises:
         BatchError: An ``AssertionError`` that names the first fault and the sample (pair) at fault.
     """
-    expected = spec or next(_specs(loader), None) or jasper_spec("D", "n_neg", None)
+    own = (dataset.spec() for dataset in _datasets(loader) if isinstance(dataset, DeclaresSpec))
+    expected = spec or next(own, None) or jasper_spec("D", "n_neg", None)
     if isinstance(loader, Loader) and isinstance(loader.names, Mapping):
         expected = replace(expected, allowed=(*expected.allowed, *loader.names.values()))
     with first_batch(loader) as (batch, name_row):
@@ -161,10 +162,6 @@ class DeclaresSpec(Protocol):
     """A source that says what its batches look like."""
 
     def spec(self) -> BatchSpec: ...
-
-
-def _specs(loader: Any) -> Iterator[BatchSpec]:
-    return (dataset.spec() for dataset in _datasets(loader) if isinstance(dataset, DeclaresSpec))
 
 
 def _datasets(loader: Any) -> Iterator[Any]:

@@ -131,8 +131,11 @@ def read_only(array: np.ndarray) -> Tensor:
 
 def _data_offset(path: Path) -> int:
     """Return where the bytes of the archive's only tensor begin."""
-    with zipfile.ZipFile(path) as archive:
-        records = [info for info in archive.infolist() if "/data/" in info.filename]
+    try:
+        with zipfile.ZipFile(path) as archive:
+            records = [info for info in archive.infolist() if "/data/" in info.filename]
+    except Exception as error:  # a damaged list of contents, which torch does not read, raises what it likes
+        raise SourceError(f"{path.name} cannot be mapped: {error} ({path}). Write it again.") from error
     if len(records) != 1 or records[0].compress_type != zipfile.ZIP_STORED:
         raise SourceError(f"{path.name} holds {len(records)} tensors, expected 1 stored as it is; it cannot be mapped.")
     with path.open("rb") as file:  # the local header has its own name and padding lengths

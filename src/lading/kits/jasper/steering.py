@@ -171,11 +171,6 @@ class SharedSteering:
         """The current epoch."""
         return int(self._numbers[EPOCH])
 
-    @property
-    def negatives(self) -> int:
-        """How often the negatives were refreshed."""
-        return int(self._numbers[NEGATIVES])
-
     def set_epoch(self, epoch: int) -> None:
         """Move every process to an epoch."""
         if epoch < 0:
@@ -186,9 +181,10 @@ class SharedSteering:
         """Give every sample this variant; None: back to the curriculum."""
         self._numbers[FORCED] = -1 if variant is None else variant_number(variant)
 
-    def refresh_negatives(self) -> None:
-        """Tell every process that there are new negatives on disk."""
+    def refresh_negatives(self) -> int:
+        """Tell every process that there are new negatives on disk; return how often there were."""
         self._numbers[NEGATIVES] += 1
+        return int(self._numbers[NEGATIVES])
 
     def now(self) -> tuple[int, int, int]:
         """Return epoch, forced variant (-1: none) and number of refreshes, read at once."""
@@ -200,8 +196,3 @@ class SharedSteering:
 
     def variant(self, pair: int, epoch: int, forced: int) -> int:
         return self.steering.variant(pair, epoch) if forced < 0 else forced
-
-    def stats(self) -> dict[str, Any]:
-        """Return the epoch, and probabilities and names of the variants in the same order."""
-        probs = self.steering.probabilities(self.epoch)
-        return {"epoch": self.epoch, "probs": [probs[name] for name in VARIANTS], "variant_names": list(VARIANTS)}

@@ -7,30 +7,17 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Protocol
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from lading.errors import MissingExtraError, SourceError
 from lading.kits.jasper.layout import HDF5_FILE, SPLITS, TABLES, JasperTable, split_table
 from lading.kits.jasper.pt import PtStorage
 
+if TYPE_CHECKING:
+    from lading.kits.jasper.hdf5 import Hdf5Storage  # h5py is optional
+
+Storage: TypeAlias = "PtStorage | Hdf5Storage"
 LARGE_BYTES = 10 * 1024**3
-
-
-class Storage(Protocol):
-    """Where tables are read from; ``PtStorage`` and ``Hdf5Storage`` are the two there are."""
-
-    format: str
-    mapped: bool
-    directory: Path
-
-    def label(self, table: JasperTable) -> str: ...
-    def require(self, table: JasperTable) -> None: ...
-    def read(self, table: JasperTable) -> Tensor: ...
-    def require_keyword_ids(self) -> None: ...
-    def keyword_ids(self) -> Any: ...
-    def files(self) -> list[Path]: ...
 
 
 def open_storage(directory: Path, storage_format: str, use_mmap: bool | None, config: dict[str, Any]) -> Storage:

@@ -91,7 +91,7 @@ def check_negatives(negatives: Tensor, num_sources: int, label: str, *, below_ze
 def check_rows(tables: Mapping[str, Tensor], label: Label) -> None:
     """Refuse tables of another length, clusters that do not exist, and tiers outside 1 to 4."""
     for table in TABLES:
-        if table.by_pair:
+        if table.shape[0] == "pairs":  # row p speaks of pair p
             check_entries(tables[table.name], table, len(tables["pair_index"]), label(table))
     clusters, where = len(tables["centroid_embs"]), label(BY_NAME["pair_cluster_id"])
     check_ids(tables["pair_cluster_id"], "pair_cluster_id references cluster", "cluster", clusters, where, True)

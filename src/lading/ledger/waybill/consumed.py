@@ -17,7 +17,7 @@ from lading.identity.document_names import names_digest
 from lading.ledger.description import Description, KnownRun, read_plan
 from lading.ledger.deviations import deviations_from
 from lading.ledger.events import event_rows
-from lading.ledger.launch import MOST_RANKS, MOST_STEPS, Launch
+from lading.ledger.launch import MOST_STEPS, Launch
 from lading.ledger.lineage import Span, lineage, pending_of
 from lading.ledger.parts import rows_of
 from lading.ledger.run_folder import RunFolder
@@ -33,20 +33,12 @@ from lading.runtime.fields import Origin
 I64 = NDArray[np.int64]
 
 
-def consumed(run: KnownRun, moments: Iterable[Moment], most_ranks: int = MOST_RANKS) -> dict[str, Total]:
-    """Return what a run had used of each dataset at some moments, what several of them share once.
-
-    Args:
-        run: The run.
-        moments: Where training stood.
-        most_ranks: Nothing is returned where more ranks than these recorded: it takes too long.
-    """
+def consumed(run: KnownRun, moments: Iterable[Moment]) -> dict[str, Total]:
+    """Return what a run had used of each dataset at some moments, what several of them share once."""
     description, folder, launches = run.description, run.folder, run.log().launches
     counts = np.zeros(len(description.datasets), dtype=np.int64)
     newest: Plan | None = None
     for attempt, pieces in sorted(_pieces(launches, moments).items()):
-        if launches[attempt].world_size > most_ranks:
-            return {}
         batches, plan = _rows(folder, attempt, "batches"), _plan(folder, launches[attempt])
         steps = _applied(batches, launches[attempt].world_size, pieces)
         if plan is None:

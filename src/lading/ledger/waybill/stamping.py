@@ -36,6 +36,7 @@ from lading.ledger.waybill.waybill import (
     TRAINING,
     WAYBILL,
     CoveredFile,
+    Given,
     Moment,
     Total,
     Waybill,
@@ -49,14 +50,54 @@ from lading.ledger.waybill.waybill import (
 from lading.runtime.files import written_aside
 from lading.runtime.paths import local_path
 
-Given = str | os.PathLike[str]
 Make = Callable[[dict[str, CoveredFile]], Waybill]
-Record = Callable[[Path, Waybill], Any]
 _MOST_TAKEN = 64
 _BESIDE_TRAINING = 64  # ranks; of more the rows are too many to read beside training; readers of the run count them
 
 
-class Waybills:
+class Stamps:
+    """The waybills of a ledger that are not in place yet."""
+
+    def __init__(self) -> None:
+        self._works: list[Stamping] = []
+        self._has_warned = False
+
+    def begin(self, checkpoint: Path, prepare: Callable[[Path], bytes], after: Any = None) -> None:
+        """Begin to hash a checkpoint that was saved; one that is under way for the same place is dropped.
+
+        Args:
+            checkpoint: Folder or file.
+            prepare: Hashes it and returns the content of its waybill, in a thread of its own.
+            after: The future of a save that is still under way.
+        """
+        self.settle()
+        for work in self._works:
+            work.is_void |= work.checkpoint == checkpoint
+        remove_stale(checkpoint)
+        self._works.append(Stamping(checkpoint, prepare, after, self._works[-1] if self._works else None))
+        self._works[-1].start()
+
+    def settle(self, *, wait: bool = False) -> list[Stamping]:
+        """Put in place what is ready, or everything, in the thread that trains; return it."""
+        placed: list[Stamping] = []
+        while self._works and (wait or not self._works[0].is_alive()):
+            work = self._works.pop(0)
+            work.join()
+            try:
+                placed += [work] if work.place() else []
+            except Exception as error:  # whatever it is, training goes on
+                if not self._has_warned:
+                    why = getattr(error, "strerror", None) or str(error)
+                    warnings.warn(
+                        f"the waybill of {work.checkpoint} was not written: {why.rstrip('.')}. Training goes on, and "
+                        "this is said once; make it later with `lading model stamp CKPT --run RUN`.",
+                        stacklevel=3,
+                    )
+                self._has_warned = True
+        return placed
+
+
+class Waybills(Stamps):
     """The waybills of the checkpoints that one ledger's training saves.
 
     Args:
@@ -65,9 +106,8 @@ class Waybills:
     """
 
     def __init__(self, run: RunFolder, base: Given | Iterable[Given]) -> None:
-        self.bases = bases_of(base)
-        self._run = KnownRun(run)
-        self.stamps = Stamps(partial(record_checkpoint, self._run))
+        super().__init__()
+        self.bases, self._run = bases_of(base), KnownRun(run)
         self._taken: dict[tuple[str, int], tuple[int | None, tuple[Range, ...]]] = {}
         self.update: int | None = None  # the last one that was committed
 
@@ -77,7 +117,7 @@ class Waybills:
         if len(self._taken) > _MOST_TAKEN:
             del self._taken[next(iter(self._taken))]
 
-    def begin(self, path: Given, state: Mapping[str, Any], run: str, launch: Launch | None, after: Any) -> None:
+    def begin_with(self, path: Given, state: Mapping[str, Any], run: str, launch: Launch | None, after: Any) -> None:
         """Begin the waybill of a checkpoint that was saved with a state of this run and attempt."""
         mark = checked_mark(state)
         if mark is None or launch is None or (mark["run"], mark["launch"]) != (run, launch.sha256):
@@ -90,81 +130,37 @@ class Waybills:
         update, pending = self._taken.get((launch.sha256, mark["step"]), (None, ()))
         moment = Moment(run, launch.sha256, launch.attempt, mark["step"], update, launch.plan_sha256, None, pending)
         checkpoint = checkpoint_path(path) if after is None else local_path(path)  # such a save may not have begun yet
+        self.begin(checkpoint, partial(self._prepare, moment), after)
+
+    def _prepare(self, moment: Moment, checkpoint: Path) -> bytes:
         make = partial(trained_waybill, self._run, moment, most_ranks=_BESIDE_TRAINING)
-        self.stamps.begin(checkpoint, make, after)
-
-
-class Stamps:
-    """The waybills of a ledger that are not in place yet.
-
-    Args:
-        record: Is called, by the thread that hashes, with each checkpoint whose waybill is ready to be put in place.
-    """
-
-    def __init__(self, record: Record = lambda checkpoint, waybill: None) -> None:
-        self._works: list[Stamping] = []
-        self._record, self._has_warned = record, False
-
-    def begin(self, checkpoint: Path, make: Make, after: Any = None) -> None:
-        """Begin to hash a checkpoint that was saved; one that is under way for the same place is dropped.
-
-        Args:
-            checkpoint: Folder or file.
-            make: Returns the waybill, given the files.
-            after: The future of a save that is still under way.
-        """
-        self.settle()
-        for work in self._works:
-            work.is_void |= work.checkpoint == checkpoint
-        remove_stale(checkpoint)
-        self._works.append(Stamping(checkpoint, make, after, [*self._works], self._record))
-        self._works[-1].start()
-
-    def settle(self, *, wait: bool = False) -> list[Stamping]:
-        """Put in place what is ready, or everything, in the thread that trains; return it."""
-        placed: list[Stamping] = []
-        while self._works and (wait or not self._works[0].is_alive()):
-            work = self._works.pop(0)
-            work.join()
-            try:
-                placed += [work] if work.place() else []
-            except Exception as error:  # whatever it is, training goes on
-                self._warn(work.checkpoint, error)
-        return placed
-
-    def _warn(self, checkpoint: Path, error: Exception) -> None:
-        if not self._has_warned:
-            why = getattr(error, "strerror", None) or str(error)
-            warnings.warn(
-                f"the waybill of {checkpoint} was not written: {why.rstrip('.')}. Training goes on, and this is said "
-                "once; make it later with `lading model stamp CKPT --run RUN`.",
-                stacklevel=4,
-            )
-        self._has_warned = True
+        content, waybill = prepared(checkpoint, make, threads=1)
+        record_checkpoint(self._run, checkpoint, waybill)
+        return content
 
 
 class Stamping(threading.Thread):
-    """Hash one checkpoint and make its waybill; ``place`` is the training thread's."""
+    """Hash one checkpoint and prepare its waybill; ``place`` is the training thread's."""
 
     def __init__(
-        self, checkpoint: Path, make: Make, after: Any, before: list[threading.Thread], record: Record
+        self, checkpoint: Path, prepare: Callable[[Path], bytes], after: Any, before: threading.Thread | None
     ) -> None:
         super().__init__(name="lading-waybill", daemon=True)
         self.checkpoint, self.is_void = checkpoint, False
-        self._make, self._after, self._before, self._record = make, after, before, record
-        self._content, self._identity = b"", _identity(checkpoint)
+        self._prepare, self._after, self._before = prepare, after, before
+        self._identity, self._found = _identity(checkpoint), b""
         self._error: BaseException | None = None
 
     def run(self) -> None:
-        """Hash, one checkpoint after the other, make the waybill and let the log know it."""
+        """Prepare the waybill, one checkpoint after the other."""
         try:
-            while self._before:
-                self._before.pop().join()
+            if self._before is not None:
+                self._before.join()
+                self._before = None
             if self._after is not None:
                 self._after.result()
                 self._identity = _identity(self.checkpoint)
-            self._content, waybill = _made(self.checkpoint, self._make)
-            self._record(self.checkpoint, waybill)
+            self._found = self._prepare(self.checkpoint)
         except BaseException as error:  # raised in the thread that trains
             self._error = error
 
@@ -175,29 +171,35 @@ class Stamping(threading.Thread):
         if self._error is not None:
             raise self._error
         with contextlib.suppress(FileNotFoundError):
-            _write(self.checkpoint, self._content, synced=False)
+            write_waybill(self.checkpoint, self._found, synced=False)
             return True
         return False
 
 
-def stamp_now(checkpoint: Path, make: Make) -> Waybill:
-    """Write the waybill of a checkpoint and return it."""
-    content, waybill = _made(checkpoint, make, threads=0)
-    _write(checkpoint, content, synced=True)
-    return waybill
+def prepared(checkpoint: Path, make: Make, threads: int = 0) -> tuple[bytes, Waybill]:
+    """Return the content of a checkpoint's waybill, given what makes it of its files; and it as every reader takes it.
 
-
-def _made(checkpoint: Path, make: Make, threads: int = 1) -> tuple[bytes, Waybill]:
+    Args:
+        checkpoint: Folder or file.
+        make: Returns the waybill, given the files.
+        threads: Files that are hashed at once; 0: as many as there are processors.
+    """
     files = files_of(checkpoint)
     check_names(checkpoint, files)
     return checked(make(hashed(files, threads)), checkpoint)
 
 
-def _write(checkpoint: Path, content: bytes, *, synced: bool) -> None:
+def write_waybill(checkpoint: Path, content: bytes, *, synced: bool = True) -> None:
+    """Put a waybill beside its files."""
     with times_kept(checkpoint), written_aside(own_path(checkpoint), synced=synced) as file:
         file.write(content)
-    if not checkpoint.is_dir():
-        _sweep(checkpoint.parent)
+    for path in () if checkpoint.is_dir() else checkpoint.parent.glob(f"*.{WAYBILL}"):  # of files that are gone
+        gone = described_by(path)
+        if gone.name and not os.path.lexists(gone):
+            with contextlib.suppress(OSError, LadingError):
+                waybill_at(path)  # what is no waybill is not ours
+                path.unlink()
+                own_path(gone, CLAIMS).unlink(missing_ok=True)
 
 
 def remove_stale(checkpoint: Path) -> None:
@@ -218,17 +220,6 @@ def times_kept(checkpoint: Path) -> Iterator[None]:
         if before is not None:
             with contextlib.suppress(FileNotFoundError):
                 os.utime(checkpoint, ns=(before.st_atime_ns, before.st_mtime_ns))
-
-
-def _sweep(folder: Path) -> None:
-    """Remove the waybills of single files that are gone, and the claims beside them."""
-    for path in folder.glob(f"*.{WAYBILL}"):
-        file = described_by(path)
-        if file.name and not os.path.lexists(file):
-            with contextlib.suppress(OSError, LadingError):
-                waybill_at(path)  # what is no waybill is not ours
-                path.unlink()
-                own_path(file, CLAIMS).unlink(missing_ok=True)
 
 
 def _identity(checkpoint: Path) -> tuple[int, ...] | None:
@@ -269,7 +260,8 @@ def trained_waybill(
     launches = [log.launches[span.attempt] for span in lineage(log.launches, moment.attempt)]
     bases = {base.waybill: base for base in (*(base for launch in launches for base in launch.bases), *parents)}
     with contextlib.suppress(LadingError):  # rows that cannot be read are what `verify` is for
-        totals = consumed(run, [moment], most_ranks)
+        if max(launch.world_size for launch in launches) <= most_ranks:
+            totals = consumed(run, [moment])
     moment = replace(moment, seal=sealed_by(log))
     return Waybill(TRAINING, files, moment, tuple(bases.values()), str(run.folder.path.absolute()), totals)
 

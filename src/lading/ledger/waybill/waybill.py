@@ -11,6 +11,7 @@ by its SHA-256. Whatever the bytes are: a checked value, or an error.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,6 +25,7 @@ from lading.runtime.fields import COUNT, SHA256, Fields, FieldTable, Origin, nam
 from lading.runtime.json import known
 from lading.runtime.paths import local_path
 
+Given = str | os.PathLike[str]
 WAYBILL_VERSION = 1
 WAYBILL, CLAIMS = "waybill.json", "claims.jsonl"
 TRAINING, MERGE, CONVERSION, IMPORT = MADE = ("training", "merge", "conversion", "import")

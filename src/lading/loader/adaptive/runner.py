@@ -26,21 +26,13 @@ from lading.runtime.fields import is_whole
 
 
 class Ended(NamedTuple):
-    """The chunk that ended where the loader is; a state keeps it as long as it is not reported.
+    """The chunk that ended where the loader is; a state keeps it as long as it is not reported."""
 
-    Attributes:
-        step: The step after it.
-        chunk: Its number, over all passes.
-        size: Batches of a chunk as they were.
-        number: Its number in the data, where chunks are chosen.
-        total: Chunks of the data, where they are chosen; the rest of a pass has that number.
-    """
-
-    step: int
-    chunk: int
-    size: int
-    number: int = 0
-    total: int = 0
+    step: int  # the one after it
+    chunk: int  # over all passes
+    size: int  # batches of a chunk as they were
+    number: int = 0  # in the data, where chunks are chosen
+    total: int = 0  # of the data, where chunks are chosen; the rest of a pass has that number
 
 
 class ChunkRunner:
@@ -54,13 +46,11 @@ class ChunkRunner:
 
     @property
     def adapts(self) -> bool:
-        """Whether there is a policy to ask."""
         return self.chunks.resize is not None or self.chunks.choose is not None
 
     resizes = adapts
 
     def begin(self, engine: Observed, step: int) -> None:
-        """Choose the chunks that are due where an iteration starts."""
         self.choose(engine, step)
 
     def amended(self, engine: Observed, bill: Bill) -> Bill:
@@ -108,7 +98,6 @@ class ChunkRunner:
         self.choose(engine, engine.step)
 
     def choose(self, engine: Observed, step: int) -> None:
-        """Choose the chunks that are due before a step is yielded."""
         while (choice := self._chosen(engine, step)) is not None:
             agree_on_decision(engine, "the next chunk", {"acts at": choice.step, "chunk": choice.chosen})
             engine.add_event(choice)
@@ -200,7 +189,6 @@ class ChunkRunner:
         return {name: kept for name, kept in self._earlier.items() if name != "ended"}
 
     def load(self, saved: Mapping[str, Any]) -> None:
-        """Resume where a state was taken."""
         self._load(saved.get("chunks", {}))
 
     def _load(self, saved: Mapping[str, Any]) -> None:
@@ -214,7 +202,7 @@ class ChunkRunner:
 
 def observers_of(request: LoaderRequest) -> list[Observer]:
     """Return who may change what comes: what chooses weights, what chooses chunks."""
-    found: list[Observer] = [] if request.policy is None else [PolicyRunner.of(request.policy)]
+    found: list[Observer] = [] if request.policy is None else [PolicyRunner(request.policy)]
     return found if request.chunks is None else [*found, ChunkRunner(request.chunks)]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,20 +15,11 @@ from lading.loader.note import Observed
 from lading.loader.request import LoaderRequest
 from lading.loader.sample_values import by_source, values_of
 from lading.order.adaptive.chosen import ChosenChunks
-from lading.order.adaptive.curriculum import Curriculum, Levels, joined, sizes_of
+from lading.order.adaptive.curriculum import Curriculum, Levels, joined
 from lading.order.adaptive.graded import GradedSamples, Rescore
 from lading.order.adaptive.protocol import Adaptation
 from lading.order.plan import Plan
 from lading.source.reader import Reader
-
-
-class Rescored(Observed, Protocol):
-    """What is asked of the engine."""
-
-    @property
-    def request(self) -> LoaderRequest: ...
-    @property
-    def readers(self) -> Sequence[Reader]: ...
 
 
 def planned_adaptation(request: LoaderRequest, readers: Sequence[Reader], batch: int) -> Adaptation | None:
@@ -56,12 +47,14 @@ def resumable(request: LoaderRequest, readers: Sequence[Reader], plan: Plan) -> 
     return replace(plan, adaptation=replace(graded, later=later))
 
 
-def rescore(engine: Rescored, scores: Any, reason: str = "") -> Rescore | None:
+def rescore(
+    engine: Observed, request: LoaderRequest, readers: Sequence[Reader], scores: Any, reason: str = ""
+) -> Rescore | None:
     """Give samples other difficulties from the next epoch on that cannot have been prefetched."""
     plan, graded = engine.plan, engine.plan.adaptation
     if not isinstance(graded, GradedSamples):
         raise LoaderError("this loader has no curriculum to rescore. Pass mixture=Curriculum(scores).")
-    levels = _levels_of(engine.request, engine.readers, graded, scores)
+    levels = _levels_of(request, readers, graded, scores)
     at = plan.locate(engine.step + plan.lookahead_steps)
     event = graded.rescoring(plan, plan.epoch_start(at.epoch + bool(at.epoch_step)), levels, reason)
     decided = {} if event is None else {"acts at": event.step, "scores": event.levels.sha256}
@@ -73,15 +66,11 @@ def rescore(engine: Rescored, scores: Any, reason: str = "") -> Rescore | None:
 
 def _levels_of(request: LoaderRequest, readers: Sequence[Reader], graded: GradedSamples, scores: Any) -> Levels:
     """Return other scores as levels of the sizes that a plan's curriculum has."""
-    return Levels.of(scores_of(request, readers, scores), sizes_of(graded.spec))
+    return Levels.of(scores_of(request, readers, scores), graded.spec.levels.sizes.tolist())
 
 
 def scores_of(request: LoaderRequest, readers: Sequence[Reader], scores: Any) -> NDArray[np.float64]:
-    """Return the difficulty of each sample of all sources together.
-
-    Args:
-        scores: An array, the name of a column, a function of the source, a ``.npy`` file; or these by source.
-    """
+    """Return the difficulty of each sample of all sources together, in whichever way it is given."""
     by_name = by_source(scores, list(request.sources), "scores")
     if set(by_name) != set(request.sources):
         raise PlanError(f"scores are given for {', '.join(by_name)}: expected {', '.join(request.sources)}.")

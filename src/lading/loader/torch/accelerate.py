@@ -22,31 +22,18 @@ from lading.order import Plan
 
 
 class PreparedState:
-    """What ``GradientState`` reads of a loader.
-
-    Attributes:
-        end_of_dataloader: Whether the batch yielded last ends the iteration.
-        remainder: Rows of the last global batch that count; 0 where it is full.
-        total_batch_size: Rows of a global batch.
-        total_dataset_length: Samples of an epoch.
-    """
+    """What ``GradientState`` reads of a loader, by Accelerate's names."""
 
     def __init__(self, plan: Plan) -> None:
-        self.end_of_dataloader = False
+        self.end_of_dataloader = False  # whether the batch yielded last ends the iteration
         self.total_batch_size = plan.global_batch_size
         self.total_dataset_length = plan.epoch_samples
         left = plan.epoch_samples % plan.global_batch_size
-        self.remainder = 0 if plan.drop_last else left
+        self.remainder = 0 if plan.drop_last else left  # rows of the last global batch that count; 0: it is full
 
 
 class Prepared(Iterator[Any]):
-    """An iteration as Accelerate wants it.
-
-    Args:
-        batches: Yields (batch, bill).
-        last: The step that ends the iteration.
-        with_bills: Whether to yield (batch, bill) or the batch alone.
-    """
+    """An iteration as Accelerate wants it; ``last``: the step that ends it."""
 
     def __init__(self, batches: Batches[tuple[Any, Bill]], plan: Plan, last: int, *, with_bills: bool) -> None:
         self._batches, self._last, self._with_bills = batches, last, with_bills

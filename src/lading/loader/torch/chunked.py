@@ -24,7 +24,6 @@ need one that can be asked for any chunk at any time.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, cast
 
 import numpy as np
@@ -45,39 +44,31 @@ from lading.source.reader import draws_nothing
 DEFAULT_SEED = 42
 
 
-@dataclass(frozen=True)
-class ChunkOrder:
-    """A dataset and the arguments that give ``Loader`` the meant order."""
-
-    dataset: Any
-    arguments: dict[str, Any] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, dataset: Any, *, seed: int | None, shuffle: Any, sampler: Any, generator: Any) -> ChunkOrder:
-        """Read the order from what a user would pass to torch's DataLoader."""
-        if seed is None:
-            seed = DEFAULT_SEED if generator is None else generator.initial_seed() & (2**63 - 1)
-        if sampler is None:
-            return cls(dataset, {"seed": seed, "shuffle": True if shuffle is None else shuffle})
-        if isinstance(sampler, ChunkedSampler):
-            if sampler.shuffle == "within":
-                raise LoaderError(
-                    "a ChunkedSampler with shuffle='within' cannot say the order of a ChunkedDataLoader, which "
-                    "shuffles whole passes. Pass it to torch's DataLoader(dataset, sampler=...), or take shuffle=True."
-                )
-            return cls(dataset, {"seed": sampler.seed, "shuffle": sampler.shuffle})
-        if isinstance(sampler, DistributedSampler):
-            world = World(sampler.rank, sampler.num_replicas)
-            return cls(dataset, {"seed": sampler.seed, "shuffle": sampler.shuffle, "world": world})
-        if isinstance(sampler, SequentialSampler):
-            return cls(dataset, {"seed": seed, "shuffle": False})
-        if isinstance(sampler, RandomSampler) and not sampler.replacement and sampler.num_samples == len(dataset):
-            if sampler.generator is not None:
-                seed = sampler.generator.initial_seed() & (2**63 - 1)
-            return cls(dataset, {"seed": seed, "shuffle": True})
-        if isinstance(sampler, WeightedRandomSampler) and sampler.replacement and sampler.num_samples == len(dataset):
-            return cls(dataset, {"seed": seed, "shuffle": True, "sample_weights": sampler.weights})
-        return cls(Drawn(dataset, list(sampler)), {"seed": seed, "shuffle": False})
+def _ordered(dataset: Any, seed: int | None, shuffle: Any, sampler: Any, generator: Any) -> tuple[Any, dict[str, Any]]:
+    """Return the dataset and the arguments that give ``Loader`` the order which a user of torch's DataLoader means."""
+    if seed is None:
+        seed = DEFAULT_SEED if generator is None else generator.initial_seed() & (2**63 - 1)
+    if sampler is None:
+        return dataset, {"seed": seed, "shuffle": True if shuffle is None else shuffle}
+    if isinstance(sampler, ChunkedSampler):
+        if sampler.shuffle == "within":
+            raise LoaderError(
+                "a ChunkedSampler with shuffle='within' cannot say the order of a ChunkedDataLoader, which "
+                "shuffles whole passes. Pass it to torch's DataLoader(dataset, sampler=...), or take shuffle=True."
+            )
+        return dataset, {"seed": sampler.seed, "shuffle": sampler.shuffle}
+    if isinstance(sampler, DistributedSampler):
+        world = World(sampler.rank, sampler.num_replicas)
+        return dataset, {"seed": sampler.seed, "shuffle": sampler.shuffle, "world": world}
+    if isinstance(sampler, SequentialSampler):
+        return dataset, {"seed": seed, "shuffle": False}
+    if isinstance(sampler, RandomSampler) and not sampler.replacement and sampler.num_samples == len(dataset):
+        if sampler.generator is not None:
+            seed = sampler.generator.initial_seed() & (2**63 - 1)
+        return dataset, {"seed": seed, "shuffle": True}
+    if isinstance(sampler, WeightedRandomSampler) and sampler.replacement and sampler.num_samples == len(dataset):
+        return dataset, {"seed": seed, "shuffle": True, "sample_weights": sampler.weights}
+    return Drawn(dataset, list(sampler)), {"seed": seed, "shuffle": False}
 
 
 class Drawn(Dataset[Any]):
@@ -119,7 +110,7 @@ class ChunkedDataLoader(DataLoader[Any]):
         seed: Seed of the chunks; the order equals that of a ``ChunkedSampler`` with this seed. Default 42, or the
             generator's.
         shuffle: Whether each pass is shuffled. Default: chunks are, the standard DataLoader is not.
-        sampler: Its kind says the order of chunks, see ``ChunkOrder``.
+        sampler: Its kind says the order of chunks.
         generator: Its seed becomes the seed of the chunks.
         dataloader_kwargs: Further arguments of torch's DataLoader (or, in chunks, of ``Loader``). ``drop_last`` drops
             at the end of a pass, not of every chunk.
@@ -164,10 +155,10 @@ class ChunkedDataLoader(DataLoader[Any]):
             self.__dict__.update({name: value for name, value in vars(inner).items() if not name.startswith("_")})
             self.standard_dataloader = inner
             return
-        meant = ChunkOrder.of(dataset, seed=seed, shuffle=shuffle, sampler=sampler, generator=generator)
-        arguments = {**meant.arguments, **_lading_only(dataloader_kwargs)}
+        ordered, meant = _ordered(dataset, seed, shuffle, sampler, generator)
+        arguments = {**meant, **_lading_only(dataloader_kwargs)}
         self._world: World | None = arguments.get("world")
-        self._loader = Loader(meant.dataset, batch_size, chunk_batches=chunk_size, **arguments)
+        self._loader = Loader(ordered, batch_size, chunk_batches=chunk_size, **arguments)
         self.dataset = self._loader.dataset
 
     @property

@@ -106,7 +106,6 @@ class TorchArrays:
         self.collate = Collate()
 
     def columns(self, columns: Any) -> Any:
-        """Return what a source gave as tensors."""
         return as_tensors(columns)
 
     def allocate(self, rows: int, like: torch.Tensor) -> torch.Tensor:

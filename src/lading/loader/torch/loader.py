@@ -47,30 +47,128 @@ from lading.order import Plan
 from lading.source.protocol import Sources
 
 
-class PreparedLoader(Lockstep, EngineLoader):
-    """A loader whose parts carry the plan, and that Accelerate need not wrap.
+class TorchFace:
+    """What the engine asks of torch."""
 
-    Attributes:
-        use_stateful_dataloader: Accelerate's ``save_state`` and ``load_state`` keep the loader's state.
+    places_freely = True
+    depth = 2
+
+    def __init__(self, *, pin_memory: bool, world: World | None, pad: bool | None) -> None:
+        self.arrays = TorchArrays()
+        self._pins, self._world, self._pad = pin_memory, world, pad
+
+    @property
+    def places(self) -> bool:
+        return self._pins and torch.accelerator.is_available()
+
+    def world(self) -> World:
+        return self._world or World.current()
+
+    def share(self, plan: Plan, step: int, world: World) -> Bill:
+        return plan.bill(step, world=world, pad=self._pad)
+
+    def place(self, batch: Any, bill: Bill, batch_rows: int) -> tuple[Any, Bill, Any]:
+        batch = pinned(batch)  # type: ignore[no-untyped-call]
+        return batch, bill, batch
+
+
+@takes(LoaderOptions)
+class Loader(Lockstep, EngineLoader, DataLoader[Any]):
+    """Load batches that can be accounted for.
+
+    Args:
+        sources: One dataset, or several by name. Anything with ``__len__`` and ``__getitem__``.
+        batch_size: Samples of a batch on each rank.
+        shuffle: True, False, or ``"window"`` (windows of ``window_samples`` neighbours, for locality on disk). None, as
+            torch has it by default, is True.
+        global_batch_size: Samples of a step, all ranks together; instead of ``batch_size``.
+        pad: Whether the last, incomplete batch is filled up with marked rows. None: only with several ranks.
+        world: Who this process is; default: the process group, else the environment.
+        drop_last: Whether an incomplete global batch at the end of an epoch is dropped.
+        collate_fn, num_workers, pin_memory, timeout, worker_init_fn, multiprocessing_context, prefetch_factor,
+            persistent_workers: As in torch.
+        generator, in_order, pin_memory_device: As torch has them by default; anything else is refused.
+        dataset: torch's name for ``sources``.
+        sampler, batch_sampler: What frameworks inject when they make a loader anew.
+        options: See ``LoaderOptions``.
+
+    Example:
+        >>> import numpy as np
+        >>> loader = Loader({"numbers": np.arange(10)}, batch_size=4, shuffle=False)
+        >>> [batch.tolist() for batch in loader]
+        [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+        >>> loader.plan.bill(2).samples
+        [SampleId(dataset=0, index=8), SampleId(dataset=0, index=9)]
     """
 
-    use_stateful_dataloader = True
-    _pulls: Pulls
+    use_stateful_dataloader = True  # Accelerate's ``save_state`` and ``load_state`` keep the loader's state
     _is_prepared = False
 
-    def view(self) -> SourceView:
-        """Return the sources as one dataset; made before torch's own ``__init__``."""
-        engine = self.engine
-        return SourceView(engine.fetcher, lambda: engine.world.rank)
-
-    def dress(self, batch_size: int | None, users: Callable[[list[Any]], Any] | None) -> None:
-        """Replace what torch made of the arguments by parts that carry the plan; after torch's own ``__init__``."""
-        self._pulls = Pulls(self.engine)
-        loader = cast(DataLoader[Any], self)
-        sampler = cast(PlanSampler, loader.sampler)
-        batches = PlanBatchSampler(sampler, batch_size, loader.drop_last, self._pulls)
-        object.__setattr__(self, "batch_sampler", batches)  # torch allows no change after __init__
-        loader.collate_fn = PlannedCollate(users, self._pulls)
+    def __init__(
+        self,
+        sources: Sources | None = None,
+        batch_size: int | None = None,
+        shuffle: bool | str | None = True,
+        *,
+        global_batch_size: int | None = None,
+        pad: bool | None = None,
+        world: World | None = None,
+        drop_last: bool = False,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        num_workers: int = 0,
+        pin_memory: bool = False,
+        timeout: float = 0,
+        worker_init_fn: Callable[[int], None] | None = None,
+        multiprocessing_context: Any = None,
+        prefetch_factor: int | None = None,
+        persistent_workers: bool = False,
+        generator: torch.Generator | None = None,
+        in_order: bool = True,
+        pin_memory_device: str = "",
+        dataset: Sources | None = None,
+        sampler: Any = None,
+        batch_sampler: Any = None,
+        **options: Unpack[LoaderOptions],
+    ) -> None:
+        shuffle = True if shuffle is None else shuffle
+        if sampler is not None or batch_sampler is not None:
+            asked = (batch_size, shuffle, drop_last)
+            batch_size, shuffle, drop_last = meaning(sampler, batch_sampler, asked)
+            batch_size = batch_size if global_batch_size is None else None  # made anew: of two sizes that mean one
+        sources = _given(sources, dataset)
+        _refuse(generator=generator, in_order=in_order, pin_memory_device=pin_memory_device)
+        sources = sources.source if isinstance(sources, SourceView) else sources
+        collate_fn = collate_fn.given if isinstance(collate_fn, PlannedCollate) else collate_fn
+        own = {"global_batch_size": global_batch_size, "shuffle": shuffle, "pad": pad, "world": world}
+        given = self.keep(options, LoaderOptions, sources=sources, **own)
+        torchs = {
+            "drop_last": drop_last,
+            "collate_fn": collate_fn,
+            "num_workers": num_workers,
+            "timeout": timeout,
+            "worker_init_fn": worker_init_fn,
+            "multiprocessing_context": multiprocessing_context,
+            "prefetch_factor": prefetch_factor,
+            "persistent_workers": persistent_workers,
+        }
+        request = request_of({**given, **torchs, "batch_size": batch_size, "pin_memory": pin_memory})
+        face = TorchFace(pin_memory=pin_memory, world=world, pad=pad)
+        self.engine = engine = Engine(request, face, given["tracker"])
+        if batch_sampler is not None:
+            engine.notes.on_yield = index_log(batch_sampler, engine)
+            if engine.notes.on_yield is not None:
+                engine.tracker = None  # a prediction is no training
+        size = batch_size or global_batch_size or first_size(given["batch_schedule"])
+        view = SourceView(engine.fetcher, lambda: engine.world.rank)
+        engine.dataset = view if len(engine.readers) > 1 else view.source
+        planned = PlanSampler(engine, view)
+        super().__init__(view, size, sampler=planned, pin_memory=pin_memory, **torchs)
+        # What torch made of the arguments is replaced by parts that carry the plan.
+        self._pulls = Pulls(engine)
+        if batch_sampler is None:
+            batch_sampler = PlanBatchSampler(planned, size, drop_last, self._pulls)
+        object.__setattr__(self, "batch_sampler", batch_sampler)  # torch allows no change after __init__
+        self.collate_fn = PlannedCollate(collate_fn, self._pulls)
         self._connect()
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
@@ -79,12 +177,11 @@ class PreparedLoader(Lockstep, EngineLoader):
         self._connect()
 
     def _connect(self) -> None:
-        loader = cast(DataLoader[Any], self)
-        if isinstance(loader.collate_fn, PlannedCollate):
-            loader.collate_fn.reports_to(self._pulls)
-            cast(SourceView, loader.dataset).collated_by(loader.collate_fn)
+        if isinstance(self.collate_fn, PlannedCollate):
+            self.collate_fn.reports_to(self._pulls)
+            cast(SourceView, self.dataset).collated_by(self.collate_fn)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
         if not self._is_prepared:
             self._check_lockstep()
         return self._iterate(with_bills=False)
@@ -137,124 +234,6 @@ class PreparedLoader(Lockstep, EngineLoader):
     @_is_accelerate_prepared.setter
     def _is_accelerate_prepared(self, value: bool) -> None:
         self._is_prepared = bool(value)
-
-
-class TorchFace:
-    """What the engine asks of torch."""
-
-    places_freely = True
-    depth = 2
-
-    def __init__(self, *, pin_memory: bool, world: World | None, pad: bool | None) -> None:
-        self.arrays = TorchArrays()
-        self._pins, self._world, self._pad = pin_memory, world, pad
-
-    @property
-    def places(self) -> bool:
-        """Whether batches are pinned."""
-        return self._pins and torch.accelerator.is_available()
-
-    def world(self) -> World:
-        return self._world or World.current()
-
-    def share(self, plan: Plan, step: int, world: World) -> Bill:
-        return plan.bill(step, world=world, pad=self._pad)
-
-    def place(self, batch: Any, bill: Bill, batch_rows: int) -> tuple[Any, Bill, Any]:
-        batch = pinned(batch)  # type: ignore[no-untyped-call]
-        return batch, bill, batch
-
-
-@takes(LoaderOptions)
-class Loader(PreparedLoader, DataLoader[Any]):  # type: ignore[misc]
-    """Load batches that can be accounted for.
-
-    Args:
-        sources: One dataset, or several by name. Anything with ``__len__`` and ``__getitem__``.
-        batch_size: Samples of a batch on each rank.
-        shuffle: True, False, or ``"window"`` (windows of ``window_samples`` neighbours, for locality on disk). None, as
-            torch has it by default, is True.
-        global_batch_size: Samples of a step, all ranks together; instead of ``batch_size``.
-        pad: Whether the last, incomplete batch is filled up with marked rows. None: only with several ranks.
-        world: Who this process is; default: the process group, else the environment.
-        drop_last: Whether an incomplete global batch at the end of an epoch is dropped.
-        collate_fn, num_workers, pin_memory, timeout, worker_init_fn, multiprocessing_context, prefetch_factor,
-            persistent_workers: As in torch.
-        generator, in_order, pin_memory_device: As torch has them by default; anything else is refused.
-        dataset: torch's name for ``sources``.
-        sampler, batch_sampler: What frameworks inject when they make a loader anew.
-        options: See ``LoaderOptions``.
-
-    Example:
-        >>> import numpy as np
-        >>> loader = Loader({"numbers": np.arange(10)}, batch_size=4, shuffle=False)
-        >>> [batch.tolist() for batch in loader]
-        [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
-        >>> loader.plan.bill(2).samples
-        [SampleId(dataset=0, index=8), SampleId(dataset=0, index=9)]
-    """
-
-    def __init__(
-        self,
-        sources: Sources | None = None,
-        batch_size: int | None = None,
-        shuffle: bool | str | None = True,
-        *,
-        global_batch_size: int | None = None,
-        pad: bool | None = None,
-        world: World | None = None,
-        drop_last: bool = False,
-        collate_fn: Callable[[list[Any]], Any] | None = None,
-        num_workers: int = 0,
-        pin_memory: bool = False,
-        timeout: float = 0,
-        worker_init_fn: Callable[[int], None] | None = None,
-        multiprocessing_context: Any = None,
-        prefetch_factor: int | None = None,
-        persistent_workers: bool = False,
-        generator: torch.Generator | None = None,
-        in_order: bool = True,
-        pin_memory_device: str = "",
-        dataset: Sources | None = None,
-        sampler: Any = None,
-        batch_sampler: Any = None,
-        **options: Unpack[LoaderOptions],
-    ) -> None:
-        shuffle = True if shuffle is None else shuffle
-        if sampler is not None or batch_sampler is not None:
-            asked = (batch_size, shuffle, drop_last)
-            batch_size, shuffle, drop_last = meaning(sampler, batch_sampler, asked)
-            batch_size = batch_size if global_batch_size is None else None  # made anew: of two sizes that mean one
-        sources = _given(sources, dataset)
-        _refuse(generator=generator, in_order=in_order, pin_memory_device=pin_memory_device)
-        sources = sources.source if isinstance(sources, SourceView) else sources
-        collate_fn = collate_fn.given if isinstance(collate_fn, PlannedCollate) else collate_fn
-        own = {"global_batch_size": global_batch_size, "shuffle": shuffle, "pad": pad, "world": world}
-        given = self.keep(options, LoaderOptions, sources=sources, **own)
-        torchs = {
-            "drop_last": drop_last,
-            "collate_fn": collate_fn,
-            "num_workers": num_workers,
-            "timeout": timeout,
-            "worker_init_fn": worker_init_fn,
-            "multiprocessing_context": multiprocessing_context,
-            "prefetch_factor": prefetch_factor,
-            "persistent_workers": persistent_workers,
-        }
-        request = request_of({**given, **torchs, "batch_size": batch_size, "pin_memory": pin_memory})
-        face = TorchFace(pin_memory=pin_memory, world=world, pad=pad)
-        self.engine = Engine(request, face, given["tracker"])
-        if batch_sampler is not None:
-            self.engine.notes.on_yield = index_log(batch_sampler, self.engine)
-            if self.engine.notes.on_yield is not None:
-                self.engine.tracker = None  # a prediction is no training
-        view, size = self.view(), batch_size or global_batch_size or first_size(given["batch_schedule"])
-        self.engine.dataset = view if len(self.engine.readers) > 1 else view.source
-        sampler = PlanSampler(self.engine, view)
-        super().__init__(view, size, sampler=sampler, pin_memory=pin_memory, **torchs)
-        self.dress(size, collate_fn)
-        if batch_sampler is not None:
-            object.__setattr__(self, "batch_sampler", batch_sampler)  # torch allows no change after __init__
 
 
 _REFUSED = {

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sized
+from functools import partial
 from typing import Any, NamedTuple, NoReturn, cast
 
 import numpy as np
@@ -52,16 +53,10 @@ from lading.loader.torch.ray import refuse_in_ray_worker
 
 
 class Pull(NamedTuple):
-    """One request as it travels.
+    """One request as it travels."""
 
-    Attributes:
-        iteration: Number of the iteration over the batch sampler, from 0.
-        number: Number of the request in it, from 0.
-        request: What is asked for.
-    """
-
-    iteration: int
-    number: int
+    iteration: int  # over the batch sampler, from 0
+    number: int  # in it, from 0
     request: FetchRequest
 
 
@@ -141,11 +136,9 @@ class PlanSampler(DistributedSampler[Any]):
 
     @property
     def epoch(self) -> int:  # type: ignore[override]
-        """The epoch of the next step."""
         return self.engine.plan.locate(self.engine.step).epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """Move the loader to an epoch; see ``Loader.set_epoch``."""
         self.engine.set_epoch(epoch)
 
     def __iter__(self) -> Iterator[int]:
@@ -284,7 +277,7 @@ class SourceView(Dataset[Any]):
 
     def __getstate__(self) -> dict[str, Any]:
         kept = {"_fetcher": self._fetcher, "_starts": self._starts, "_collate": PlannedCollate(None, None)}
-        return {**kept, "_last": None, "_rank": _Rank(self._rank())}
+        return {**kept, "_last": None, "_rank": partial(int, self._rank())}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
@@ -344,15 +337,6 @@ class SourceView(Dataset[Any]):
             f"batch {pull.number} of the plan followed batch {last.number}: expected batch {last.number + stride}. "
             f"Something shards this rank's batches a second time. {_WAY_OUT}"
         )
-
-
-class _Rank(NamedTuple):
-    """A rank that is known."""
-
-    number: int
-
-    def __call__(self) -> int:
-        return self.number
 
 
 class PlanBatchSampler(BatchSampler):

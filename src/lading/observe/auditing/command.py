@@ -4,7 +4,7 @@
         print(finding)
 
 Eight faults, each with its evidence and the line that fixes it: samples
-repeated across workers or ranks, samples never reached, samples left out of an
+repeated in an epoch, samples never reached, samples left out of an
 epoch, the same order in every epoch, always the same first batches, identical
 random numbers in every worker, a dropped tail, padding counted twice.
 """

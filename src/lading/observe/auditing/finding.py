@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from lading.observe.auditing.watch import Pass, alike
 
-REPEATED = "repeated across workers or ranks"
+REPEATED = "repeated in an epoch"
 NEVER_REACHED = "never reached"
 LEFT_OUT = "left out of an epoch"
 SAME_ORDER = "same order every epoch"

@@ -19,20 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import RandomSampler, SequentialSampler, SubsetRandomSampler
 
-from lading.observe.auditing.finding import (
-    DROPPED_TAIL,
-    LEFT_OUT,
-    NEVER_REACHED,
-    PADDING_TWICE,
-    REPEATED,
-    REPLACEMENT,
-    SAME_HEAD,
-    SAME_NUMBERS,
-    SAME_ORDER,
-    Finding,
-    Judge,
-    some,
-)
+from lading.observe.auditing import finding as faults
+from lading.observe.auditing.finding import Finding, Judge, some
 from lading.observe.auditing.watch import DRAWS, Pass, alike, is_planned, watch_draws
 from lading.observe.dataloader import order_of
 from lading.order.chunked_sampler import ChunkedSampler
@@ -73,7 +61,7 @@ class OrderJudge(Judge):
         if not self.has_set_epoch:
             fix = "DataLoader(..., shuffle=True)  # or seed the sampler's generator once, not in every epoch"
         return Finding(
-            SAME_ORDER,
+            faults.SAME_ORDER,
             f"the {self.sampler} shuffles, but in the same way in every epoch.",
             f"{self.num_epochs} epochs, each beginning with samples {', '.join(map(str, self.first.order[:6]))}",
             fix,
@@ -86,7 +74,7 @@ class OrderJudge(Judge):
         if self.common_batches == 0 or not (is_cut or self.has_common_head):
             return None
         return Finding(
-            SAME_HEAD,
+            faults.SAME_HEAD,
             f"every epoch begins with the same {self.common_batches} batches.",
             f"{self.num_epochs} epochs; the first batch always holds samples "
             f"{some(self.first.batches[0].samples.tolist())}; {len(self.reached)} of {self.length} samples were seen",
@@ -106,7 +94,7 @@ class OrderJudge(Judge):
             return self._repeated(epoch, again, times[times > 1])
         where = f"{self.num_ranks} ranks" if self.num_ranks > 1 else "full batches"
         return Finding(
-            PADDING_TWICE,
+            faults.PADDING_TWICE,
             f"samples are repeated to fill up {where}, and nothing tells a metric which rows are repeats.",
             f"{self.length} samples, {num_rows} rows in an epoch; twice came {some(again.tolist())}",
             "lading.Loader(dataset, batch_size)  # marks padding: bill.is_padding, batch['is_padding']",
@@ -118,7 +106,7 @@ class OrderJudge(Judge):
         if len(ranks) > 1 and not self.is_undivided:
             sizes = ", ".join(f"rank {rank} has {len(share)}" for rank, share in enumerate(self.shares[:4]))
             return Finding(
-                REPEATED,
+                faults.REPEATED,
                 f"the ranks' shares overlap: {len(again)} of {self.length} samples are on several ranks.",
                 f"{sizes} samples; sample {most} is on ranks {some(ranks)}",
                 "Subset(dataset, range(rank, len(dataset), world_size))  # shares that divide the data; or "
@@ -129,7 +117,7 @@ class OrderJudge(Judge):
             workers = {batch.worker for batch in self.ranks[ranks[0]][epoch].batches if most in batch.samples}
             where, fix = f"batches of workers {some(workers)}", "DataLoader(..., shuffle=True)"
         return Finding(
-            REPEATED,
+            faults.REPEATED,
             f"{len(again)} of {self.length} samples come more than once in an epoch.",
             f"sample {most} came {times.max()} times in epoch {epoch}, in {where}",
             f"{fix}  # or lading.Loader(dataset, batch_size)",
@@ -141,7 +129,7 @@ class OrderJudge(Judge):
         is_fixed = self.num_never == self.tail
         which = f"always samples {self._some_never()}" if is_fixed else "others in each epoch"
         return Finding(
-            DROPPED_TAIL,
+            faults.DROPPED_TAIL,
             f"the last {self.tail} samples of every epoch are dropped: they do not fill a batch on every rank.",
             f"{self.length} samples, {self.length - self.tail} in each epoch; missing are {which}",
             "DataLoader(..., drop_last=False)  # or lading.Loader(dataset, batch_size), which marks what fills up",
@@ -153,7 +141,7 @@ class OrderJudge(Judge):
         if self.is_limited and not self.is_repeated_run:
             return None  # every epoch takes others; the rest is still to come
         return Finding(
-            NEVER_REACHED,
+            faults.NEVER_REACHED,
             f"{self.num_never} of {self.length} samples are never reached.",
             f"in {self.num_epochs} epochs the {self.sampler} gave no sample {self._some_never()}",
             "DataLoader(..., sampler=RandomSampler(dataset))  # if a split is meant: torch.utils.data.Subset",
@@ -170,7 +158,7 @@ class OrderJudge(Judge):
         rows = int(max(counted.sum() for _, counted in self.counts))
         is_meant = max(rows, _length(self.order) * self.num_ranks) < self.length
         return Finding(
-            LEFT_OUT,
+            faults.LEFT_OUT,
             f"up to {max(missing)} of {self.length} samples are left out of an epoch, others in each.",
             "; ".join(times),
             "DataLoader(..., shuffle=True)  # each once in an epoch; if a part is meant: RandomSampler(dataset, "
@@ -196,7 +184,7 @@ class OrderJudge(Judge):
             return None
         samples, times = self.counts[0]
         return Finding(
-            REPLACEMENT,
+            faults.REPLACEMENT,
             f"the {self.sampler} draws with replacement: an epoch repeats some samples and leaves others out.",
             f"{times.sum()} draws of {self.length} samples reached {len(samples)} ({len(samples) / self.length:.0%}) "
             f"in an epoch, {len(self.reached)} in {self.num_epochs}",
@@ -215,7 +203,7 @@ class OrderJudge(Judge):
         if num_different == 1 or any(other != draws[0] for other in draws):
             return None
         return Finding(
-            SAME_NUMBERS,
+            faults.SAME_NUMBERS,
             f"{type(self.loader.dataset).__name__} draws random numbers, and every worker draws the same ones.",
             f"sample {index}, read {DRAWS} times: {num_different} different results, the same sequence in workers "
             f"{some(range(len(draws)))}",

@@ -17,18 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from lading.observe.auditing.finding import (
-    DROPPED_TAIL,
-    NEVER_REACHED,
-    PADDING_TWICE,
-    REPEATED,
-    SAME_HEAD,
-    SAME_NUMBERS,
-    SAME_ORDER,
-    Finding,
-    Judge,
-    some,
-)
+from lading.observe.auditing import finding as faults
+from lading.observe.auditing.finding import Finding, Judge, some
 from lading.observe.auditing.watch import Pass, alike
 from lading.source.stream.torch import TaggedIterableDataset
 
@@ -62,10 +52,6 @@ class StreamJudge(Judge):
     def _is_random(self) -> bool:
         return len(self.alone) > 1 and not alike(p.order for p in self.alone)
 
-    def _holds_the_same(self) -> bool:
-        """Say whether one reader finds the same samples in every pass, in whichever order."""
-        return alike(np.sort(p.order) for p in self.alone)
-
     def _all_alike(self) -> bool:
         return len(self.workers) > 1 and alike(worker.order for worker in self.workers.values())
 
@@ -81,7 +67,7 @@ class StreamJudge(Judge):
             varies = any(row[part][1] for row in heads if part in row) or self._varies(part)
             if size >= _FEW and len(set(columns[0][:size])) == size and is_same and varies:
                 return Finding(
-                    SAME_NUMBERS,
+                    faults.SAME_NUMBERS,
                     f"{part or 'the sample'} holds the same numbers in every worker.",
                     f"its first {size} values are equal in workers {some(self.workers)}",
                     "rng = np.random.default_rng(torch.initial_seed())  # in __iter__: workers have different seeds",
@@ -100,7 +86,7 @@ class StreamJudge(Judge):
             return None
         if self._all_alike():
             return Finding(
-                REPEATED,
+                faults.REPEATED,
                 f"{self.num_workers} workers read the same samples: the stream is not divided among them.",
                 f"one reader gives {num_alone} samples, {self.num_workers} workers give {self.given}{self._example()}",
                 "itertools.islice(stream, info.id, None, info.num_workers)  # with info = get_worker_info(); or "
@@ -108,7 +94,7 @@ class StreamJudge(Judge):
             )
         sizes = ", ".join(f"worker {number} gives {len(w.order)}" for number, w in list(self.workers.items())[:4])
         return Finding(
-            REPEATED,
+            faults.REPEATED,
             f"the shards of {self.num_workers} workers overlap: {again} samples come more often than once.",
             f"one reader gives {num_alone} samples, {sizes}{self._example()}",
             "shards = files[info.id :: info.num_workers]  # or start, stop = n * id // w, n * (id + 1) // w: where one "
@@ -131,20 +117,20 @@ class StreamJudge(Judge):
         total = sum(map(len, orders))
         if extra < (self.loader.batch_size or 1) * self.num_ranks and extra * 2 < total:
             return Finding(
-                PADDING_TWICE,
+                faults.PADDING_TWICE,
                 f"samples are repeated to fill up {self.num_ranks} ranks, and nothing tells which rows are repeats.",
                 f"{total} rows on all ranks, {extra} of them repeat a sample of another rank",
                 "lading.TaggedIterableDataset(source, batch_size)  # marks padding",
             )
         if self.is_undivided:
             return Finding(
-                REPEATED,
+                faults.REPEATED,
                 f"{self.num_ranks} ranks read the same samples: the stream is not divided among them.",
                 f"{total} rows on all ranks, {self.num_shared} samples are on several ranks",
                 "itertools.islice(stream, rank, None, world_size)  # or lading.TaggedIterableDataset(source)",
             )
         return Finding(
-            REPEATED,
+            faults.REPEATED,
             f"the shards of {self.num_ranks} ranks overlap: {self.num_shared} samples are on several ranks.",
             "; ".join(f"rank {rank} gives {len(order)} samples" for rank, order in enumerate(orders[:4])),
             "shards = files[rank::world_size]  # or start, stop = n * rank // w, n * (rank + 1) // w: where one "
@@ -154,7 +140,7 @@ class StreamJudge(Judge):
     def _never(self) -> Finding | None:
         who, expected = ("one reader", len(self.alone[0].order)) if self.alone else ("len(dataset)", self.length or 0)
         missing, extra = max(0, expected - self.given), 0
-        if self.alone and self._holds_the_same():
+        if self.alone and alike(np.sort(p.order) for p in self.alone):  # the same in every pass, in whichever order
             wanted, given = (Counter(p.order.tolist()) for p in (self.alone[0], self.first))
             missing, extra = (wanted - given).total(), (given - wanted).total()
         if self.is_limited or not missing or (self.num_ranks > 1 and not self.alone):
@@ -162,7 +148,7 @@ class StreamJudge(Judge):
         if extra and self.given <= expected:
             return self._divided_differently(expected, missing, extra)
         return Finding(
-            NEVER_REACHED,
+            faults.NEVER_REACHED,
             f"{missing} of {expected} samples of the stream are never reached.",
             f"{who} gives {expected} samples, the loader with {self.num_workers} workers gives {self.given}",
             "itertools.islice(stream, info.id, None, info.num_workers)  # every sample to exactly one worker; or "
@@ -172,7 +158,7 @@ class StreamJudge(Judge):
     def _divided_differently(self, expected: int, missing: int, extra: int) -> Finding:
         """Say that workers take their shares of different orders: samples between the shares are lost, others twice."""
         return Finding(
-            NEVER_REACHED,
+            faults.NEVER_REACHED,
             f"{missing} of {expected} samples of the stream are never reached: each of {self.num_workers} workers "
             "takes its share of another order.",
             f"one reader gives {expected} samples; of {self.given} samples of {self.num_workers} workers {extra} came "
@@ -188,13 +174,13 @@ class StreamJudge(Judge):
         evidence = f"{self.num_epochs} epochs, each with the same {self.given} samples in the same order"
         if hasattr(self.loader.dataset, "set_epoch"):
             return Finding(
-                SAME_ORDER,
+                faults.SAME_ORDER,
                 f"the {self.source} has a set_epoch, but gives the same order in every epoch.",
                 evidence,
                 "dataset.set_epoch(epoch)  # before each epoch; audit(..., set_epoch=True) if your loop does so",
             )
         note = Finding(  # evaluation wants it, training does not
-            SAME_ORDER,
+            faults.SAME_ORDER,
             f"the {self.source} gives the same order in every epoch.",
             evidence,
             "order = Permutation(n, key=(seed, epoch))  # shuffle by the epoch; Hugging Face: "
@@ -209,7 +195,7 @@ class StreamJudge(Judge):
         if not is_cut or not self.is_same_again(self.ranks[:1]):
             return None
         return Finding(
-            SAME_HEAD,
+            faults.SAME_HEAD,
             f"every epoch begins with the same {len(self.first.batches)} batches, and stops there.",
             f"{self.num_epochs} epochs of {self.given} samples, always the same ones"
             + (f", of {self.length}" if self.length is not None else ""),
@@ -222,7 +208,7 @@ class StreamJudge(Judge):
         if not self.loader.drop_last or not short:
             return None
         return Finding(
-            DROPPED_TAIL,
+            faults.DROPPED_TAIL,
             f"{sum(short.values())} samples at the end of every epoch are dropped, because they do not fill a batch.",
             "; ".join(f"worker {worker} ends with {left} samples" for worker, left in sorted(short.items()))
             + f", a batch has {size}",

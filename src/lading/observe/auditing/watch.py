@@ -197,8 +197,6 @@ def watch_stream(loader: Any, loop: Loop, *, alone: bool = False) -> list[Pass]:
     """Watch passes over a stream, short batches included, with the loader's own workers or with one reader.
 
     Args:
-        loader: The loader.
-        loop: How it is used.
         alone: Read with one worker that lives through all passes, so that random numbers continue from pass to pass.
     """
     workers = 1 if alone else loader.num_workers
@@ -268,11 +266,8 @@ def _parts(sample: Any) -> Parts:
         named = {f"part {place}": value for place, value in enumerate(sample)}
     else:
         named = {"": sample}
-    return {name: (_hash(value), _is_real_number(value)) for name, value in named.items()}
-
-
-def _is_real_number(value: Any) -> bool:
-    return isinstance(value, float) or "float" in str(getattr(value, "dtype", ""))
+    real = {name for name, v in named.items() if isinstance(v, float) or "float" in str(getattr(v, "dtype", ""))}
+    return {name: (_hash(value), name in real) for name, value in named.items()}
 
 
 def _number(sample: Any) -> int | None:

@@ -23,13 +23,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lading.errors import PlanError, ResumeError
-from lading.identity.hashing import fold, key64, keys64
+from lading.identity.hashing import key64, keys64
 from lading.order.adaptive.decided import AdaptedBase, AdaptiveEvent
 from lading.order.adaptive.protocol import Adaptation, P, PlanView
 from lading.order.clock import Clock, Location
 from lading.order.event import Event, ResumeBase
-from lading.order.permutation import permute, unpermute
-from lading.order.shuffle import Order
+from lading.order.shuffle import Order, permute_pass, unpermute_pass
 from lading.runtime.fields import COUNT, REASON, Fields, FieldTable, given
 
 
@@ -44,18 +43,10 @@ class Choose(AdaptiveEvent):
     """
 
     kind: ClassVar[str] = "choose"
+    table: ClassVar[FieldTable] = {"step": COUNT, "chosen": COUNT, "reason": REASON}
     step: int
     chosen: int
     reason: str = ""
-
-    def to_dict(self, *, whole: bool) -> dict[str, Any]:
-        """Return JSON-able fields."""
-        return dict(vars(self))
-
-    @classmethod
-    def read(cls, fields: Fields) -> Choose:
-        """Rebuild a choice from checked fields."""
-        return cls(**fields.each(_CHOOSE, "kind"))
 
     @property
     def decided(self) -> str:
@@ -103,7 +94,6 @@ def _from_bits(fields: Fields, name: str) -> tuple[int, ...]:
     return tuple(np.flatnonzero(np.unpackbits(np.frombuffer(data, dtype=np.uint8))).tolist())
 
 
-_CHOOSE: FieldTable = {"step": COUNT, "chosen": COUNT, "reason": REASON}
 _CHOSEN: FieldTable = {"epoch": COUNT, "used": _from_bits, "place": COUNT, "chunk": given(COUNT)}
 
 
@@ -121,6 +111,11 @@ class PassCut(NamedTuple):
     epoch: int
     chunk_samples: int
     chunks: int
+
+    @property
+    def rest_start(self) -> int:
+        """Samples before the rest."""
+        return self.chunks * self.chunk_samples
 
 
 class Chosen:
@@ -140,7 +135,8 @@ class Chosen:
         base: ChosenBase | None = None,
     ) -> None:
         self._given = lengths, seed, is_shuffled, clock, tuple(choices), base
-        self.lengths, self.seed, self.is_shuffled, self.clock = lengths, seed, is_shuffled, clock
+        self.lengths, self.seed, self.clock = lengths, seed, clock
+        self._shuffle = "full" if is_shuffled else "none"
         self.epoch_samples = sum(lengths)
         self._borders = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64)
         self._tables: dict[int, dict[int, int]] = {}  # epoch: {place in the pass: chunk of the data}
@@ -210,9 +206,9 @@ class Chosen:
         cut = self.cut(epoch)
         place, inside = np.divmod(offsets, cut.chunk_samples)
         whole = place < cut.chunks
-        place, inside = np.where(whole, place, cut.chunks), np.where(whole, inside, offsets - self._rest_start(cut))
+        place, inside = np.where(whole, place, cut.chunks), np.where(whole, inside, offsets - cut.rest_start)
         chunk = self._chunks(cut, place)
-        flat = chunk * cut.chunk_samples + self._permuted(cut, chunk, inside)
+        flat = chunk * cut.chunk_samples + permute_pass(self._shuffle, *self._shuffled_by(cut, chunk), inside)
         source = np.searchsorted(self._borders, flat, side="right") - 1
         return source.astype(np.int32), flat - self._borders[source]
 
@@ -228,8 +224,9 @@ class Chosen:
             places = {natural: place for place, natural in self._tables.get(epoch, {}).items()}
             place = cut.chunks if chunk == cut.chunks else places.get(chunk)
             if place is not None:
-                inside = self._unpermuted(cut, chunk, flat - chunk * cut.chunk_samples)
-                found.append(epoch * self.epoch_samples + place * cut.chunk_samples + inside)
+                by = self._shuffled_by(cut, np.array([chunk], dtype=np.int64))
+                inside = unpermute_pass(self._shuffle, *by, np.array([flat - chunk * cut.chunk_samples]))
+                found.append(epoch * self.epoch_samples + place * cut.chunk_samples + int(inside[0]))
         kept = [position for position in found if start <= position < stop]
         return np.array(kept, dtype=np.int64)
 
@@ -246,9 +243,6 @@ class Chosen:
         assert pace.chunk_batches is not None
         samples = pace.chunk_batches * pace.batch
         return PassCut(epoch, samples, self.epoch_samples // samples)
-
-    def _rest_start(self, cut: PassCut) -> int:
-        return cut.chunks * cut.chunk_samples
 
     def _choose(self, choice: Choose) -> None:
         at = self.clock.locate(choice.step)
@@ -283,22 +277,10 @@ class Chosen:
         found: I64 = np.array(chunks, dtype=np.int64)[np.searchsorted(wanted, places)]
         return found
 
-    def _sizes(self, cut: PassCut, chunks: I64) -> I64:
-        return np.where(chunks == cut.chunks, self.epoch_samples - self._rest_start(cut), cut.chunk_samples)
-
-    def _keys(self, cut: PassCut, chunks: I64) -> NDArray[np.uint64]:
-        return fold(keys64(key64(self.seed, "chosen"), np.full(len(chunks), cut.epoch)), chunks.astype(np.uint64))
-
-    def _permuted(self, cut: PassCut, chunks: I64, inside: I64) -> I64:
-        if not self.is_shuffled:
-            return inside
-        return permute(self._sizes(cut, chunks), self._keys(cut, chunks), inside)
-
-    def _unpermuted(self, cut: PassCut, chunk: int, inside: int) -> int:
-        if not self.is_shuffled:
-            return inside
-        chunks = np.array([chunk], dtype=np.int64)
-        return int(unpermute(self._sizes(cut, chunks), self._keys(cut, chunks), np.array([inside]))[0])
+    def _shuffled_by(self, cut: PassCut, chunks: I64) -> tuple[I64, NDArray[np.uint64]]:
+        """Return the size of each chunk, and the key of its shuffle."""
+        sizes = np.where(chunks == cut.chunks, self.epoch_samples - cut.rest_start, cut.chunk_samples)
+        return sizes, keys64(key64(self.seed, "chosen"), np.full(len(chunks), cut.epoch), chunks)
 
 
 @dataclass(frozen=True)
@@ -310,7 +292,6 @@ class ChosenChunks(Adaptation):
     described: ClassVar[str] = "chosen"
 
     def order(self, plan: PlanView) -> Chosen:
-        """Return the order of a plan, as far as it is chosen."""
         choices = [e for e in plan.events if isinstance(e, Choose)]
         known = None if plan.base is None else plan.base.adapted
         before = known if isinstance(known, ChosenBase) else None
@@ -336,11 +317,9 @@ class ChosenChunks(Adaptation):
             raise PlanError(f"chunks are chosen and {what}: expected chunks of one size, each once a pass.")
 
     def extended(self, order: Order, event: Event) -> Order | None:
-        """Return the order after one more choice."""
         return order.extended(event) if isinstance(event, Choose) and isinstance(order, Chosen) else None
 
     def undecided_from(self, order: Order, step: int) -> int | None:
-        """Return the first step at or after a step whose chunk is not chosen yet."""
         return order.undecided_from(step) if isinstance(order, Chosen) else None
 
     def kept(self, past: Sequence[Event], order: Order, clock: Clock, at: Location) -> tuple[AdaptedBase, int] | None:
@@ -349,7 +328,6 @@ class ChosenChunks(Adaptation):
         return order.known_at(at.step), clock.chunk_start(at.chunk or 0)
 
     def check_resize(self, at: Location) -> None:
-        """Refuse sizes that change inside a pass."""
         if at.offset:
             raise PlanError(f"chunks are chosen, and step {at.step} lies inside a pass: sizes change between passes.")
 

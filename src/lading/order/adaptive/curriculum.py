@@ -84,7 +84,6 @@ class Levels:
 
     @functools.cached_property
     def sizes(self) -> I64:
-        """Samples of each level."""
         return np.bincount(self.found)
 
     @functools.cached_property
@@ -105,7 +104,6 @@ class Levels:
         return places
 
     def to_dict(self, *, whole: bool) -> dict[str, Any]:
-        """Return JSON-able fields; ``whole``: with the levels themselves."""
         data = {} if not whole or self.numbers is None else {"zlib": _packed(self.numbers)}
         return {"sha256": self.sha256, **data}
 
@@ -178,13 +176,11 @@ class CurriculumSpec:
             )
 
     def to_dict(self, *, whole: bool = False) -> dict[str, Any]:
-        """Return JSON-able fields; ``whole``: with the level of each sample, not only their SHA-256."""
         stages = [list(stage) for stage in self.stages]
         return {"curriculum_version": CURRICULUM_VERSION, "stages": stages, "levels": self.levels.to_dict(whole=whole)}
 
     @classmethod
     def read(cls, fields: Fields) -> CurriculumSpec:
-        """Rebuild a spec from checked fields."""
         if fields.integer("curriculum_version") != CURRICULUM_VERSION:
             raise PlanError(
                 f"the plan's curriculum has version {fields.value('curriculum_version')}, this Lading computes "
@@ -279,11 +275,6 @@ class Curriculum:
         last = clock.step_from(Duration.parse(self.until).position(clock))
         steps = sorted({last * k // (MAX_LEVELS - 1) for k in range(MAX_LEVELS)} | {0, last})
         return [(clock.locate(step).position, self.share(step / last) if last else 1.0) for step in steps]
-
-
-def sizes_of(spec: CurriculumSpec) -> list[int]:
-    """Return the samples of each level, for scores that come later."""
-    return [int(n) for n in spec.levels.sizes]
 
 
 def _stepwise(points: Sequence[Any], clock: Clock) -> list[tuple[int, float]]:

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 if TYPE_CHECKING:
-    from lading.runtime.fields import Fields
+    from lading.runtime.fields import Fields, FieldTable
 
 
 KINDS = {  # the adaptation, by its key in a plan's JSON
@@ -31,17 +31,18 @@ class AdaptiveEvent(ABC):
     """A decision of an adaptation, made while the run goes on."""
 
     kind: ClassVar[str]
+    table: ClassVar[FieldTable]
     rereads: ClassVar[bool] = False
     step: int
 
-    @abstractmethod
     def to_dict(self, *, whole: bool) -> dict[str, Any]:
         """Return JSON-able fields; ``whole``: with what a state only names."""
+        return dict(vars(self))
 
     @classmethod
-    @abstractmethod
     def read(cls, fields: Fields) -> Self:
         """Rebuild it from checked fields, its kind among them."""
+        return cls(**fields.each(cls.table, "kind"))
 
     @property
     @abstractmethod

@@ -50,19 +50,14 @@ class Rescore(AdaptiveEvent):
     """
 
     kind: ClassVar[str] = "rescore"
+    table: ClassVar[FieldTable] = {"step": COUNT, "position": COUNT, "levels": read_levels, "reason": REASON}
     step: int
     position: int
     levels: Levels
     reason: str = ""
 
     def to_dict(self, *, whole: bool) -> dict[str, Any]:
-        """Return JSON-able fields; ``whole``: with the level of each sample, not only their SHA-256."""
         return {**vars(self), "levels": self.levels.to_dict(whole=whole)}
-
-    @classmethod
-    def read(cls, fields: Fields) -> Rescore:
-        """Rebuild the event from checked fields."""
-        return cls(**fields.each(_RESCORE, "kind"))
 
     @property
     def decided(self) -> str:
@@ -82,9 +77,6 @@ class ScoresBase(AdaptedBase):
     @classmethod
     def read(cls, fields: Fields) -> ScoresBase:
         return cls(Rescore.read(fields))
-
-
-_RESCORE: FieldTable = {"step": COUNT, "position": COUNT, "levels": read_levels, "reason": REASON}
 
 
 I64 = NDArray[np.int64]
@@ -133,7 +125,6 @@ class Era:
         return self._flat(level.astype(np.int64), index)
 
     def positions(self, flat: int, start: int, stop: int) -> I64:
-        """Return the positions of a sample in ``[start, stop)``."""
         level = int(self.levels.found[flat])
         inside = int(self.levels.places[flat] - self.levels.starts[level])
         found = [
@@ -155,7 +146,6 @@ class Era:
         return total
 
     def mark(self, position: int, seen: NDArray[np.bool_]) -> None:
-        """Mark the samples that lie before a position."""
         for level, drawn in enumerate(self.mixed.counts(position)):
             first = min(drawn, self.mixed.lengths[level])
             numbers = np.full(first, level, dtype=np.int32)
@@ -283,7 +273,6 @@ class GradedSamples(Adaptation):
         return Graded(plan.lengths, self.spec, plan.seed, batch, passes, rescored)
 
     def to_dict(self, *, whole: bool = False) -> dict[str, Any]:
-        """Return stages and levels; ``whole``: with the level of each sample, not only their SHA-256."""
         return self.spec.to_dict(whole=whole)
 
     @classmethod
@@ -291,7 +280,6 @@ class GradedSamples(Adaptation):
         return cls(CurriculumSpec.read(fields.record(cls.key)))
 
     def summary(self) -> str:
-        """Return the fingerprint of stages and levels."""
         return fingerprint(self.to_dict())
 
     def check(self, plan: PlanView) -> None:

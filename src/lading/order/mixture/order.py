@@ -99,11 +99,9 @@ class Passes:
         return key64(self.seed) if epoch is None else key64(self.seed, "epoch", epoch)
 
     def _keys(self, epoch: int | None) -> U64:
-        """Return the key of each dataset in a stream."""
         return keys64(self._stream_key(epoch), np.arange(len(self.lengths)))
 
     def _rounds_key(self, epoch: int | None) -> np.uint64:
-        """Return the key of a stream's rounds."""
         return np.uint64(fold_int(self._stream_key(epoch), text64("round")))
 
     def __reduce__(self) -> tuple[type[Passes], tuple[object, ...]]:
@@ -267,13 +265,12 @@ class Mixed:
 
     def _set_stages(self, known: list[Stage], borders: list[tuple[int, tuple[int, ...]]]) -> None:
         self.stream = StagedStream(known, borders, self._make_tree)
-        self._table = functools.lru_cache(maxsize=64)(self._make_table)
+        self._table = functools.lru_cache(maxsize=64)(
+            lambda epoch, s: self.passes.table(epoch, self.stream.stages[s].drawn)
+        )
         self._fused = functools.lru_cache(maxsize=64)(self._make_fused)
         plain = self.passes.shuffle == "full" and not self.passes.tables
         self._is_fused = plain and isinstance(self.stream.tree(0), CompiledTree)
-
-    def _make_table(self, epoch: int | None, stage: int) -> U64:
-        return self.passes.table(epoch, self.stream.stages[stage].drawn)
 
     def _make_fused(self, epoch: int | None, stage: int) -> tuple[Any, tuple[Any, ...]]:
         """Return the kernel of one round and what it is called with, but for the round."""
@@ -314,7 +311,11 @@ class Mixed:
         owners = np.searchsorted(self.stream.starts, starts, side="right") - 1
         cuts = [0, *(np.flatnonzero(np.diff(owners)) + 1).tolist(), len(starts)]
         parts = [self._of_stage(epoch, int(owners[a]), starts[a:b], sizes[a:b]) for a, b in itertools.pairwise(cuts)]
-        return parts[0] if len(parts) == 1 else _joined(parts)
+        return (
+            parts[0]
+            if len(parts) == 1
+            else (np.concatenate([p[0] for p in parts]), np.concatenate([p[1] for p in parts]))
+        )
 
     def _of_stage(self, epoch: int | None, s: int, starts: I64, sizes: I64) -> tuple[I32, I64]:
         stage, tree, key = self.stream.stages[s], self.stream.tree(s), self.passes.rounds_key(epoch)
@@ -357,10 +358,6 @@ class Mixed:
         low, size = round_of(starts, sizes, unshuffled)
         key = self.passes.rounds_key(epoch)
         return tree.places(dataset, draws, stage.start, (low - origin, size), key) + origin
-
-
-def _joined(parts: list[tuple[I32, I64]]) -> tuple[I32, I64]:
-    return np.concatenate([p[0] for p in parts]), np.concatenate([p[1] for p in parts])
 
 
 def timeline(spec: MixtureSpec, events: Iterable[Reweight], after: int = -1) -> Timeline:

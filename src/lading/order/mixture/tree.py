@@ -42,7 +42,7 @@ import functools
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -213,41 +213,22 @@ I32 = NDArray[np.int32]
 Integers = Sequence[int] | I64
 
 
-class MixtureTree(Protocol):
-    """What a stage asks of its tree; positions and draws count from the stage's start."""
-
-    def counts(self, position: int) -> I64:
-        """Return how many of the first positions of the stage each dataset receives."""
-        ...
-
-    def rounds(self, start: int, starts: I64, sizes: I64, key: np.uint64) -> tuple[I32, I64]:
-        """Return dataset and draw at each place of some rounds of a stage that began at ``start``."""
-        ...
-
-    def in_order(self, position: int, size: int) -> tuple[I32, I64]:
-        """Return dataset and draw at each of some positions, unshuffled: evenly interleaved."""
-        ...
-
-    def positions(self, dataset: int, draws: I64) -> I64:
-        """Return the position in the stream of each of a dataset's draws."""
-        ...
-
-    def places(self, dataset: int, draws: I64, start: int, rounds: tuple[I64, I64], key: np.uint64) -> I64:
-        """Return the position after the shuffle of each of a dataset's draws, given the rounds they are in."""
-        ...
-
-
 class PlainTree:
-    """The tree in plain integers: the reference, and what runs where nothing is compiled."""
+    """The tree of a stage in plain integers: the reference, and what runs where nothing is compiled.
+
+    Positions and draws count from the stage's start.
+    """
 
     def __init__(self, weights: Integers, residuals: Integers) -> None:
         self.num_datasets = len(weights)
         self.tree = build_tree([int(w) for w in weights], [int(r) for r in residuals])
 
     def counts(self, position: int) -> I64:
+        """Return how many of the first positions of the stage each dataset receives."""
         return np.array(self.tree.counts(position, self.num_datasets), dtype=np.int64)
 
     def rounds(self, start: int, starts: I64, sizes: I64, key: np.uint64) -> tuple[I32, I64]:
+        """Return dataset and draw at each place of some rounds of a stage that began at ``start``."""
         parts = [
             self._round(lo - start, m, fold_int(int(key), lo))
             for lo, m in zip(starts.tolist(), sizes.tolist(), strict=True)
@@ -256,14 +237,17 @@ class PlainTree:
         return datasets, np.concatenate([np.empty(0, dtype=np.int64), *(part[1] for part in parts)])
 
     def in_order(self, position: int, size: int) -> tuple[I32, I64]:
+        """Return dataset and draw at each of some positions, unshuffled: evenly interleaved."""
         found = [self.tree.draw(x) for x in range(position, position + size)]
         columns = np.array(found, dtype=np.int64).reshape(-1, 2)
         return columns[:, 0].astype(np.int32), columns[:, 1].copy()
 
     def positions(self, dataset: int, draws: I64) -> I64:
+        """Return the position in the stream of each of a dataset's draws."""
         return np.array([self.tree.position(dataset, draw) for draw in draws.tolist()], dtype=np.int64)
 
     def places(self, dataset: int, draws: I64, start: int, rounds: tuple[I64, I64], key: np.uint64) -> I64:
+        """Return the position after the shuffle of each of a dataset's draws, given the rounds they are in."""
         found = []
         for draw, lo, m in zip(draws.tolist(), rounds[0].tolist(), rounds[1].tolist(), strict=True):
             slot, first, number = self.tree.slots(dataset, lo - start, m)
@@ -281,7 +265,7 @@ class PlainTree:
 
 
 class CompiledTree:
-    """The tree as a table in memory that compiled kernels walk."""
+    """The same as a table in memory that compiled kernels walk."""
 
     def __init__(self, weights: Integers, residuals: Integers) -> None:
         w, r = np.asarray(weights, dtype=np.int64), np.asarray(residuals, dtype=np.int64)
@@ -298,10 +282,7 @@ class CompiledTree:
         return drawn
 
     def rounds(self, start: int, starts: I64, sizes: I64, key: np.uint64, passes: Any = None) -> tuple[I32, I64]:
-        """Return dataset and draw at each place of some rounds of a stage that began at ``start``.
-
-        With a table of passes, the index behind each draw.
-        """
+        """Return what ``PlainTree`` does; with a table of passes, the index behind each draw."""
         total = int(sizes.sum())
         datasets, draws = np.empty(total, dtype=np.int32), np.empty(total, dtype=np.int64)
         self.table.rounds(start, starts, sizes, key, passes, datasets, draws)
@@ -323,8 +304,10 @@ class CompiledTree:
         return found
 
 
-def tree_class() -> type[PlainTree] | type[CompiledTree]:
-    """Return the kind of tree this process uses."""
+MixtureTree = PlainTree | CompiledTree
+
+
+def tree_class() -> type[MixtureTree]:
     return CompiledTree if compiled.enabled() else PlainTree
 
 
@@ -346,12 +329,10 @@ class Stage:
 
     @classmethod
     def first(cls, start: int, weights: Sequence[int]) -> Stage:
-        """Return the stage a run begins with."""
         zeros = np.zeros(len(weights), dtype=np.int64)
         return cls(start, np.array(weights, dtype=np.int64), zeros, zeros)
 
     def following(self, start: int, weights: Sequence[int], tree: MixtureTree) -> Stage:
-        """Return the stage after this one."""
         drawn = tree.counts(start - self.start)
         # Wraps around modulo 2**64 on the way and is exact at the end, which is a few draws at most.
         residuals = self.residuals + self.weights * np.int64(start - self.start) - drawn * np.int64(TOTAL)

@@ -122,19 +122,21 @@ _FIELDS: FieldTable = {
 
 
 def _mapped(file: Path, length: int, dtypes: tuple[np.dtype[Any], ...]) -> NDArray[Any]:
-    """Map a column, of exactly this length and one of these types: compiled code relies on both."""
+    """Map a column, of this length, one of these types, and in step with memory: compiled code relies on all three."""
     origin = Origin(file, PackingError, "It is cut off or of another index; delete the directory and make it again.")
     if not file.is_file():
         origin.refuse("", f"{length} numbers", "no file")
     try:
         shape, dtype, start = _header(file)
-        fits = shape == (length,) and dtype in dtypes
+        fits = shape == (length,) and dtype in dtypes and start % dtype.itemsize == 0
         # Plain arrays over the map: np.memmap slices cost microseconds each. Of no numbers there is nothing to map.
         column = np.asarray(np.memmap(file, dtype, "r", start, shape)) if fits and length else np.zeros(0, np.int32)
     except Exception as error:  # NumPy reads a header with Python's own parser, which raises what it likes
         origin.refuse("", f"{length} numbers", f"what cannot be read ({error})")
     if not fits:
-        origin.refuse("", f"{length} numbers of {' or '.join(map(str, dtypes))}", f"{shape} of {dtype}")
+        origin.refuse(
+            "", f"{length} numbers of {' or '.join(map(str, dtypes))}", f"{shape} of {dtype} from byte {start} on"
+        )
     return column
 
 

@@ -32,8 +32,8 @@ from numpy.typing import NDArray
 
 from lading.errors import PackingError
 from lading.identity import fingerprint
-from lading.order.packing import plain, quick
-from lading.order.packing.rules import PackingRules
+from lading.order.packing import plain
+from lading.order.packing.rules import PackingRules, num_rows_bound
 from lading.runtime import compiled
 from lading.runtime.fields import spaced
 
@@ -80,7 +80,6 @@ class PackingIndex:
 
     @property
     def num_pieces(self) -> int:
-        """Pieces in all rows."""
         return len(self.size)
 
     @property
@@ -150,9 +149,33 @@ def build_index(lengths: NDArray[Any], rules: PackingRules) -> PackingIndex:
     """Work an index out; compiled where that is possible, with the same result."""
     lengths = _checked(lengths, rules)
     order = _sorted_in_windows(lengths, rules)
-    way = quick.index_columns if compiled.enabled() else plain.index_columns
+    way = compiled_columns if compiled.enabled() else plain.index_columns
     columns = way(lengths, order, rules)
     return PackingIndex(rules, len(lengths), lengths_hash(lengths), *columns)
+
+
+def compiled_columns(lengths: NDArray[Any], order: NDArray[Any] | None, rules: PackingRules) -> plain.Columns:
+    """Return what ``plain.index_columns`` does, to the last bit."""
+    kernels = compiled.kernels
+    lengths = np.ascontiguousarray(lengths)
+    asked = lengths, order, rules.row_length, rules.overflow == "truncate", rules.append_eod
+    if rules.algorithm == "concat_then_split":
+        columns = _empty_columns(lengths, *kernels.stream_counts(*asked))
+        kernels.stream(*asked, *columns)
+        return columns
+    num_pieces = kernels.num_pieces(*asked)
+    bound = min(num_rows_bound(lengths, rules), num_pieces)
+    rows = np.empty(num_pieces, np.int32 if bound < 1 << 31 else np.int64)
+    fit = kernels.first_fit if rules.algorithm == "first_fit" else kernels.best_fit
+    columns = _empty_columns(lengths, fit(*asked, rules.open_rows or 0, bound, rows), num_pieces)
+    kernels.group_pieces(*asked, rows, *columns)
+    return columns
+
+
+def _empty_columns(lengths: NDArray[Any], num_rows: int, num_pieces: int) -> plain.Columns:
+    names = np.int32 if len(lengths) < 1 << 31 else np.int64
+    offsets = np.zeros(num_rows + 1, np.int64)
+    return offsets, np.empty(num_pieces, names), np.empty(num_pieces, lengths.dtype), np.empty(num_pieces, np.int32)
 
 
 def index_fingerprint(rules: PackingRules, num_documents: int, hash_of_lengths: str) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lading.ledger.waybill.covered import files_of, hashed
+from lading.ledger.waybill.waybill import CoveredFile
 from lading.report.checkpoint.checkpoint import OpenedCheckpoint
 from lading.report.checkpoint.family import waybills_below
 from lading.runtime.blocks.progress import Progress, silent
@@ -37,41 +38,33 @@ class CheckpointVerdict:
 
 def check(checkpoint: OpenedCheckpoint, progress: Progress = silent) -> CheckpointVerdict:
     """Read every file of a checkpoint and compare it with the waybill; look at its parents and its run."""
-    verdict = CheckpointVerdict()
-    _check_files(checkpoint, verdict, progress)
+    path, known, there = checkpoint.path, checkpoint.waybill.files, files_of(checkpoint.path)
+    if not path.is_dir() and len(known) == 1:  # a single file may have another name by now
+        there = {next(iter(known)): path}
+    looked_at = {name: file for name, file in there.items() if name in known}
+    found = hashed(looked_at, 0, lambda share: progress(share, str(path)))
+    wrong = [name for name, file in known.items() if found.get(name) != file]
+    verdict = CheckpointVerdict(len(known) - len(wrong), sum(file.size for file in found.values()))
+    verdict.faults += [_fault(path, name, known[name], found.get(name)) for name in wrong]
     verdict.faults += [member.problem for member in checkpoint.family()[1:] if "was changed" in member.problem]
+    verdict.not_covered += [name for name in there if name not in known]
     verdict.remarks += [why for why in checkpoint.unknown if why not in verdict.faults]
-    moment = checkpoint.waybill.moment
     for run in checkpoint.runs_asked(verdict.remarks):
-        launch = run.evidence.launches[run.evidence.leaf or 0]
+        moment, launch = checkpoint.waybill.moment, run.evidence.launches[run.evidence.leaf or 0]
         if moment is not None and launch.sha256 == moment.launch and launch.plan_sha256 != moment.plan_sha256:
             verdict.faults.append(f"{run.path}: attempt {launch.attempt} followed another plan than the waybill says")
     return verdict
 
 
-def _check_files(checkpoint: OpenedCheckpoint, verdict: CheckpointVerdict, progress: Progress) -> None:
-    known, there = checkpoint.waybill.files, files_of(checkpoint.path)
-    if not checkpoint.path.is_dir() and len(known) == 1:  # a single file may have another name by now
-        there = {next(iter(known)): checkpoint.path}
-    looked_at = {name: path for name, path in there.items() if name in known}
-    found = hashed(looked_at, 0, lambda share: progress(share, str(checkpoint.path)))
-    verdict.bytes = sum(file.size for file in found.values())
-    for name, file in known.items():
-        if name not in found:
-            verdict.faults.append(f"{name} is missing")
-        elif found[name] != file:
-            whose = _owner(checkpoint.path, found[name].sha256)
-            what = f"it is the file of {whose}" if whose else f"its SHA-256 is {found[name].sha256[:16]}..."
-            verdict.faults.append(f"{name} was changed: {what}, the waybill says {file.sha256[:16]}...")
-        else:
-            verdict.files += 1
-    verdict.not_covered += [name for name in there if name not in known]
-
-
-def _owner(checkpoint: Path, sha256: str) -> str | None:
-    """Return the checkpoint beside this one whose waybill has a file with a SHA-256: two may have been exchanged."""
+def _fault(checkpoint: Path, name: str, known: CoveredFile, found: CoveredFile | None) -> str:
+    """Return what is wrong with a file; that of a checkpoint beside this one is named: they may have been exchanged."""
+    if found is None:
+        return f"{name} is missing"
+    what = f"its SHA-256 is {found.sha256[:16]}..."
     for path, waybill in waybills_below(checkpoint.absolute().parent, deepest=1):
-        if any(file.sha256 == sha256 for file in waybill.files.values()):
+        if any(file.sha256 == found.sha256 for file in waybill.files.values()):
             moment = waybill.moment
-            return path.name if moment is None else f"{path.name}, step {moment.step} of attempt {moment.attempt}"
-    return None
+            step = "" if moment is None else f", step {moment.step} of attempt {moment.attempt}"
+            what = f"it is the file of {path.name}{step}"
+            break
+    return f"{name} was changed: {what}, the waybill says {known.sha256[:16]}..."

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,10 +21,8 @@ from lading.errors import ConfigError, LadingError, PlanError
 from lading.ledger.description import KnownRun
 from lading.ledger.run_folder import RunFolder
 from lading.ledger.waybill.consumed import consumed
-from lading.ledger.waybill.waybill import Moment, Waybill, checkpoint_path, read_waybill
+from lading.ledger.waybill.waybill import Given, Moment, Waybill, checkpoint_path, read_waybill
 from lading.report.checkpoint.family import Family, Places, Relative
-from lading.report.documents import RunDocuments
-from lading.report.evidence import Evidence
 from lading.report.run import Run
 from lading.report.snapshot import read_evidence
 from lading.report.table import Table
@@ -33,7 +31,6 @@ from lading.runtime.fields import listed
 
 if TYPE_CHECKING:
     from lading.report.trace.contaminated import Contamination
-    from lading.report.trace.corpora import TracedRun
     from lading.report.trace.trace import Trace
 
 _WHAT = {"run": pa.string(), "dataset": pa.string()}
@@ -41,7 +38,6 @@ _WHEN = {"attempt": pa.int32(), "step": pa.int64(), "update": pa.int64()}
 USES = pa.schema({**_WHAT, "index": pa.int64(), **_WHEN, "epoch": pa.int32(), "slot": pa.int64(), "note": pa.string()})
 TOTALS = pa.schema({**_WHAT, "samples": pa.int64(), "passes": pa.float64(), "tokens": pa.int64(), "from": pa.string()})
 HISTORY = pa.schema({"run": pa.string(), **_WHEN})
-RowsByDocument = list[tuple[int | None, list[int]]]
 
 
 @dataclass(frozen=True)
@@ -65,13 +61,14 @@ class OpenedCheckpoint:
     Args:
         path: Folder or file of the checkpoint.
         runs: Folders with runs and checkpoints in them; empty: those of ``LADING_RUNS``.
+        stores: Where token stores or packing indices lie now, by the name of the dataset, where they moved since.
     """
 
-    def __init__(self, path: str | os.PathLike[str], runs: Sequence[str | os.PathLike[str]] = ()) -> None:
+    def __init__(self, path: Given, runs: Sequence[Given] = (), stores: Mapping[str, str] | None = None) -> None:
         self.path = checkpoint_path(path)
         self.waybill: Waybill = read_waybill(self.path)
-        self.places = Places(runs, self.path)
-        self._evidence: dict[Path, Evidence] = {}
+        self._places, self._stores = Places(runs, self.path), stores or {}
+        self._evidence = functools.cache(read_evidence)
 
     def __repr__(self) -> str:
         return f"OpenedCheckpoint({str(self.path)!r}, {self.waybill.made}, {len(self.waybill.files)} files)"
@@ -79,7 +76,7 @@ class OpenedCheckpoint:
     @functools.cached_property
     def relatives(self) -> Family:
         """The family, with what was found of it."""
-        return Family(self.places, self.path, self.waybill)
+        return Family(self._places, self.path, self.waybill)
 
     def family(self) -> list[Relative]:
         """Return the checkpoint and all that it was made from, itself first."""
@@ -97,36 +94,60 @@ class OpenedCheckpoint:
             dataset: Name, or number in each run.
             index: Index in the dataset.
         """
-        return self._asked(dataset, lambda run: [(None, [index])])
+        return self._seen(dataset, [index])
 
-    def seen_document(self, dataset: str | int, document: int | str, packing: str | None = None) -> Seen:
+    def seen_document(self, dataset: str | int, document: int | str) -> Seen:
         """Return whether the model learned from a row that holds a part of a document, and every use.
 
         Args:
             dataset: Name of the dataset.
             document: Number of the document, from 0, or what it is called: its id, or its file and line.
-            packing: Directory of the packing index or token store; None: where each run's plan says it lies.
         """
-        return self._asked(
-            dataset,
-            lambda run: _rows_by_document(run, dataset, document, packing),
-            by_name=isinstance(document, str),
-        )
+        return self._seen(dataset, (), document)
 
-    def sample_of(self, dataset: str, document: int | str, packing: str | None = None) -> int:
+    def _seen(self, dataset: str | int, indices: Sequence[int], document: int | str | None = None) -> Seen:
+        unknown, has, names = list(self.unknown), False, set[str]()
+        refused: PlanError | None = None  # by a run whose dataset of that name is shorter
+        uses: dict[tuple[Any, ...], dict[str, Any]] = {}
+        for run in self.runs_asked(unknown, widest=True):
+            names |= {name for _, name in run.named_datasets}
+            unknown += [f"{d.file} {d.problem}: run `lading verify {run.path}`" for d in run.evidence.damage[:1]]
+            if isinstance(dataset, str) and dataset not in run.datasets:
+                continue
+            try:
+                number = run.number_of(dataset)
+                asked: Iterable[tuple[int | None, Sequence[int]]] = [(None, indices)]
+                if document is not None:
+                    asked = run.documents.rows_by_number(number, document)
+                for row in (row for held, rows in asked for row in uses_of(run, number, rows, held)):
+                    uses[row["run"], row["attempt"], row["step"], row["slot"]] = row
+                has = True
+            except PlanError as error:
+                refused = error
+            except ConfigError as error:
+                if not isinstance(document, str):
+                    raise
+                unknown.append(str(error))  # what no store can name is not unused
+        if not has and not unknown:
+            found = ", ".join(sorted(map(repr, names))) or "none"
+            nobody = f"no dataset {dataset!r} taught this model: its family has {found}. Check the name."
+            raise refused or ConfigError(nobody)
+        answer = True if uses else None if unknown else False
+        return Seen(answer, Table.of([uses[key] for key in sorted(uses)], USES), tuple(dict.fromkeys(unknown)))
+
+    def sample_of(self, dataset: str, document: int | str) -> int:
         """Return the one sample that is a document; refuse one that is in other rows, or in several, and say which.
 
         Args:
             dataset: Name of the dataset.
             document: Number of the document, or what it is called.
-            packing: Directory of its packing index or token store; None: where each run's plan says it lies.
         """
         unknown, rows, is_packed = [*self.unknown], set[int](), False
         for run in self.runs_asked(unknown, widest=True):
             if dataset in run.datasets:
-                rows |= {row for _, found in _rows_by_document(run, dataset, document, packing) for row in found}
-                corpus = _documents(run, dataset, packing).corpus(run.number_of(dataset))
-                is_packed |= corpus is not None and corpus.packing is not None
+                number = run.number_of(dataset)
+                rows.update(row for _, held in run.documents.rows_by_number(number, document) for row in held)
+                is_packed |= run.documents.corpus(number).packing is not None
         if len(rows) == 1 and not is_packed:
             return rows.pop()
         if not rows:
@@ -144,23 +165,24 @@ class OpenedCheckpoint:
         """Return the spans of a text that the corpora of the family hold, and when: as ``Run.trace`` does."""
         from lading.report.trace.trace import trace  # few ask what a text did
 
-        unknown = list(self.unknown)
-        found = trace(self._traced(unknown), text, **options)
-        return replace(found, unknown=(*unknown, *found.unknown))
+        found: Trace = self._traced(trace, text, **options)
+        return found
 
-    def contaminated(self, benchmark: str | os.PathLike[str], field: str, **options: Any) -> Contamination:
+    def contaminated(self, benchmark: Given, field: str, **options: Any) -> Contamination:
         """Return the items of a benchmark that the corpora of the family hold: as ``Run.contaminated`` does."""
         from lading.report.trace.contaminated import contaminated
 
-        unknown = list(self.unknown)
-        found = contaminated(self._traced(unknown), benchmark, field, **options)
-        return replace(found, unknown=(*unknown, *found.unknown))
+        found: Contamination = self._traced(contaminated, benchmark, field, **options)
+        return found
 
-    def _traced(self, unknown: list[str]) -> list[TracedRun]:
-        """Return each run of the family as it was at its moment, and as it is now."""
+    def _traced(self, ask: Callable[..., Any], *asked: Any, **options: Any) -> Any:
+        """Return the answer of each run of the family as it was at its moment, and as it is now."""
         from lading.report.trace.corpora import TracedRun
 
-        return [TracedRun(run, Run.of(self._evidence[run.path])) for run in self.runs_asked(unknown)]
+        unknown = list(self.unknown)
+        runs = [TracedRun(run, Run.of(self._evidence(run.path))) for run in self.runs_asked(unknown)]
+        found = ask(runs, *asked, **options)
+        return replace(found, unknown=(*unknown, *found.unknown))
 
     def totals(self) -> Table:
         """Return what each run of the family used of each dataset until then; of runs not found, what waybills say."""
@@ -168,10 +190,10 @@ class OpenedCheckpoint:
         for path, moment in self.relatives.moments:
             by_run.setdefault(path, []).append(moment)
         found = [(m[0].run, consumed(KnownRun(RunFolder(path)), m), str(path)) for path, m in by_run.items()]
-        for key, waybill in self.relatives.waybills.items():
-            member = self.relatives.members[key]
-            if waybill.moment is not None and member.run is None:
-                found.append((waybill.moment.run, dict(waybill.totals), f"waybill of {member.where}"))
+        for member in self.family():
+            if member.moment is not None and member.run is None and member.key in self.relatives.waybills:
+                totals = self.relatives.waybills[member.key].totals
+                found.append((member.moment.run, dict(totals), f"waybill of {member.where}"))
         rows = [
             {"run": run, "dataset": name, **vars(total), "from": origin}
             for run, totals, origin in found
@@ -181,40 +203,13 @@ class OpenedCheckpoint:
 
     def history(self) -> Table:
         """Return the steps that the model learned from, the oldest generation first; shared ones are there once."""
-        found: dict[tuple[str, int, int], dict[str, Any]] = {}
+        found: dict[tuple[str, int, int], int] = {}
         for run in reversed(list(self.runs_asked([]))):
-            columns = [run.steps.applied[name].tolist() for name in ("attempt", "step", "update")]
-            name = run.evidence.description.run
+            columns = [run.steps.applied[name].tolist() for name in _WHEN]
             for attempt, step, update in zip(*columns, strict=True):
-                row = {"run": name, "attempt": attempt, "step": step, "update": None if update < 0 else update}
-                found.setdefault((name, attempt, step), row)
-        return Table.of(list(found.values()), HISTORY)
-
-    def _asked(self, dataset: str | int, asked: Callable[[Run], RowsByDocument], *, by_name: bool = False) -> Seen:
-        unknown, has, names = list(self.unknown), False, set()
-        refused: PlanError | None = None  # by a run whose dataset of that name is shorter
-        uses: dict[tuple[Any, ...], dict[str, Any]] = {}
-        for run in self.runs_asked(unknown, widest=True):
-            names |= {name for _, name in run.named_datasets}
-            if isinstance(dataset, int) or dataset in run.datasets:
-                try:
-                    number = run.number_of(dataset)
-                    for row in (row for document, rows in asked(run) for row in uses_of(run, number, rows, document)):
-                        uses[row["run"], row["attempt"], row["step"], row["slot"]] = row
-                    has = True
-                except PlanError as error:
-                    refused = error
-                except ConfigError as error:
-                    if not by_name:
-                        raise
-                    unknown.append(str(error))  # what no store can name is not unused
-            unknown += [f"{d.file} {d.problem}: run `lading verify {run.path}`" for d in run.evidence.damage[:1]]
-        if not has and not unknown:
-            found = ", ".join(sorted(map(repr, names))) or "none"
-            nobody = f"no dataset {dataset!r} taught this model: its family has {found}. Check the name."
-            raise refused or ConfigError(nobody)
-        answer = True if uses else None if unknown else False
-        return Seen(answer, Table.of([uses[key] for key in sorted(uses)], USES), tuple(dict.fromkeys(unknown)))
+                found.setdefault((run.evidence.description.run, attempt, step), update)
+        rows = [(*key, None if update < 0 else update) for key, update in found.items()]
+        return Table.of([dict(zip(HISTORY.names, row, strict=True)) for row in rows], HISTORY)
 
     def runs_asked(self, unknown: list[str], *, widest: bool = False) -> Iterator[Run]:
         """Yield each run of the family as it was at its moment; what cannot be asked becomes unknown.
@@ -228,34 +223,21 @@ class OpenedCheckpoint:
             if moment.step < asked.get((path, moment.attempt), 0):
                 continue
             try:
-                if path not in self._evidence:
-                    self._evidence[path] = read_evidence(path)
-                run = Run.of(self._evidence[path].at(moment))
+                evidence = self._evidence(path).at(moment)
+                yield Run.of(evidence, {name: at for name, at in self._stores.items() if name in evidence.datasets})
+                asked |= {(path, moment.attempt): moment.step} if widest else {}
             except LadingError as error:
                 unknown.append(f"run {moment.run} cannot be asked: {error}")
-                continue
-            if widest:
-                asked[path, moment.attempt] = moment.step
-            yield run
 
 
-def _documents(run: Run, dataset: str | int, packing: str | None) -> RunDocuments:
-    """Return the documents of a run, those of one dataset read where somebody says that they lie."""
-    return run.documents if packing is None else RunDocuments(run.plan, {run.datasets[run.number_of(dataset)]: packing})
-
-
-def _rows_by_document(run: Run, dataset: str | int, document: int | str, packing: str | None) -> RowsByDocument:
-    """Return the rows of each document of a number or name in a run."""
-    known, number = _documents(run, dataset, packing), run.number_of(dataset)
-    numbers = known.numbers_of(number, document)
-    return [(found, [row["index"] for row in known.rows_of(number, found)]) for found in numbers]
-
-
-def open_checkpoint(path: str | os.PathLike[str], runs: Sequence[str | os.PathLike[str]] = ()) -> OpenedCheckpoint:
+def open_checkpoint(
+    path: Given, runs: Given | Sequence[Given] = (), stores: Mapping[str, str] | None = None
+) -> OpenedCheckpoint:
     """Open a checkpoint for questions about what it learned from.
 
     Args:
         path: Folder or file of the checkpoint.
         runs: Folders with runs and checkpoints in them; empty: those of ``LADING_RUNS``, then where waybills say.
+        stores: Where token stores or packing indices lie now, by the name of the dataset, where they moved since.
     """
-    return OpenedCheckpoint(path, [runs] if isinstance(runs, str | os.PathLike) else runs)
+    return OpenedCheckpoint(path, [runs] if isinstance(runs, str | os.PathLike) else runs, stores)

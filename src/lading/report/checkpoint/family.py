@@ -16,17 +16,15 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 from lading.errors import CorruptLedgerError, LadingError, LedgerError
 from lading.ledger.description import KnownRun
 from lading.ledger.events import pending_at
-from lading.ledger.launch import Base, Parent, Range
+from lading.ledger.launch import Base, Range
 from lading.ledger.lineage import lineage
-from lading.ledger.log import Log
 from lading.ledger.run_folder import RunFolder
 from lading.ledger.waybill.waybill import (
     IMPORT,
@@ -43,6 +41,7 @@ from lading.report.runs_below import runs_in
 from lading.runtime.fields import Origin
 from lading.runtime.paths import local_path
 
+Ancestor = Base | Moment  # a checkpoint, or a state that has no waybill
 _VARIABLE = "LADING_RUNS"
 _DEEPEST = 6
 
@@ -58,7 +57,7 @@ class Places:
     def __init__(self, runs: Sequence[str | os.PathLike[str]], beside: Path) -> None:
         given = list(runs) or [part for part in os.environ.get(_VARIABLE, "").split(os.pathsep) if part]
         self.roots, self._beside = [local_path(root) for root in given], beside.absolute()
-        self._logs: dict[Path, Log] = {}
+        self.log = functools.cache(lambda run: KnownRun(RunFolder(run)).log())  # of the folder of a run
 
     def run(self, run: str, hint: str = "") -> Path:
         """Return the folder of a run; refuse another one."""
@@ -72,25 +71,19 @@ class Places:
             f"run {run} was not found: {why}. Give the folder of its runs: runs=[...], --runs or {_VARIABLE}"
         )
 
-    def log(self, path: Path) -> Log:
-        """Return the log of a run that was found."""
-        if path not in self._logs:
-            self._logs[path] = KnownRun(RunFolder(path)).log()
-        return self._logs[path]
-
     def waybill(self, parent: Base) -> tuple[Path, Waybill]:
         """Return the checkpoint whose waybill has the SHA-256 of a parent, and that; refuse another one."""
-        at_hint, why = None, "nothing says where it lies"
+        why = "nothing says where it lies"
         try:
-            at_hint = waybill_at(waybill_path(Path(parent.where))) if parent.where else None
+            if parent.where:
+                at_hint = waybill_at(waybill_path(Path(parent.where)))
+                if at_hint.sha256 == parent.waybill:
+                    return Path(parent.where), at_hint
+                why = f"the waybill at {parent.where} was changed, or is another checkpoint's: {at_hint.sha256[:16]}"
         except (LadingError, OSError) as error:
             why = f"the waybill at {parent.where} cannot be read ({error})"
-        if at_hint is not None and at_hint.sha256 == parent.waybill:
-            return Path(parent.where), at_hint
         if parent.waybill in self._waybills:
             return self._waybills[parent.waybill]
-        if at_hint is not None:
-            why = f"the waybill at {parent.where} was changed, or is another checkpoint's: {at_hint.sha256[:16]}"
         raise LedgerError(f"a parent was not found: {why}, expected {parent.waybill[:16]}")
 
     @functools.cached_property
@@ -99,16 +92,17 @@ class Places:
         found = {}
         for run, path in self._runs.items():
             with contextlib.suppress(LadingError):
-                for saved in self.log(path).checkpoints:
-                    launch = self.log(path).launches.get(saved.attempt)
-                    where = ("" if launch is None else launch.sha256, saved.attempt, saved.step, saved.update)
+                log = self.log(path)
+                for saved in log.checkpoints:
+                    launch = log.launches[saved.attempt].sha256 if saved.attempt in log.launches else ""
+                    where = (launch, saved.attempt, saved.step, saved.update)
                     found[saved.waybill] = Moment(run, *where, pending=saved.pending)
         return found
 
     @functools.cached_property
     def _runs(self) -> dict[str, Path]:
-        found = ((run_id(path), path) for root in self.roots for path in runs_in(root))
-        return {run: path for run, path in found if run is not None}
+        below = (path for root in self.roots for path in runs_in(root))
+        return {run: path for path in below if (run := run_id(path)) is not None}
 
     @functools.cached_property
     def _waybills(self) -> dict[str, tuple[Path, Waybill]]:
@@ -181,12 +175,10 @@ class Family:
         self._places = places
         self.members: dict[str, Relative] = {}
         self.waybills: dict[str, Waybill] = {}
-        self._to_do: list[tuple[str, Callable[[], None]]] = []
-        self._add(checkpoint, waybill)
-        while self._to_do:
-            key, learn = self._to_do.pop(0)
-            if key not in self.members:
-                learn()
+        waiting = self._described(checkpoint, waybill)
+        while waiting:
+            origin = waiting.pop(0)
+            waiting += [] if key_of(origin) in self.members else self._looked_for(origin)
 
     @property
     def unknown(self) -> list[str]:
@@ -209,63 +201,52 @@ class Family:
             yield depth, self.members[key], again
             waiting += [] if again else [(parent, depth + 1) for parent in reversed(self.members[key].parents)]
 
-    def _later(self, parents: Iterable[Base]) -> list[str]:
-        """Have parents looked for; return their keys."""
-        self._to_do += [(parent.waybill, partial(self._find, parent)) for parent in parents]
-        return [parent.waybill for parent in parents]
-
-    def _find(self, parent: Base) -> None:
-        key = parent.waybill
+    def _looked_for(self, origin: Ancestor) -> list[Ancestor]:
+        """Add what something was made from; return what that was made from."""
+        if isinstance(origin, Moment):
+            return self._added(Relative(key_of(origin), "", moment=origin))
         try:
-            self._add(*self._places.waybill(parent))
+            return self._described(*self._places.waybill(origin))
         except LedgerError as error:
-            gone = Relative(key, parent.where, "", problem=str(error))
-            if (moment := self._places.recorded.get(key)) is not None:
-                gone = Relative(key, f"{parent.where}, gone, as its run knows it", moment=moment)
-            self._learn(gone)
+            if (moment := self._places.recorded.get(origin.waybill)) is None:
+                return self._added(Relative(origin.waybill, origin.where, "", problem=str(error)))
+            return self._added(Relative(origin.waybill, f"{origin.where}, gone, as its run knows it", moment=moment))
 
-    def _add(self, where: Path, waybill: Waybill) -> None:
-        key = waybill.sha256
-        self.waybills[key] = waybill
+    def _described(self, where: Path, waybill: Waybill) -> list[Ancestor]:
+        self.waybills[waybill.sha256] = waybill
         problem = f"{where} was imported: what it learned from is not recorded" if waybill.made == IMPORT else ""
-        parents = tuple(self._later(waybill.parents))
-        member = Relative(key, str(where), waybill.made, waybill.moment, parents, problem)
-        self._learn(member, waybill.run_folder)
+        member = Relative(waybill.sha256, str(where), waybill.made, waybill.moment, problem=problem)
+        return self._added(member, waybill.parents, waybill.run_folder)
 
-    def _learn(self, member: Relative, hint: str = "") -> None:
-        """Add a member, with the run that taught it and what that began from."""
-        if (moment := member.moment) is not None:
-            try:
-                path = self._places.run(moment.run, hint)
-                began, problem = self._origins(path, moment)
-                parents = tuple(dict.fromkeys([*member.parents, *began]))
-                member = replace(member, parents=parents, problem=problem, run=str(path))
-            except LedgerError as error:
-                member = replace(member, problem=str(error))
-        self.members[member.key] = member
+    def _added(self, member: Relative, parents: Iterable[Base] = (), hint: str = "") -> list[Ancestor]:
+        """Add a member with the run that taught it; return its parents and what its run began from."""
+        origins: list[Ancestor] = [*parents]
+        try:
+            if member.moment is not None:
+                path = self._places.run(member.moment.run, hint)
+                member = replace(member, problem=self._began_from(path, member.moment, origins), run=str(path))
+        except LedgerError as error:
+            member = replace(member, problem=str(error))
+        self.members[member.key] = replace(member, parents=tuple(dict.fromkeys(map(key_of, origins))))
+        return origins
 
-    def _origins(self, path: Path, moment: Moment) -> tuple[list[str], str]:
-        """Return what the attempts of a history began from, weights or states of other runs, and what is unknown."""
-        launches, parents, problem = self._places.log(path).launches, list[str](), ""
+    def _began_from(self, path: Path, moment: Moment, origins: list[Ancestor]) -> str:
+        """Add what the attempts of a history began from, weights or states of other runs; return what is unknown."""
+        launches, problem = self._places.log(path).launches, ""
         known_launch(path, launches, moment)
         for launch in (launches[span.attempt] for span in lineage(launches, moment.attempt)):
-            parents += self._later(launch.bases)
+            origins += launch.bases
             if launch.kind == "unknown":
                 problem = f"{path} does not know what attempt {launch.attempt} continues"
             elif launch.parent is not None and launch.parent.run != moment.run:
-                other = self._stood(launch.parent)
-                parents.append(moment_key(other))
-                self._to_do.append((parents[-1], partial(self._learn, Relative(parents[-1], "", moment=other))))
-        return parents, problem
-
-    def _stood(self, parent: Parent) -> Moment:
-        """Return a moment of another run with what waited for its update then, where that run is found."""
-        waited: tuple[Range, ...] = ()
-        with contextlib.suppress(LadingError):
-            waited = pending_at(RunFolder(self._places.run(parent.run)).rank(parent.attempt, 0), parent.step)
-        return Moment(**vars(parent), pending=waited)
+                waited: tuple[Range, ...] = ()  # for its update; known where that run is found
+                with contextlib.suppress(LadingError):
+                    folder = RunFolder(self._places.run(launch.parent.run))
+                    waited = pending_at(folder.rank(launch.parent.attempt, 0), launch.parent.step)
+                origins.append(Moment(**vars(launch.parent), pending=waited))
+        return problem
 
 
-def moment_key(moment: Moment) -> str:
-    """Return what stands for a state that has no waybill."""
-    return f"{moment.launch}:{moment.step}"
+def key_of(origin: Ancestor) -> str:
+    """Return what stands for a checkpoint in its family: the SHA-256 of its waybill, or the moment of a state."""
+    return origin.waybill if isinstance(origin, Base) else f"{origin.launch}:{origin.step}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from lading.ledger.events import pending_at
 from lading.ledger.opening import checked_mark
 from lading.ledger.run_folder import RunFolder
 from lading.ledger.waybill.covered import MARKS, files_of
-from lading.ledger.waybill.stamping import bases_of, record_checkpoint, stamp_now, trained_waybill
+from lading.ledger.waybill.stamping import Make, bases_of, prepared, record_checkpoint, trained_waybill, write_waybill
 from lading.ledger.waybill.waybill import CONVERSION, MADE, MERGE, TRAINING, Moment, Waybill, checkpoint_path, own_path
 from lading.report.history import largest
 from lading.report.run import Run
@@ -55,14 +56,15 @@ def stamp(
         )
     made = made or (TRAINING if run is not None else None)
     _check_made(made, run, parents)
-    named = bases_of(parents)
-    if run is None:
-        return stamp_now(checkpoint, lambda files: Waybill(str(made), files, parents=named))
-    known = KnownRun(RunFolder(local_path(run)))
-    moment = _moment(checkpoint, known.folder, step, attempt)
-    found = stamp_now(checkpoint, lambda files: trained_waybill(known, moment, files, named))
+    named, known = bases_of(parents), None if run is None else KnownRun(RunFolder(local_path(run)))
+    make: Make = partial(Waybill, str(made), parents=named)
+    if known is not None:
+        make = partial(trained_waybill, known, _moment(checkpoint, known.folder, step, attempt), parents=named)
+    content, found = prepared(checkpoint, make)
+    write_waybill(checkpoint, content)
     with contextlib.suppress(OSError):  # a run that may only be read
-        record_checkpoint(known, checkpoint, found)
+        if known is not None:
+            record_checkpoint(known, checkpoint, found)
     return found
 
 
@@ -84,13 +86,12 @@ def _moment(checkpoint: Path, folder: RunFolder, step: int | None, attempt: int 
                 f"{checkpoint} was saved in run {mark['run']}, and {folder.path} is another. Give that one."
             )
     else:
-        reached = [n for n, a in evidence.attempts.items() if a.launch.start_step <= step <= (a.last_step or -1) + 1]
-        if attempt is None and not reached:
-            raise LedgerError(f"no attempt of {folder.path} stood at step {step}. See `lading show` for those it has.")
-        number = reached[-1] if attempt is None else attempt
-        if number not in evidence.launches:
-            raise ConfigError(f"{folder.path} has no attempt {number}.")
-        mark = {"launch": evidence.launches[number].sha256, "attempt": number, "step": step}
+        asked = [(n, a.launch.start_step, a.last_step) for n, a in evidence.attempts.items() if attempt in (None, n)]
+        reached = [n for n, first, last in asked if first <= step <= (first if last is None else last + 1)]
+        if not reached:
+            which = "no attempt" if attempt is None else f"no attempt {attempt}"
+            raise LedgerError(f"{which} of {folder.path} stood at step {step}. See `lading show` for those it has.")
+        mark = {"launch": evidence.launches[reached[-1]].sha256, "attempt": reached[-1], "step": step}
     pending = pending_at(folder.rank(mark["attempt"], 0), mark["step"])
     moment = Moment(evidence.description.run, mark["launch"], mark["attempt"], mark["step"], pending=pending)
     at = evidence.at(moment)

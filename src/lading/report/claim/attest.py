@@ -39,7 +39,6 @@ def attest(path: str | os.PathLike[str], key: PrivateKey, runs: Runs = (), progr
     """Seal the runs of a checkpoint, and add a signed claim to those beside it.
 
     Args:
-        path: The checkpoint.
         key: Who signs.
         runs: Folders with runs and checkpoints in them.
         progress: Is called with how far it is.
@@ -145,7 +144,6 @@ def check_claims(
     """Check the claims beside a checkpoint: whose they are, whether they are about these files, and what the runs say.
 
     Args:
-        path: The checkpoint.
         trusted: Whose word counts.
         runs: Folders with its runs, where they are at hand.
         progress: Is called with how far it is.

@@ -14,7 +14,7 @@ from lading.ledger.waybill.waybill import IMPORT
 from lading.order import plan_json
 from lading.order.event import event_to_dict
 from lading.order.plan import Plan
-from lading.report.bad import BLOCKED
+from lading.report.blocked import BLOCKED
 from lading.report.checkpoint.checkpoint import OpenedCheckpoint
 from lading.report.checkpoint.family import Relative
 from lading.report.claim.envelope import compact

@@ -38,8 +38,7 @@ class Proof:
     """A question and its answer, with the claim that they rest on.
 
     Attributes:
-        dataset: Name of the dataset.
-        index: Index of the sample in it.
+        index: Index of the sample in its dataset.
         answer: ``used`` or ``not used``.
         uses: How often.
         claim: The signed claim.
@@ -140,8 +139,6 @@ def answer_of(claim: Claim, dataset: str, index: int) -> tuple[str, list[Claimed
 
     Args:
         claim: What is claimed of the model.
-        dataset: Name of the dataset.
-        index: Index in it.
     """
     found: set[ClaimedUse] = set()
     names: set[str] = set()

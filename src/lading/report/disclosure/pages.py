@@ -101,7 +101,6 @@ def page_of(opened: OpenedCheckpoint, declared: Declared, purpose: str) -> str:
     """Return a page about a checkpoint.
 
     Args:
-        opened: The checkpoint.
         declared: What was said of it and of its datasets.
         purpose: ``ai-act`` or ``model-card``.
     """

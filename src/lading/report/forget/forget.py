@@ -85,7 +85,6 @@ def forget(
     """Work out what forgetting takes, and record it.
 
     Args:
-        run: The run.
         documents: Documents, as ``dataset:number``.
         samples: Samples, as ``block`` names them.
         shared_tokens: Also documents that share so many tokens side by side with one of those; None: only those.
@@ -142,8 +141,7 @@ def _rows(run: AskedRun, number: int, document: int) -> list[int]:
 
 
 def _is_packed(run: AskedRun, number: int) -> bool:
-    known = run.documents.corpus(number)
-    return known is not None and known.packing is not None
+    return run.documents.corpus(number).packing is not None
 
 
 def _split(run: AskedRun, closure: list[Any], named: list[SampleId], by: str) -> tuple[list[SampleId], list[SampleId]]:
@@ -163,7 +161,7 @@ def _check_size(run: AskedRun, closure: list[Any], *, grew: bool) -> None:
     for number in {number for number, _ in closure}:
         many = sum(n == number for n, _ in closure)
         known = run.documents.corpus(number)
-        held = None if known is None else known.packing or known.names
+        held = known.packing or known.names
         total = many + 1 if held is None else held.num_documents
         if many >= total:
             raise ConfigError(

@@ -49,7 +49,6 @@ def publish(path: str | os.PathLike[str], url: str, progress: Progress = silent)
 
     Args:
         path: What to publish; a run must have ended.
-        url: Where to.
         progress: Is called with how far it is.
     """
     kind, files = contents_of(path)
@@ -84,7 +83,6 @@ def fetch(url: str, folder: str | os.PathLike[str], progress: Progress = silent)
     """Get what was published under an address; an object that is not what was published is named.
 
     Args:
-        url: Where it is.
         folder: A folder for it: new, empty, or left by a fetch that was broken off.
         progress: Is called with how far it is.
     """

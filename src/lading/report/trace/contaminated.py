@@ -79,7 +79,6 @@ def contaminated(
     """Return the items of a benchmark of which a corpus holds ``n`` tokens side by side, or all where it has fewer.
 
     Args:
-        asked: The runs.
         path: The benchmark, an object a line.
         field: Key of the text of an item.
         answer: Key of its answer.

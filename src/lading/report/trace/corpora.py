@@ -64,7 +64,6 @@ class Corpus:
     """A token store with its index, and the datasets that are made of it.
 
     Args:
-        path: The store.
         datasets: The datasets of the runs that are asked.
         tokenizer: What made its tokens; None: as the store says.
     """
@@ -120,7 +119,7 @@ def corpora_of(asked: Iterable[TracedRun], tokenizer: str | Tokenizer | None = N
     for one in asked:
         for number, name in one.run.named_datasets:
             known = one.run.documents.corpus(number)
-            if known is None or not (known.store / "tokens.json").exists():
+            if known.store is None or not (known.store / "tokens.json").exists():
                 why = one.run.documents.missing.get(name)
                 unknown.append(why or f"dataset {name!r} lies in no token store: nothing says what its samples hold")
             else:

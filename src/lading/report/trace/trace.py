@@ -100,8 +100,6 @@ def trace(
     """Return the spans of a text, or of token ids, that the corpora of some runs hold.
 
     Args:
-        asked: The runs.
-        text: The text.
         ids: Tokens instead of a text.
         least: Tokens of the shortest span that counts.
         limit: Places listed of each span; all are counted.

@@ -28,7 +28,6 @@ def verify(evidence: Evidence, progress: Progress = silent, *, allow_empty: bool
     """Compare everything a run left on disk with itself and with its plan.
 
     Args:
-        evidence: The run.
         progress: Is called with how far it is, and what is looked at.
         allow_empty: Whether a record of nothing holds, too.
     """

@@ -16,17 +16,13 @@ def check_files(evidence: Evidence, verdict: Verdict, progress: Progress) -> Non
     ranks = evidence.ranks
     for done, rank in enumerate(ranks):
         progress(0.5 * done / len(ranks), f"files of attempt {rank.folder.attempt}, rank {rank.folder.rank}")
-        _check_manifest(rank, verdict)
+        if rank.manifest.torn:
+            path = rank.folder.manifest
+            verdict.note(f"{path}: the last line was cut off by a crash; its rows are in the tail", file=path)
         _check_parts(evidence, rank, verdict)
         _check_tail(evidence, rank, verdict)
     for attempt in evidence.attempts.values():
         _check_attempt(evidence, attempt, verdict)
-
-
-def _check_manifest(rank: RankEvidence, verdict: Verdict) -> None:
-    path = rank.folder.manifest
-    if rank.manifest.torn:
-        verdict.note(f"{path}: the last line was cut off by a crash; its rows are in the tail", file=path)
 
 
 def _check_parts(evidence: Evidence, rank: RankEvidence, verdict: Verdict) -> None:
@@ -44,7 +40,7 @@ def _check_parts(evidence: Evidence, rank: RankEvidence, verdict: Verdict) -> No
 
 
 def _check_tail(evidence: Evidence, rank: RankEvidence, verdict: Verdict) -> None:
-    path, tail = rank.folder.tail, rank.tail
+    path, tail, after = rank.folder.tail, rank.tail, rank.next_step(evidence.launches[rank.folder.attempt])
     if not tail.present or rank.closed:
         return
     if tail.torn:
@@ -52,23 +48,17 @@ def _check_tail(evidence: Evidence, rank: RankEvidence, verdict: Verdict) -> Non
     if tail.generation is not None and tail.generation < rank.parts:
         return
     for offset, step in tail.damaged:
-        found = _after(evidence, rank) if step is None else step
+        found = after if step is None else step
         verdict.fault(f"{path} was altered at byte {offset}", file=path, step=found)
-    if tail.missing and not (tail.unsynced and _is_rolled_back(evidence, rank)):
+    if tail.missing and not (tail.unsynced and _is_rolled_back(evidence, rank, after)):
         text = f"{path} was cut: {tail.missing} bytes that were written are gone"
-        verdict.fault(text, file=path, step=_after(evidence, rank))
+        verdict.fault(text, file=path, step=after)
 
 
-def _after(evidence: Evidence, rank: RankEvidence) -> int:
-    """Return the first step after those a rank's files still hold."""
-    last = rank.last_step()
-    return evidence.attempts[rank.folder.attempt].launch.start_step if last is None else last + 1
-
-
-def _is_rolled_back(evidence: Evidence, rank: RankEvidence) -> bool:
+def _is_rolled_back(evidence: Evidence, rank: RankEvidence, after: int) -> bool:
     """Say whether what came after a rank's last row was rolled back: then a power cut took nothing that counts."""
     span = evidence.span(rank.folder.attempt)
-    return span is None or (span.stop is not None and _after(evidence, rank) >= span.stop)
+    return span is None or (span.stop is not None and after >= span.stop)
 
 
 def _check_attempt(evidence: Evidence, attempt: AttemptEvidence, verdict: Verdict) -> None:

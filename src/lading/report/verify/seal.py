@@ -16,10 +16,11 @@ from lading.ledger.begun import Begun, lives
 from lading.ledger.manifest import PartFile
 from lading.ledger.parts import described, pieces_of
 from lading.ledger.row_hash import rows_hash
-from lading.ledger.seal import NOTHING, added, is_next, newest_seal
+from lading.ledger.seal import NOTHING, newest_seal, next_seal, unheld
 from lading.ledger.tables import TABLES
 from lading.report.evidence import Evidence, RankEvidence, read_part
 from lading.report.verify.verdict import Progress, Verdict
+from lading.runtime.fields import listed
 
 
 def check_seal(evidence: Evidence, verdict: Verdict, progress: Progress) -> None:
@@ -60,26 +61,24 @@ def _counted(rank: RankEvidence, file: PartFile) -> pa.Table:
 
 
 def _check_chain(evidence: Evidence, verdict: Verdict) -> None:
-    """Recompute every seal from what the ranks say of themselves; the first that differs is named."""
-    known = {(rank.folder.attempt, rank.folder.rank): rank.begun for rank in evidence.ranks}
+    """Work every seal out from what the ranks say of themselves that it holds; the first that differs is named."""
+    known: dict[int, list[Begun]] = {}
+    for begun in (rank.begun for rank in evidence.ranks if rank.begun is not None):
+        launch = evidence.launches.get(begun.attempt)
+        if launch is not None and begun.rank < launch.world_size:
+            known.setdefault(begun.attempt, []).append(begun)
     before = NOTHING
     for number, seal in sorted(evidence.log.seals.items()):
-        held: list[Begun] = []
-        record = evidence.run.record(number)
-        for attempt, rank in added(before, seal, evidence.launches):
-            begun = known.get((attempt, rank))
-            if begun is None or begun.rows is None:
-                path = evidence.run.rank(attempt, rank).begun
-                verdict.fault(f"{path} is not what {record} sealed: it knows no rows", file=path)
-                return
-            held.append(begun)
-        if not is_next(before, seal, held):
-            attempts = [begun.attempt for begun in held]  # ascending
-            which = " to ".join(dict.fromkeys(f"attempt {n}" for n in attempts[:1] + attempts[-1:])) or "no attempt"
+        launches = {attempt: launch for attempt, launch in evidence.launches.items() if attempt < seal.stop}
+        attempts = unheld(before, launches)
+        found = {(one.attempt, one.rank): one for attempt in attempts for one in known.get(attempt, ())}
+        fresh = {key: one for key, one in found.items() if seal.holds(*key) and not before.holds(*key)}
+        if next_seal(before, launches, fresh) != seal:
+            record, which = evidence.run.record(number), f"attempt {listed(attempts)}" if attempts else "no attempt"
             folder = evidence.run.begun(attempts[0]) if attempts else record
-            step = evidence.launches[attempts[0]].start_step if attempts else None
+            step = launches[attempts[0]].start_step if attempts else None
             text = f"what the ranks of {which} recorded is not what {record} sealed"
-            verdict.fault(f"{folder}: {text}: their rows, or how they ended, were rewritten", file=folder, step=step)
+            verdict.fault(f"{folder}: {text}: their rows, or how they ended, were changed", file=folder, step=step)
             return
         before = seal
 
@@ -88,9 +87,9 @@ def _say_unsealed(evidence: Evidence, verdict: Verdict) -> None:
     """Note the steps that no seal holds, of ranks that run no more."""
     newest, steps = newest_seal(evidence.log), []
     for rank in evidence.ranks:
-        last, attempt = rank.last_step(), rank.folder.attempt
-        if last is None or rank.begun is None or newest.holds(attempt, rank.folder.rank):
+        last, launch = rank.last_step(), evidence.launches.get(rank.folder.attempt)
+        if last is None or launch is None or rank.begun is None or newest.holds(launch.attempt, rank.folder.rank):
             continue
         if not lives(rank.folder, rank.begun):
-            steps += [evidence.launches[attempt].start_step, last]
+            steps += [launch.start_step, last]
     verdict.unsealed = (min(steps), max(steps)) if steps else None

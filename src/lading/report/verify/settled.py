@@ -18,10 +18,7 @@ def check_ranks(evidence: Evidence, span: Span, steps: NDArray[np.int64], verdic
     """Name a rank that did not settle what another one did.
 
     Args:
-        evidence: The run.
-        span: An attempt of history.
         steps: Its steps that some rank settled and another did not.
-        verdict: Where it is said.
     """
     attempt = evidence.attempts[span.attempt]
     if not len(steps) or len([rank for rank in attempt.ranks if not rank.is_empty]) < attempt.launch.world_size:
@@ -64,9 +61,7 @@ def check_anything(
     """Say where nothing was committed: in the whole history, or in its newest attempt.
 
     Args:
-        evidence: The run.
         counts: Steps delivered and steps settled, of each attempt of history.
-        verdict: Where it is said.
         allow_empty: Whether that is no fault.
     """
     delivered, settled = (sum(count[i] for count in counts.values()) for i in range(2))

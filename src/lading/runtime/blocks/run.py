@@ -44,7 +44,6 @@ class Task:
         return cls(int(match[1]), int(match[2]))
 
     def share(self, numbers: Sequence[int]) -> list[int]:
-        """Return the blocks of this task."""
         return list(numbers[self.number :: self.count])
 
 

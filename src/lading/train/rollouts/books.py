@@ -18,7 +18,6 @@ the step under way travel in the state and are written again by the new attempt.
 from __future__ import annotations
 
 import json
-import math
 import os
 import threading
 import warnings
@@ -41,7 +40,7 @@ from lading.ledger.writer import unwritable
 from lading.loader.state import loaded_mark, marked
 from lading.order.plan import Plan
 from lading.runtime.fields import Fields, Origin, is_whole, whole
-from lading.train.rollouts.group import Prompt, Rollout, RolloutGroup
+from lading.train.rollouts.group import Prompt, RolloutGroup
 from lading.train.rollouts.live import DROPPED, MOST_PLACES, OPEN, LiveGroup, LiveGroups
 from lading.train.rollouts.prompts import PromptOrder
 
@@ -113,10 +112,10 @@ class RolloutBooks:
             try:
                 mine = [self.live.add(made, prompt) for made, prompt in zip(several, prompts, strict=True)]
                 rows: list[tuple[Any, ...]] = []
-                for made, prompt, given, tokens in zip(several, prompts, mine, counted, strict=True):
+                for made, prompt, given, counts in zip(several, prompts, mine, counted, strict=True):
                     name, now = (made.group, prompt.dataset_idx, prompt.index, made.policy), now_milliseconds()
-                    for number, rollout, told in zip(given, made.rollouts, tokens, strict=True):
-                        rows.append((self.step, number, *name, *told, *_scores(rollout), now))
+                    for number, (*known, _) in zip(given, counts, strict=True):
+                        rows.append((self.step, number, *name, *known, now))
                 self._keep_texts([(row[1], row[7], text) for row, text in zip(rows, texts, strict=False)])
             except LedgerError:
                 self.live.put_back(before, waiting)
@@ -279,8 +278,8 @@ class RolloutBooks:
             for bill in bills:
                 rollouts, weights = self._delivered.pop(bill.step)
                 self.live.decide(rollouts, APPLIED)
-                for slot, rollout, weight in zip(bill.slots.tolist(), rollouts, weights, strict=True):
-                    rows.append((bill.step, slot, rollout, number, weight))
+                places = zip(bill.slots.tolist(), rollouts, weights, strict=True)
+                rows += [(bill.step, slot, rollout, number, weight) for slot, rollout, weight in places]
             self._update = number
             self.ledger.record_rows("uses", rows)  # before the step is called applied: a step without its uses is none
             self.ledger.commit(bills, update=number, loss=loss, **metrics)
@@ -360,14 +359,6 @@ def _numbers(rollouts: Iterable[int]) -> list[int]:
     if len(set(numbers)) < len(numbers):
         raise LedgerError(f"rollout {max(numbers, key=numbers.count)} is there twice: name each once.")
     return numbers
-
-
-def _scores(rollout: Rollout) -> tuple[float | None, ...]:
-    return _score(rollout.reward), _score(rollout.advantage), _score(rollout.seconds)
-
-
-def _score(value: float | None) -> float | None:
-    return None if value is None or not math.isfinite(value) else float(value)
 
 
 def _copied(live: LiveGroup | None) -> LiveGroup | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -30,16 +31,30 @@ class Prompt:
     index: int
 
 
-class CountedTokens(NamedTuple):
-    """Tokens that were counted and hashed: their number, and the first 8 bytes of the SHA-256 over their ids."""
+class CountedRollout(NamedTuple):
+    """What is recorded of a rollout: how many tokens it has and their hash, and its scores where they are known."""
 
-    number: int
+    tokens: int
     content: int | None
+    reward: float | None
+    advantage: float | None
+    seconds: float | None
+    text: str | None = None
 
-    @classmethod
-    def of_bytes(cls, ids: bytes) -> CountedTokens:
-        """Return what is recorded of token ids, each 8 bytes, little-endian."""
-        return cls(len(ids) // 8, int.from_bytes(hashlib.sha256(ids).digest()[:8], "little", signed=True))
+    @property
+    def counted(self) -> CountedRollout:
+        """Itself."""
+        return self
+
+
+def content_of(ids: bytes) -> int:
+    """Return the first 8 bytes of the SHA-256 over token ids, each 8 bytes, little-endian."""
+    return int.from_bytes(hashlib.sha256(ids).digest()[:8], "little", signed=True)
+
+
+def known(score: float | None) -> float | None:
+    """Return a score; None where nobody could say it."""
+    return None if score is None or not math.isfinite(score) else float(score)
 
 
 @dataclass(frozen=True)
@@ -47,7 +62,7 @@ class Rollout:
     """One completion.
 
     Attributes:
-        tokens: Its token ids, or only how many there are; or both, counted.
+        tokens: Its token ids, or only how many there are.
         reward: What it was given; NaN (recorded as unknown) where nobody could say.
         advantage: What the update will weigh it by, where it is known already.
         seconds: How long it took to make.
@@ -61,20 +76,19 @@ class Rollout:
     text: str | None = None
 
     @property
-    def counted(self) -> CountedTokens:
-        """What is recorded of the tokens: their number, and (where the ids are known) their hash."""
-        if isinstance(self.tokens, CountedTokens):
-            return self.tokens
+    def counted(self) -> CountedRollout:
+        """What is recorded of it; a hash where the token ids are known."""
+        scores = known(self.reward), known(self.advantage), known(self.seconds)
         number = whole(self.tokens)
         if number is not None:
-            return CountedTokens(number, None)
+            return CountedRollout(number, None, *scores, self.text)
         foreign = hasattr(self.tokens, "tolist") and not isinstance(self.tokens, np.ndarray)
         ids = np.asarray(self.tokens.tolist() if foreign else self.tokens, dtype="<i8")
         if ids.ndim != 1:
             raise LedgerError(
                 f"the tokens of a rollout have the shape {ids.shape}: expected a list of ids, or their number."
             )
-        return CountedTokens.of_bytes(ids.tobytes())
+        return CountedRollout(len(ids), content_of(ids.tobytes()), *scores, self.text)
 
 
 @dataclass(frozen=True)
@@ -83,12 +97,12 @@ class RolloutGroup:
 
     Attributes:
         group: Number of the prompt's group.
-        rollouts: The rollouts.
+        rollouts: The rollouts, or what is recorded of them.
         policy: Updates that the policy had had when it made them: what update ``policy`` would change is not in it yet.
         first: Place of the first of them in the group, where several workers or ranks make one group together.
     """
 
     group: int
-    rollouts: Sequence[Rollout]
+    rollouts: Sequence[Rollout | CountedRollout]
     policy: int | None = None
     first: int = 0

@@ -73,7 +73,6 @@ def check_trainer(trainer: Any, ours: type) -> None:
     """Refuse what would reorder or resize batches behind the plan, or make the samples while it trains.
 
     Args:
-        trainer: The trainer.
         ours: The class that gives it the plan's order.
     """
     _check_arguments(trainer.args)

@@ -234,7 +234,7 @@ class Books(UpdateBooks):
             self.loader.engine.move_to(self.step_of(update))  # a trainer that trains again begins anew
         self.loader.tracker, self._has_begun = self.ledger, False
         self.ledger.follow(self._launched)  # not what the loader did before, where the model was made anew
-        self._steps = self.loader.engine.begin()
+        _, self._steps = self.loader.engine.begin()
         if masked := self.loader.plan.masked_at(self._steps.start):  # workers start later, with what is set here
             self.data.sources = tuple(r.source for r in self.loader.engine.fetcher.masked_readers(masked))
 
@@ -250,7 +250,7 @@ class Books(UpdateBooks):
     def note(self, rows: NDArray[np.int64], real: int | None = None, kept: NDArray[np.int64] | None = None) -> Bill:
         """Record that a batch arrived in the training process."""
         if self.loader.step not in self._steps:
-            self._steps = self.loader.engine.begin()
+            _, self._steps = self.loader.engine.begin()
         step = self.loader.step
         planned = self._share_of(step)
         real = int(np.count_nonzero(~planned.is_padding))  # the plan knows it, too
@@ -285,7 +285,6 @@ class PlanOrder(Sampler[int]):
     """The sampler Trainer is given: the plan's order of the epoch that the trainer is in.
 
     Args:
-        books: The books.
         update: Returns the trainer's global step; the epoch is derived from it, never from ``set_epoch``.
     """
 

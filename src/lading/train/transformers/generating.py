@@ -13,10 +13,17 @@ from torch.utils.data import IterableDataset
 from lading.errors import ConfigError
 from lading.identity import World
 from lading.loader.torch.loader import Loader
+from lading.train.accelerate import moved
 from lading.train.transformers.accepted import kind_of
 from lading.train.transformers.accounted import LadingTrainerMixin
 from lading.train.transformers.books import PlanOrder
-from lading.train.transformers.rollouts import NUMBERS, ROW, GenerationShape, PromptCollator, RolloutUpdateBooks
+from lading.train.transformers.rollouts import (
+    NUMBERS,
+    GenerationShape,
+    NumberedPrompts,
+    PromptCollator,
+    RolloutUpdateBooks,
+)
 
 
 class RolloutTrainerMixin(LadingTrainerMixin):
@@ -64,12 +71,13 @@ class RolloutTrainerMixin(LadingTrainerMixin):
         """Take the prompts as ever: their rows are read where rollouts are made of them."""
         return super(LadingTrainerMixin, self).get_batch_samples(*args, **options)
 
-    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+    def _generate_and_score_completions(self, inputs: NumberedPrompts) -> dict[str, Any]:
         if not self.model.training:  # evaluation is not counted
             evaluated: dict[str, Any] = super()._generate_and_score_completions(inputs)
             return evaluated
-        rows, began = [sample.pop(ROW) for sample in inputs], time.perf_counter()
-        output: dict[str, Any] = super()._generate_and_score_completions(inputs)
+        began = time.perf_counter()
+        rows, prompts = zip(*inputs.pairs, strict=True)
+        output: dict[str, Any] = super()._generate_and_score_completions(moved(self.accelerator, list(prompts)))
         tokenizer: Any = getattr(self.processing_class, "tokenizer", self.processing_class)
         seconds = time.perf_counter() - began
         self.books.generated(rows, output, tokenizer, self.state.global_step, seconds)

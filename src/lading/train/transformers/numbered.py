@@ -51,16 +51,22 @@ class Numbered(Dataset[tuple[int, Any]]):
         """Return many samples, through the ``__getitems__`` of a source where it has one, as a DataLoader does."""
         if not any(self._has_many):
             return [self[row] for row in rows]
+        if len(self.sources) == 1:
+            return list(zip(rows, self._read(0, rows), strict=True))
         numbers, found = np.searchsorted(self._starts, rows, side="right") - 1, [None] * len(rows)
         for number, places in split_by_source(numbers, len(self.sources)):
-            source, indices = self.sources[number], (np.take(rows, places) - self._starts[number]).tolist()
-            samples = source.__getitems__(indices) if self._has_many[number] else None
-            if not isinstance(samples, list | tuple):  # columns have no samples to number
-                samples = [source[index] for index in indices]
-            check_samples(samples, indices, type(source).__name__)
-            for place, sample in zip(places.tolist(), samples, strict=True):
+            indices = (np.take(rows, places) - self._starts[number]).tolist()
+            for place, sample in zip(places.tolist(), self._read(number, indices), strict=True):
                 found[place] = sample
         return list(zip(rows, found, strict=True))
+
+    def _read(self, number: int, indices: Sequence[int]) -> Sequence[Any]:
+        source = self.sources[number]
+        samples = source.__getitems__(indices) if self._has_many[number] else None
+        if not isinstance(samples, list | tuple):  # columns have no samples to number
+            samples = [source[index] for index in indices]
+        check_samples(samples, indices, type(source).__name__)
+        return samples
 
     def row_of(self, source_idx: Any, rows: Any) -> Any:
         """Return the row numbers of rows of sources."""

@@ -19,7 +19,6 @@ import itertools
 import os
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,25 +34,44 @@ from lading.loader.torch.loader import Loader
 from lading.runtime.fields import Fields, Origin, given, named, tuple_of
 from lading.runtime.files import write_aside
 from lading.train.rollouts.books import RolloutBooks
-from lading.train.rollouts.group import CountedTokens, Rollout, RolloutGroup
+from lading.train.rollouts.group import CountedRollout, RolloutGroup, content_of, known
 from lading.train.transformers.books import UpdateBooks
 from lading.train.transformers.numbered import Numbered
 
 NUMBERS = "lading_rollouts"  # the column of rollout numbers beside TRL's tensors
-ROW = "lading_row"
 _SHAPE = ("num_generations", "steps_per_generation", "num_iterations", "batch_size", "accumulation", "world_size")
 _WAY_OUT = "Take an older checkpoint, or start a new run."
 
 
+class NumberedPrompts:
+    """Prompts and the number of each one's row, on their way to the trainer.
+
+    A trainer reads them anew for each batch of a block, and makes rollouts of the first: only then are they moved to
+    its device. Accelerate looks into lists, not into what it does not know.
+
+    Attributes:
+        pairs: Each prompt, after its row number.
+    """
+
+    def __init__(self, pairs: Sequence[tuple[int, dict[str, Any]]]) -> None:
+        self.pairs = pairs
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return (prompt for _, prompt in self.pairs)
+
+
 class PromptCollator:
-    """Collate prompts as the trainer does, and leave their row numbers in them."""
+    """Collate prompts as the trainer does, and keep their row numbers beside them."""
 
     def __init__(self, collate: Callable[[list[Any]], Any]) -> None:
         self.collate = collate
 
-    def __call__(self, pairs: list[tuple[int, Any]]) -> list[dict[str, Any]]:
-        samples = self.collate([sample for _, sample in pairs])
-        return [{**sample, ROW: row} for (row, _), sample in zip(pairs, samples, strict=True)]
+    def __call__(self, pairs: list[tuple[int, Any]]) -> NumberedPrompts:
+        prompts = self.collate([sample for _, sample in pairs])
+        return NumberedPrompts([(row, prompt) for (row, _), prompt in zip(pairs, prompts, strict=True)])
 
 
 class GenerationShape:
@@ -137,7 +155,7 @@ class RolloutUpdateBooks(UpdateBooks):
         """Yield the rows of the epoch that an update belongs to, each block as often as the trainer reads it."""
         epoch = update // -(-self._blocks * self.shape.block_steps // self.shape.accumulation)
         for block in range(epoch * self._blocks, (epoch + 1) * self._blocks):
-            rows = np.repeat(self._rows_of(block), self.shape.num_generations).tolist()
+            rows = np.repeat(self._rows_of(self._bill_of(block)), self.shape.num_generations).tolist()
             for _ in range(self.shape.block_steps):
                 yield from rows
 
@@ -155,7 +173,8 @@ class RolloutUpdateBooks(UpdateBooks):
         """
         books, size, count = self._open, self.shape.num_generations, self.shape.rows
         block, begin = books.step // self.shape.block_steps, self._world.rank * count
-        wanted = np.repeat(self._rows_of(block), size)[begin : begin + count]
+        bill = self._bill_of(block)
+        wanted = np.repeat(self._rows_of(bill), size)[begin : begin + count]
         if not np.array_equal(np.asarray(rows), wanted):
             raise LoaderError(
                 f"block {block} was to be made of the rows {wanted[::size].tolist()[:6]}, but {list(rows)[::size][:6]} "
@@ -163,23 +182,22 @@ class RolloutUpdateBooks(UpdateBooks):
                 "accelerator_config at its defaults."
             )
         books.pass_step(block)
-        first = self.plan.locate(block).position
-        masks = output["completion_mask"].cpu().numpy() > 0
-        made = _rollouts(output, masks, self.rewards, tokenizer.pad_token_id, seconds)
+        texts = [None] * count
         if self._keeps_texts:
             texts = tokenizer.batch_decode(output["completion_ids"], skip_special_tokens=True)
-            made = [replace(rollout, text=text) for rollout, text in zip(made, texts, strict=True)]
+        made = _rollouts(output, self.rewards, tokenizer.pad_token_id, seconds, texts)
         groups = []
         for start in range(begin // size * size, begin + count, size):  # of all processes; the first may be cut
             some = made[max(start - begin, 0) : start - begin + size]
-            groups.append(RolloutGroup(first + start // size, some, update, max(begin - start, 0)))
+            groups.append(RolloutGroup(bill.position + start // size, some, update, max(begin - start, 0)))
         numbers = np.array(books.made(groups))
         output[NUMBERS] = torch.from_numpy(numbers).to(output["completion_ids"].device)
 
     def used(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Note which rollouts go into the loss, and return what does, without their numbers."""
         numbers = inputs[NUMBERS].tolist()
-        weights = (inputs["completion_mask"].sum(dim=1) > 0).float().tolist()  # of what the loss is given
+        counts = inputs["completion_mask"].any(dim=1)  # in what the loss is given
+        weights = [float(one) for one in counts.tolist()]
         self._fetched.append(self._open.deliver(numbers, weights))
         return {name: value for name, value in inputs.items() if name != NUMBERS}
 
@@ -247,9 +265,13 @@ class RolloutUpdateBooks(UpdateBooks):
         assert self.rollouts is not None, "begin() comes before the first batch"
         return self.rollouts
 
-    def _rows_of(self, block: int) -> NDArray[np.int64]:
-        now = None if self.rollouts is None else self.rollouts.prompts.plan
-        bill = (self.plan if now is None or block < now.first_step else now).bill(block)  # what is past is only counted
+    def _bill_of(self, block: int) -> Bill:
+        order = None if self.rollouts is None else self.rollouts.prompts
+        if order is None or order.plan is None or block < order.plan.first_step:
+            return self.plan.bill(block)  # what is past is only counted
+        return order.bill(block)
+
+    def _rows_of(self, bill: Bill) -> NDArray[np.int64]:
         return np.asarray(self.data.row_of(bill.source_idx, bill.rows))
 
 
@@ -310,16 +332,19 @@ def _detached(part: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _rollouts(
-    output: Mapping[str, Any], masks: NDArray[np.bool_], rewards: torch.Tensor | None, pad: int, seconds: float
-) -> list[Rollout]:
-    """Return the rollouts of a block as TRL made them."""
-    ids, advantages = output["completion_ids"].cpu().numpy(), output["advantages"]
+    output: Mapping[str, Any], rewards: torch.Tensor | None, pad: int, seconds: float, texts: Sequence[str | None]
+) -> list[CountedRollout]:
+    """Return what is recorded of the rollouts of a block as TRL made them."""
+    ids, masks = output["completion_ids"].cpu().numpy(), output["completion_mask"].cpu().numpy() > 0
+    advantages = output["advantages"]
     if advantages.ndim > 1:  # one a token
         advantages = advantages.double().mean(dim=1)
-    given = [None] * len(ids) if rewards is None else rewards.tolist()
+    given: list[list[float | None]] = [[None] * len(ids) if rewards is None else rewards.tolist(), advantages.tolist()]
+    scores = [[known(score) for score in column] for column in given]
     if not masks.any(axis=1).all():  # one that was cut off is masked as a whole: its last token, and all before it
         until = np.logical_or.accumulate((ids != pad)[:, ::-1], axis=1)[:, ::-1]
         masks = np.where(masks.any(axis=1, keepdims=True), masks, until)
-    content, ends = ids[masks].astype("<i8").tobytes(), (8 * masks.sum(axis=1).cumsum()).tolist()
-    parts = [CountedTokens.of_bytes(content[a:b]) for a, b in itertools.pairwise([0, *ends])]
-    return [Rollout(*made, seconds) for made in zip(parts, given, advantages.tolist(), strict=True)]
+    content, counts = ids[masks].astype("<i8").tobytes(), masks.sum(axis=1)
+    hashes = [content_of(content[a:b]) for a, b in itertools.pairwise([0, *(8 * counts.cumsum()).tolist()])]
+    made = zip(counts.tolist(), hashes, *scores, [seconds] * len(ids), texts, strict=True)
+    return list(itertools.starmap(CountedRollout, made))

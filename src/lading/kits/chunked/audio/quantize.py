@@ -109,13 +109,9 @@ def _values(x: Any) -> np.ndarray:
 
 def _like(result: np.ndarray, given: Any) -> Any:
     """Return a result in the kind of array that was given."""
-    if not _is_tensor(given):
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(given, torch.Tensor):
         return result
-    tensor = sys.modules["torch"].as_tensor(result, device=given.device)
+    tensor = torch.as_tensor(result, device=given.device)
     # torch's default is float32: what came as levels goes back as that, not as double
     return tensor.float() if result.dtype == np.float64 and given.dtype != tensor.dtype else tensor
-
-
-def _is_tensor(x: Any) -> bool:
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(x, torch.Tensor)

@@ -23,6 +23,8 @@ from lading.order.chunked_sampler import ChunkedSampler
 from lading.order.permutation import Permutation
 from lading.runtime.fields import is_whole
 
+# What changes the samples, beside the files and the channels.
+_DESCRIBED = ["bits", "sample_len", "quantization", "return_type", "drop_last", "target_sr", "context_len", "pad_len"]
 IGNORED = -100  # the target that torch's cross entropy leaves out
 
 
@@ -121,17 +123,7 @@ class QuantizedAudioDataset(torch.utils.data.Dataset[Any]):
     def fingerprint(self) -> dict[str, Any]:
         """Return what the samples depend on: the files by size and time, and every argument."""
         files = [(os.path.basename(c.path), os.path.getsize(c.path), os.stat(c.path).st_mtime_ns) for c in self.clips]
-        names = (
-            "bits",
-            "sample_len",
-            "quantization",
-            "return_type",
-            "drop_last",
-            "target_sr",
-            "context_len",
-            "pad_len",
-        )
-        described = {"files": [list(f) for f in files], **{name: getattr(self, name) for name in names}}
+        described = {"files": [list(f) for f in files], **{name: getattr(self, name) for name in _DESCRIBED}}
         return described if self.channels == "mono" else {**described, "channels": self.channels}
 
     def collate(self, batch: Sequence[Any]) -> Any:

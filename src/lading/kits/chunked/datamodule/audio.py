@@ -20,6 +20,12 @@ from lading.kits.chunked.audio.torch import (
 from lading.kits.chunked.datamodule.chunked import ChunkedSequenceDataset
 from lading.kits.chunked.datamodule.sequence import SequenceDataset
 
+# Arguments that are handed on to the datasets of the partitions.
+_OF_DATASETS = (
+    *("bits", "sample_len", "quantization", "drop_last", "target_sr", "context_len", "pad_len"),
+    *("on_bad_file", "channels"),
+)
+
 
 class QuantizedAutoregressiveAudio(SequenceDataset):
     """Quantized audio, split by files into training, validation and test.
@@ -114,21 +120,9 @@ class QuantizedAutoregressiveAudio(SequenceDataset):
         return {**arguments, "batch_sampler": batches}
 
     def _files(self, ratio_min: float, ratio_max: float) -> QuantizedAudioDataset:
-        return self.dataset_class(
-            self.path,
-            bits=self.bits,
-            ratio_min=ratio_min,
-            ratio_max=ratio_max,
-            sample_len=self.sample_len,
-            quantization=self.quantization,
-            drop_last=self.drop_last,
-            target_sr=self.target_sr,
-            context_len=self.context_len,
-            pad_len=self.pad_len,
-            on_bad_file=self.on_bad_file,
-            channels=self.channels,
-            with_starts=self.in_order,
-        )
+        arguments = {name: getattr(self, name) for name in _OF_DATASETS}
+        span: dict[str, Any] = {"ratio_min": ratio_min, "ratio_max": ratio_max}
+        return self.dataset_class(self.path, **span, **arguments, with_starts=self.in_order)
 
 
 class ChunkedQuantizedAutoregressiveAudio(QuantizedAutoregressiveAudio, ChunkedSequenceDataset):

@@ -50,7 +50,8 @@ def data_module(config: Config) -> LightningDataModule:
     if config.dataset is None:
         raise wrong(config.file, "dataset", "a class_path (and init_args)", None)
     sizes = (config.train.get("train_chunk_size"), config.train.get("val_chunk_size"))
-    loader, accounted = _loader_arguments(config), _accounted(config)
+    loader = _loader_arguments(config)
+    accounted = "dir" in config.run and bool(config.run.get("ledger", True))  # a ledger needs Lading's loader
     data = config.dataset.make(**_fitting(config.dataset, config, loader, accounted))
     if isinstance(data, sequence.SequenceDataset):
         found: Any = _ours(data, sizes)
@@ -87,11 +88,6 @@ def _loader_arguments(config: Config) -> dict[str, Any]:
     graded = {name: config.train[name] for name in ("curriculum", "sample_weights") if config.train.get(name)}
     seed = {"seed": config.train["seed"]} if "seed" in config.train else {}  # one seed moves everything
     return {**seed, **config.loader, **({"weights": mixture} if mixture else {}), **graded}
-
-
-def _accounted(config: Config) -> bool:
-    """Say whether training needs Lading's loader, because a ledger is kept."""
-    return "dir" in config.run and bool(config.run.get("ledger", True))
 
 
 def _fitting(component: Component, config: Config, loader: dict[str, Any], accounted: bool) -> dict[str, Any]:

@@ -19,8 +19,7 @@ What it is built from is checked before time is spent on it, what came out befor
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -312,11 +311,9 @@ class JASPERBuilder:
         config: dict[str, Any] = {"steering_probabilities": dict(self.steering_probabilities or quarter)}
         return config | ({"curriculum": dict(self.curriculum)} if self.curriculum else {})
 
-    @contextmanager
-    def _bars(self) -> Iterator[Progress]:
+    def _bars(self) -> Progress:
         columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
-        with Progress(*columns, console=Console(stderr=True), disable=not self.progress, transient=True) as bars:
-            yield bars
+        return Progress(*columns, console=Console(stderr=True), disable=not self.progress, transient=True)
 
 
 def build_jasper_dataset(
@@ -325,22 +322,9 @@ def build_jasper_dataset(
     question_embs: Any = None,
     source_embs: Any = None,
     keyword_embs: Any = None,
-    *,
-    embed: Embed | None = None,
-    clusters: ArrayLike | str | Path | Mapping[str, Any] | None = None,
-    source_clusters: ArrayLike | None = None,
-    centroids: Any = None,
-    **settings: Any,
+    **options: Any,
 ) -> Path:
-    """Build a JASPER directory in one call; ``settings`` are those of ``JASPERBuilder``, the rest its ``build``'s."""
-    return JASPERBuilder(**settings).build(
-        output_dir,
-        pairs,
-        question_embs,
-        source_embs,
-        keyword_embs,
-        embed=embed,
-        clusters=clusters,
-        source_clusters=source_clusters,
-        centroids=centroids,
-    )
+    """Build a JASPER directory in one call; ``options`` are those of ``JASPERBuilder`` and of its ``build``."""
+    names = ("embed", "clusters", "source_clusters", "centroids")
+    given = {name: options.pop(name) for name in names if name in options}
+    return JASPERBuilder(**options).build(output_dir, pairs, question_embs, source_embs, keyword_embs, **given)

@@ -98,7 +98,7 @@ def read_pairs(given: str | Path | pa.Table | Pairs | Iterable[Any]) -> Pairs:
         _numbers(table, "cluster", np.int64) if "cluster" in table.column_names else None,
         {"question": question_texts, "source": source_texts, "keyword": keyword_texts},
         {
-            thing: _first_rows(_vectors(table[f"{thing}_emb"], f"{thing}_emb"), numbers)
+            thing: _vectors(table[f"{thing}_emb"], f"{thing}_emb")[np.unique(numbers, return_index=True)[1]]
             for thing, numbers in (("question", questions), ("source", sources))
             if f"{thing}_emb" in table.column_names
         },
@@ -313,9 +313,3 @@ def _vectors(column: pa.ChunkedArray, name: str) -> F32:
     values = flat.flatten().to_numpy(zero_copy_only=False)
     found: F32 = values.reshape(len(flat), -1).astype(np.float32)
     return found
-
-
-def _first_rows(vectors: F32, numbers: I64) -> F32:
-    """Return the vector of each number, from the row in which it first appears."""
-    _, first = np.unique(numbers, return_index=True)
-    return vectors[first]

@@ -140,9 +140,11 @@ class _Draw:
 
     def negatives(self, similar: I64, sizes: tuple[int, int, int, int]) -> tuple[I64, NDArray[np.bool_]]:
         """Return the negatives of these pairs, and where a tier had to be filled up."""
-        same = first_others(self._in_cluster(sizes[0] + 1), self.true[:, None], sizes[0])
+        pools = self.pools
+        same = first_others(self._in_run(pools.order, pools.starts, sizes[0] + 1, "same"), self.true[:, None], sizes[0])
         taken = np.column_stack([self.true, similar])
-        near = first_others(self._nearby(sizes[1] + taken.shape[1]), taken, sizes[1])
+        nearby = self._in_run(pools.near, pools.near_starts, sizes[1] + taken.shape[1], "near")
+        near = first_others(nearby, taken, sizes[1])
         taken = np.column_stack([taken, near])
         far = first_others(self._outside(sizes[3] + taken.shape[1]), taken, sizes[3])
         found = np.column_stack([same, near, similar, far])
@@ -160,13 +162,9 @@ class _Draw:
         turn = np.cumsum(found == UNFILLED, axis=1) - 1  # the first gap gets the first other, and so on
         return np.where(found == UNFILLED, np.take_along_axis(others, np.maximum(turn, 0), axis=1), found)
 
-    def _in_cluster(self, count: int) -> I64:
-        starts, sizes = self._runs(self.pools.starts)
-        return _at(self.pools.order, _shifted(self._places(sizes, count, "same"), starts[:, None]))
-
-    def _nearby(self, count: int) -> I64:
-        starts, sizes = self._runs(self.pools.near_starts)
-        return _at(self.pools.near, _shifted(self._places(sizes, count, "near"), starts[:, None]))
+    def _in_run(self, pool: I64, starts: I64, count: int, purpose: str) -> I64:
+        firsts, sizes = self._runs(starts)
+        return _at(pool, _shifted(self._places(sizes, count, purpose), firsts[:, None]))
 
     def _outside(self, count: int) -> I64:
         starts, sizes = self._runs(self.pools.starts)

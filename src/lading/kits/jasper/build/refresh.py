@@ -9,7 +9,7 @@ a crash leaves the old or the new.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from lading.errors import SourceError
 from lading.kits.jasper.build.clusters import cluster_ids, nearest
 from lading.kits.jasper.build.negatives import Pools, mine, most_similar, tier_sizes
 from lading.kits.jasper.build.vectors import SteeringRules, steering_tables
@@ -49,7 +48,7 @@ def mine_negatives(
         The directory.
     """
     path, config, tables, _ = _read(local_path(dataset_dir))
-    seed = _next_seed(config) if seed is None else seed
+    seed = int(config.get("negatives_seed", config.get("seed", 41))) + 1 if seed is None else seed
     adjacent = int(config.get("adjacent_k", 3)) if adjacent_k is None else adjacent_k
     given = config.get("tier_proportions") if tier_proportions is None else list(tier_proportions)
     sizes = tier_sizes(config_size(config, "n_neg", path / CONFIG_FILE), given)
@@ -100,8 +99,6 @@ def build_steering(
 
 
 def _read(path: Path) -> tuple[Path, dict[str, Any], dict[str, Tensor], list[list[int]]]:
-    if not path.is_dir():
-        raise SourceError(f"Dataset directory not found: {path}. Build one with 'lading jasper build'.")
     config = read_config(path)
     storage = open_storage(path, "pt", False, config)
     sizes = (config_size(config, "embedding_dim", path / CONFIG_FILE), config_size(config, "n_neg", path / CONFIG_FILE))
@@ -111,7 +108,3 @@ def _read(path: Path) -> tuple[Path, dict[str, Any], dict[str, Tensor], list[lis
     keywords = storage.keyword_ids()
     check_keywords(keywords, len(tables["pair_index"]), len(tables["keyword_embs"]), "pair_keyword_ids.pt")
     return path, config, tables, keywords
-
-
-def _next_seed(config: Mapping[str, Any]) -> int:
-    return int(config.get("negatives_seed", config.get("seed", 41))) + 1

@@ -91,6 +91,13 @@ def clock(run: Run) -> dict[str, Any]:
     }
 
 
+def compare_page(left: Run, right: Run) -> dict[str, Any]:
+    """Return everything on the page that compares two runs: where they differ first, and their losses."""
+    found, tables = left.compare(right), [run.losses().arrow for run in (left, right)]
+    losses = [points(table["step"].to_numpy(), table["loss"].to_numpy().astype(np.float64)) for table in tables]
+    return {**found.to_dict(), "losses": losses, "num_steps": max(left.num_steps, right.num_steps)}
+
+
 def _tokens(run: Run) -> tuple[list[int], list[float]] | None:
     """Return the tokens used up to the last step of each part of a run."""
     means = mean_tokens(run)
@@ -108,12 +115,9 @@ def part_steps(run: Run) -> int:
 
 
 def _line(name: str, steps: NDArray[Any], values: NDArray[Any], first: int, stop: int, most: int) -> dict[str, Any]:
-    inside = slice(*np.searchsorted(steps, [first, stop])) if _is_sorted(steps) else (steps >= first) & (steps < stop)
+    in_order = np.all(steps[1:] >= steps[:-1])
+    inside = slice(*np.searchsorted(steps, [first, stop])) if in_order else (steps >= first) & (steps < stop)
     return {"name": name, **points(steps[inside], values[inside].astype(np.float64), most)}
-
-
-def _is_sorted(steps: NDArray[Any]) -> bool:
-    return bool(np.all(steps[1:] >= steps[:-1]))
 
 
 def _ends(buckets: NDArray[np.float64], first: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -8,7 +8,6 @@ import numpy as np
 
 from lading.kits.web.pages.checkpoint import MOST_LISTED, saved_checkpoints
 from lading.kits.web.pages.curves import MOST_LINES, part_steps, points, rounded, undone_lines
-from lading.kits.web.pages.looks import Looks, described
 from lading.kits.web.pages.rollouts import rollouts_along
 from lading.kits.web.pages.stretch import strip
 from lading.order.event import Reweight
@@ -19,6 +18,7 @@ from lading.report.shares import step_shares
 from lading.report.summary import run_state, summarise
 from lading.report.suspects import exposures, ranked
 from lading.report.verify.verdict import Progress, silent
+from lading.source.looks import SourceLooks
 
 MOST_DRAWN = MOST_LINES
 _SPIKES_LISTED = 12
@@ -32,7 +32,7 @@ _MOST_CHANGES = 24
 
 
 def run_page(
-    run: Run, progress: Progress = silent, looks: Looks | None = None, *, whole: bool = True
+    run: Run, progress: Progress = silent, looks: SourceLooks | None = None, *, whole: bool = True
 ) -> dict[str, Any]:
     """Return everything on the page of a run.
 
@@ -78,7 +78,7 @@ def run_page(
     }
 
 
-def _outstanding(run: Run, step: int, rows: list[dict[str, Any]], looks: Looks | None) -> dict[str, Any]:
+def _outstanding(run: Run, step: int, rows: list[dict[str, Any]], looks: SourceLooks | None) -> dict[str, Any]:
     """Return which datasets a step has more of than was to be expected there, and the samples that stand out most."""
     shares = step_shares(run, step, [row["name"] for row in rows])
     above = [row for row in shares if row["usual"] is not None and row["share"] - row["usual"] > _LEAST_ABOVE]
@@ -92,7 +92,7 @@ def _outstanding(run: Run, step: int, rows: list[dict[str, Any]], looks: Looks |
             {
                 **{k: row[k] for k in ("dataset", "name", "index")},
                 **{k: stands[k] for k in ("loss", "stands_out")},
-                "description": described(looks, row["name"], row["index"]),
+                "description": None if looks is None else looks.describe(row["name"], row["index"]),
             }
             for row, stands in named
         ],

@@ -5,17 +5,17 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-from lading.kits.web.pages.looks import Looks, described
 from lading.kits.web.pages.rollouts import groups_of
 from lading.report.run import Run
 from lading.report.uses import uses_of_document
 from lading.report.where import FORGOTTEN, IS_BLOCKED
+from lading.source.looks import SourceLooks
 
 _MOST_USES = 1000
 _USED_NO_MORE = (IS_BLOCKED, FORGOTTEN)
 
 
-def sample_page(run: Run, dataset: str | int, index: int, looks: Looks | None = None) -> dict[str, Any]:
+def sample_page(run: Run, dataset: str | int, index: int, looks: SourceLooks | None = None) -> dict[str, Any]:
     """Return everything on the page of a sample.
 
     Args:
@@ -31,7 +31,7 @@ def sample_page(run: Run, dataset: str | int, index: int, looks: Looks | None = 
         "name": name,
         "index": index,
         "documents": run.documents.of(number, index),
-        "description": described(looks, name, index),
+        "description": None if looks is None else looks.describe(name, index),
         "preview": _preview(looks, name, index),
         **_counts(uses),
         "blocked": blocked[0] if blocked else None,
@@ -72,7 +72,7 @@ def _counts(uses: list[dict[str, Any]]) -> dict[str, int]:
     }
 
 
-def _preview(looks: Looks | None, name: str, index: int) -> dict[str, Any] | None:
+def _preview(looks: SourceLooks | None, name: str, index: int) -> dict[str, Any] | None:
     found = None if looks is None else looks.preview(name, index)
     if found is None or "data" not in found:
         return found

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from lading.kits.web.pages.looks import Looks, described
 from lading.report.blocked import blocks_of
 from lading.report.run import Run
 from lading.report.where import newest_plan
+from lading.source.looks import SourceLooks
 
 _MOST_LOOKS = 1024  # rows that are described; of more the first
 
 
-def step_page(run: Run, step: int, looks: Looks | None = None) -> dict[str, Any]:
+def step_page(run: Run, step: int, looks: SourceLooks | None = None) -> dict[str, Any]:
     """Return everything on the page of a step.
 
     Args:
@@ -28,7 +28,7 @@ def step_page(run: Run, step: int, looks: Looks | None = None) -> dict[str, Any]
         before = seen[row["slot"]]
         fields = {name: before[name] for name in ("earlier", "last_step", "length", "stands_out")}
         fields["next_step"] = coming[place]
-        looked = described(looks, row["name"], row["index"]) if place < _MOST_LOOKS else None
+        looked = looks.describe(row["name"], row["index"]) if looks is not None and place < _MOST_LOOKS else None
         rows.append({**row, **fields, **own[place], "description": looked})
     last = run.num_steps - 1
     return {

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lading.errors import ConfigError
-from lading.kits.web.pages.looks import Looks, described
 from lading.order.counts import counts_of_steps, planned_counts
 from lading.report.history import taken
 from lading.report.run import Run
+from lading.source.looks import SourceLooks
 
 _CELLS = 120
 _LISTED, _LOOKED_AT = 800, 200  # samples of a page: by name, and with what they look like
@@ -61,7 +61,7 @@ def _text(first: int, last: int, counts: dict[str, int]) -> str:
 
 
 def stretch_page(
-    run: Run, first: int, last: int, since: int | None = None, looks: Looks | None = None
+    run: Run, first: int, last: int, since: int | None = None, looks: SourceLooks | None = None
 ) -> dict[str, Any]:
     """Return everything on the page of a stretch: its losses, shares, spikes, and samples step by step.
 
@@ -98,7 +98,7 @@ def _losses(run: Run, first: int, last: int) -> dict[str, Any] | None:
     return {"mean": float(mine.mean()), **found}
 
 
-def _samples(run: Run, since: int, last: int, looks: Looks | None) -> dict[str, Any]:
+def _samples(run: Run, since: int, last: int, looks: SourceLooks | None) -> dict[str, Any]:
     """Return the samples of as many steps as fit a page, and where the next page begins."""
     applied = run.steps.kept
     here = taken(applied, (applied["step"] >= since) & (applied["step"] <= last))
@@ -111,7 +111,7 @@ def _samples(run: Run, since: int, last: int, looks: Looks | None) -> dict[str, 
     for step, rows in run.samples_of(steps).items():
         shown = [{k: row[k] for k in ("slot", "dataset", "name", "index")} for row in rows[:most]]
         for row in shown:
-            row["description"] = described(looks, row["name"], row["index"])
+            row["description"] = None if looks is None else looks.describe(row["name"], row["index"])
         listed.append({"step": step, "loss": losses.get(step), "samples": shown, "sample_count": len(rows)})
     following = steps[-1] + 1 if steps and steps[-1] < last else None
     return {"listed": listed, "next": following}

@@ -154,9 +154,7 @@ def loss_chart(page: dict[str, Any]) -> Chart:
     y = axis_of([*loss["value"], *(v for u in undone for v in u["value"])])
     shapes = [("loss", line_path(x, y, loss["step"], loss["value"]))]
     shapes += [("undone", line_path(x, y, u["step"], u["value"])) for u in undone]
-    marks = [
-        Mark(x.percent(c["step"]), None, f"step {c['step']}: weights change, {c['what']}") for c in page["changes"]
-    ]
+    marks = _changes(x, page)
     marks += [
         Mark(x.percent(s["step"]), 100 - y.percent(s["loss"]), f"spike at step {s['step']}: {s['loss']:.5g}", s["step"])
         for s in page["spike_marks"]
@@ -173,6 +171,11 @@ def loss_chart(page: dict[str, Any]) -> Chart:
         for c in page["checkpoints"]
     ]
     return Chart("loss", "loss by step", 260, shapes, x.ticks(8, whole=True), _mirrored(y.ticks(5)), marks)
+
+
+def _changes(x: Axis, page: dict[str, Any]) -> list[Mark]:
+    changes = [(c["step"], f"step {c['step']}: weights change, {c['what']}") for c in page["changes"]]
+    return [Mark(x.percent(step), None, text) for step, text in changes]
 
 
 def _mirrored(ticks: list[Tick]) -> list[Tick]:
@@ -215,11 +218,8 @@ def mix_chart(page: dict[str, Any]) -> Chart:
         if plan is not None and number < len(mix["datasets"]) - 1:
             planned = [a + b for a, b in zip(planned, plan, strict=True)]
             dashes.append(("plan", line_path(x, y, xs, planned)))
-    marks = [
-        Mark(x.percent(c["step"]), None, f"step {c['step']}: weights change, {c['what']}") for c in page["changes"]
-    ]
-    ticks = _mirrored(y.ticks(4, percent=True))
-    return Chart("mix", "share of each dataset by step", 220, [*areas, *dashes], x.ticks(8, whole=True), ticks, marks)
+    ticks, label = _mirrored(y.ticks(4, percent=True)), "share of each dataset by step"
+    return Chart("mix", label, 220, [*areas, *dashes], x.ticks(8, whole=True), ticks, _changes(x, page))
 
 
 def lines_chart(name: str, lines: list[dict[str, Any]], steps: int, height: int = 170) -> Chart:
@@ -227,7 +227,6 @@ def lines_chart(name: str, lines: list[dict[str, Any]], steps: int, height: int 
 
     Args:
         lines: ``step`` and ``value`` of each, and its ``colour`` where that is not its place.
-        steps: Steps of the run.
     """
     x, y = Axis(0, max(steps - 1, 1)), axis_of([v for line in lines for v in line["value"]])
     colours = [line.get("colour", number % MOST_COLOURS) for number, line in enumerate(lines)]

@@ -12,7 +12,6 @@ from typing import Any
 
 from lading.errors import ConfigError
 from lading.kits.web.pages.curves import metric_charts
-from lading.kits.web.pages.looks import Looks
 from lading.kits.web.pages.run import MOST_DRAWN, run_page
 from lading.kits.web.render import charts
 from lading.kits.web.render.jinja2 import rendered
@@ -20,12 +19,13 @@ from lading.report.losses import SPIKE_WINDOW
 from lading.report.run import Run
 from lading.report.verify.verdict import Progress, silent
 from lading.runtime.files import clean_up, write_aside
+from lading.source.looks import SourceLooks
 
 _LOSS_PARTS = 40
 _DECISIONS = 20
 
 
-def write_page(run: Run, path: Path, progress: Progress = silent, looks: Looks | None = None) -> int:
+def write_page(run: Run, path: Path, progress: Progress = silent, looks: SourceLooks | None = None) -> int:
     """Write the page of a run; return its size in bytes."""
     content = page(run, progress, looks).encode()
     try:
@@ -38,7 +38,7 @@ def write_page(run: Run, path: Path, progress: Progress = silent, looks: Looks |
     return len(content)
 
 
-def page(run: Run, progress: Progress = silent, looks: Looks | None = None) -> str:
+def page(run: Run, progress: Progress = silent, looks: SourceLooks | None = None) -> str:
     """Return the page of a run."""
     values = run_page(run, lambda share, what: progress(0.7 * share, what), looks)
     progress(0.7, "losses by dataset")

@@ -23,16 +23,14 @@ import socket
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from lading.errors import LadingError
 from lading.kits.web.pages.checkpoint import checkpoint_page
-from lading.kits.web.pages.compare import compare_page
-from lading.kits.web.pages.curves import curves_page
-from lading.kits.web.pages.looks import Looks
+from lading.kits.web.pages.curves import compare_page, curves_page
 from lading.kits.web.pages.run import run_page
 from lading.kits.web.pages.sample import document_page, sample_page
 from lading.kits.web.pages.search import hits_in, runs_named
@@ -48,6 +46,7 @@ from lading.report.folder import differing_settings
 from lading.report.run import Run
 from lading.runtime.json import plain
 from lading.runtime.processes import command_line
+from lading.source.looks import SourceLooks
 
 _KEPT_OPEN = 4
 _RUNS_AT_ONCE = 40  # read before the list is first shown; the page asks for the others when it is
@@ -112,7 +111,7 @@ class Site:
         looks: Says what samples look like, where the sources are at hand.
     """
 
-    def __init__(self, runs: Mapping[str, Path], looks: Looks | None = None) -> None:
+    def __init__(self, runs: Mapping[str, Path], looks: SourceLooks | None = None) -> None:
         self._runs, self._looks = dict(runs), looks
         self._opened: OrderedDict[str, OpenedRun] = OrderedDict()
         self._glances, self._verdicts = Glances(self._runs), Verdicts()
@@ -123,7 +122,6 @@ class Site:
 
         Args:
             path: The decoded path of the address.
-            query: Its parameters.
         """
         try:
             return self._answer(path, query)
@@ -133,11 +131,11 @@ class Site:
             return self._problem(404, " ".join(str(error).split()), path)
 
     def _answer(self, path: str, query: Mapping[str, str]) -> Answer:
-        pages = {"/": self._index, "/compare": self._compare, "/search": self._search}
-        twins = {"/index.json": self._index, "/compare.json": self._compare, "/search.json": self._search}
         as_json = path.endswith(".json")
-        if path in pages or path in twins:
-            return (twins if as_json else pages)[path](query, as_json)
+        pages = {"/index.json" if as_json else "/": self._index}
+        pages |= {f"/compare{'.json' * as_json}": self._compare, f"/search{'.json' * as_json}": self._search}
+        if path in pages:
+            return pages[path](query, as_json)
         if not path.startswith("/r/"):
             raise NotFound(path)
         try:
@@ -255,13 +253,8 @@ class Site:
             rows.sort(key=lambda row: row["run"])
             rows.sort(key=lambda row: row["wrote"] or "", reverse=True)
         linked = [{**row, "href": address(row["run"]), "spark": charts.sparkline(row["curve"])} for row in rows]
-        shown = {
-            "rows": linked,
-            "settings": differing_settings(row for row in rows if row["state"]),
-            "live": "/index.json",
-            "within": "",
-        }
-        return Answer(rendered("index.html", site=True, version=lading_version(), later=later, **shown))
+        settings = differing_settings(row for row in rows if row["state"])
+        return _html("index.html", rows=linked, settings=settings, live="/index.json", later=later)
 
     def _compare(self, query: Mapping[str, str], as_json: bool) -> Answer:
         left, right = query.get("left", ""), query.get("right", "")
@@ -277,11 +270,10 @@ class Site:
                 values = compare_page(opened[left].run, opened[right].run)
         if as_json:
             return _json({"left": left, "right": right, **values})
-        names = {"left": left, "right": right, "names": list(self._runs)}
+        names: dict[str, Any] = {"left": left, "right": right, "names": list(self._runs)}
         bases = {"left_base": address(left), "right_base": address(right)}
         drawn = charts.compare_chart(values) if values else None
-        common = {"site": True, "version": lading_version(), "within": ""}
-        return Answer(rendered("compare.html", **common, **names, **bases, page=values, chart=drawn))
+        return _html("compare.html", **names, **bases, page=values, chart=drawn)
 
     def _search(self, query: Mapping[str, str], as_json: bool) -> Answer:
         text, within = query.get("q", "")[:400], query.get("run", "")
@@ -298,8 +290,7 @@ class Site:
             return _json({"query": text, "hits": linked})
         if len(linked) == 1:
             return Answer("", status=303, location=linked[0]["href"])
-        common = {"site": True, "version": lading_version(), "within": within}
-        return Answer(rendered("search.html", **common, query=text, hits=linked))
+        return _html("search.html", within, query=text, hits=linked)
 
     def _open(self, name: str) -> OpenedRun:
         """Return a run as it is now: opened again only where its files have changed."""
@@ -321,8 +312,7 @@ class Site:
     def _problem(self, status: int, text: str, path: str) -> Answer:
         if path.endswith(".json"):
             return Answer(json.dumps({"error": text}), "json", status)
-        values = {"site": True, "version": lading_version(), "within": ""}
-        return Answer(rendered("problem.html", status=status, text=text, **values), status=status)
+        return replace(_html("problem.html", status=status, text=text), status=status)
 
 
 def address(name: str) -> str:
@@ -358,8 +348,12 @@ def _page(template: str, asked: _Asked, values: dict[str, Any], **shown: Any) ->
     name = asked.name
     if asked.as_json:
         return _json({"run": name, **values})
-    common = {"site": True, "base": address(name), "name": name, "within": name, "version": lading_version()}
-    return Answer(rendered(template, **common, page=values, **shown))
+    return _html(template, name, base=address(name), name=name, page=values, **shown)
+
+
+def _html(template: str, within: str = "", **shown: Any) -> Answer:
+    """Return a page of the site; ``within``: the run that a search from there looks into."""
+    return Answer(rendered(template, site=True, version=lading_version(), within=within, **shown))
 
 
 def _json(value: Any) -> Answer:
