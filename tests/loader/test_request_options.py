@@ -32,9 +32,7 @@ def test_a_signature_lists_every_option(face, options):
 @pytest.mark.parametrize("face", FACES)
 def test_help_describes_every_argument_once(face):
     """The text of an option is written in one place and shown with every loader."""
-    entries = re.findall(
-        r"^        (\w[^:\n]*(?:\n            [^:\n]*)?):", inspect.getdoc(face) and face.__doc__, re.M
-    )
+    entries = re.findall(r"^    (\w[^:\n]*(?:\n        [^:\n]*)?):", inspect.getdoc(face), re.M)
     described = [name.strip() for entry in entries for name in entry.split(",")]
 
     assert sorted(described) == sorted(inspect.signature(face).parameters)
