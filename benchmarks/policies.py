@@ -33,7 +33,8 @@ from lading import (
     SteerToShares,
     per_dataset_mean,
 )
-from lading.order import Choose, Reweight
+from lading.kits.adaptive import Choose
+from lading.order import Reweight
 
 CONTEXT, TONE = 8, 24
 

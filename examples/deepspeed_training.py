@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from lading import Columns, DsTrainer, DsTrainingArguments
-from lading.train import FollowLosses
+from lading import FollowLosses
 
 
 class Net(nn.Module):

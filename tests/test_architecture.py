@@ -45,6 +45,7 @@ FRAMEWORKS = (
 )
 # What a package or a file may import although it is not named after it.
 ALLOWED = {
+    "kits/audit": {"torch"},
     "kits/jasper": {"torch"},
     "kits/chunked": {"torch"},
     "observe": {"torch"},
@@ -55,6 +56,8 @@ ALLOWED = {
     "hdf5": {"h5py"},
     "soundfile": {"soxr"},
 }
+# The tables that say where a kit's part is: they are read when a plan, a state, a configuration or a verb names it.
+NAME_KITS = {"lading.order.decided", "lading.loader.adapting", "lading.loader.chunks"}
 FRAMES = {
     *("_getframe", "_current_frames", "currentframe", "getouterframes", "extract_stack", "walk_stack"),
     *("f_back", "f_code", "f_globals", "f_locals", "co_name", "co_qualname"),
@@ -160,6 +163,18 @@ def between_kits(texts: Mapping[str, str]) -> list[str]:
     ]
 
 
+def kits_by_name(texts: Mapping[str, str]) -> list[str]:
+    """Return where the core names a kit's module in a text, as to import it, but in the tables that may."""
+    return [
+        f"{name}, line {node.lineno}: {node.value}"
+        for name, text in texts.items()
+        if (room := room_of(name)) and LEVEL[room] < LEVEL["kits"]
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("lading.kits.")
+        if name not in NAME_KITS
+    ]
+
+
 def two_way(texts: Mapping[str, str]) -> list[str]:
     """Return the pairs of modules that import each other."""
     graph = {name: modules_of(imports_of(text), texts) - {name} for name, text in texts.items()}
@@ -262,6 +277,7 @@ RULES = {
             {"lading.loader.torch.loader": "from lading.ledger import Ledger"},
             {"lading.runtime.files": "if TYPE_CHECKING:\n    from lading.identity import Bill"},
             {"lading.loader.engine": "from lading.kits.jasper.dataset import JASPERSteeringDataset"},
+            {"lading.order": "from lading.kits.adaptive.curriculum import Curriculum as Curriculum"},
             {"lading.train.policy": "def f():\n    from lading.kits.chunked import read_config"},
             {"lading.kits.jasper.verbs": "from lading.cli.ask import show"},
         ],
@@ -271,6 +287,14 @@ RULES = {
         [
             {"lading.kits.jasper.loader": "from lading.kits.chunked.config import read_config"},
             {"lading.kits.web.verbs": "def f():\n    import lading.kits.formats.mds"},
+        ],
+    ),
+    "the core names a kit in tables only": (
+        kits_by_name,
+        [
+            {"lading.loader.engine": "importlib.import_module('lading.kits.adaptive.runner')"},
+            {"lading.order.plan": "KINDS = {'curriculum': 'lading.kits.adaptive.graded:GradedSamples'}"},
+            {"lading.train.lightning.plain": "imported('lading.kits.chunked.config:read_config', 'x')"},
         ],
     ),
     "no two files import each other": (

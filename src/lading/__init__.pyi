@@ -14,6 +14,15 @@ from lading.batch import (
 )
 from lading.errors import LadingError as LadingError
 from lading.identity import Bill as Bill, SampleId as SampleId, World as World
+from lading.kits.adaptive import (
+    Curriculum as Curriculum,
+    FollowLosses as FollowLosses,
+    GrowWhileImproving as GrowWhileImproving,
+    LearningValue as LearningValue,
+    PaceValidation as PaceValidation,
+    SteerToShares as SteerToShares,
+)
+from lading.kits.audit import audit as audit
 from lading.kits.chunked import (
     ChunkedQuantizedAudioDataset as ChunkedQuantizedAudioDataset,
     ChunkedQuantizedAutoregressiveAudio as ChunkedQuantizedAutoregressiveAudio,
@@ -45,10 +54,9 @@ from lading.loader import (
     Resume as Resume,
     StatefulDistributedSampler as StatefulDistributedSampler,
 )
-from lading.observe import audit as audit, track as track
+from lading.observe import track as track
 from lading.order import (
     Cosine as Cosine,
-    Curriculum as Curriculum,
     Linear as Linear,
     Mixture as Mixture,
     Permutation as Permutation,
@@ -73,16 +81,11 @@ from lading.source.weighted_concat import (
 )
 from lading.source.windows import Windows as Windows
 from lading.train import (
-    FollowLosses as FollowLosses,
-    GrowWhileImproving as GrowWhileImproving,
-    LearningValue as LearningValue,
     MixtureScheduler as MixtureScheduler,
-    PaceValidation as PaceValidation,
     RepeatingLoader as RepeatingLoader,
     Rollout as Rollout,
     RolloutBooks as RolloutBooks,
     RolloutGroup as RolloutGroup,
-    SteerToShares as SteerToShares,
     per_dataset_mean as per_dataset_mean,
     per_dataset_token_mean as per_dataset_token_mean,
 )

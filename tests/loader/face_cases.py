@@ -19,7 +19,7 @@ from tests.loader.named_sources import SOURCES, by_dataset, carried, named
 from lading import BadSamplePolicy, BatchTracker, Columns, Curriculum, Ledger, Mixture, NumpyLoader, Resume, open_run
 from lading.errors import BadSampleError, LadingError, LoaderError, ResumeError, SourceError
 from lading.identity.content import content_hashes
-from lading.loader.policy.mixture import SteerToShares
+from lading.kits.adaptive.policy.mixture import SteerToShares
 from lading.report.block import block
 from lading.report.summary import summarise
 from lading.testing import assert_resumable

@@ -15,9 +15,9 @@ from tests.launching import read_jsonl, torchrun
 
 from lading.errors import LoaderError, MixtureError, ResumeError
 from lading.identity import World
+from lading.kits.adaptive.policy.mixture import FollowLosses, SteerToShares
 from lading.ledger import BatchTracker, Ledger
 from lading.loader.iteration import capped_prefetch_factor, most_ahead
-from lading.loader.policy.mixture import FollowLosses, SteerToShares
 from lading.loader.request import Resume, WorkerRequest
 from lading.loader.torch.loader import Loader
 from lading.order.mixture.request import Mixture

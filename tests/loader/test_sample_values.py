@@ -20,12 +20,12 @@ from lading import (
     PackedRows,
     TokenStore,
     WeightedConcatDataset,
+    audit,
     build_tokens,
     open_run,
 )
 from lading.errors import CorruptLedgerError, LoaderError, MixtureError, PlanError, ResumeError
 from lading.identity import World
-from lading.observe import audit
 
 LABELS = np.repeat([0, 1, 2], [800, 150, 50])
 

@@ -13,11 +13,11 @@ from hypothesis import given, strategies as st
 
 from lading import Columns, Mixture, NumpyLoader, Plan, Resume
 from lading.errors import LadingError, ResumeError
-from lading.loader.adaptive.chunks import Chunks
-from lading.loader.policy.chunks import LearningValue
-from lading.loader.policy.mixture import SteerToShares
-from lading.order.adaptive.curriculum import Curriculum
-from lading.order.adaptive.decided import KINDS
+from lading.kits.adaptive.curriculum import Curriculum
+from lading.kits.adaptive.policy.chunks import LearningValue
+from lading.kits.adaptive.policy.mixture import SteerToShares
+from lading.loader.chunks import Chunks
+from lading.order.decided import KINDS
 
 LENGTHS = {"code": 300, "prose": 80}
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from lading.errors import PlanError
-from lading.order.adaptive.protocol import resizing
+from lading.order.adaptation import resizing
 from lading.order.event import event_from_dict, event_to_dict
 from lading.order.plan import Plan
 

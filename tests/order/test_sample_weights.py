@@ -15,8 +15,8 @@ from hypothesis import given, strategies as st
 
 from lading.errors import PlanError
 from lading.identity.hashing import fold_int, keys64, text64
+from lading.kits.adaptive.chosen import ChosenChunks
 from lading.order import permutation
-from lading.order.adaptive.chosen import ChosenChunks
 from lading.order.mixture.request import Mixture
 from lading.order.plan import Plan
 from lading.order.sample_weights import SampleWeights

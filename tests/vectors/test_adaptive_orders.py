@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 from tests.vectors import reader
 
+from lading.kits.adaptive.chosen import Choose, ChosenChunks
+from lading.kits.adaptive.curriculum import Curriculum
+from lading.kits.adaptive.graded import GradedSamples
+from lading.kits.adaptive.levels import Levels
 from lading.order import Plan
-from lading.order.adaptive.chosen import Choose, ChosenChunks
-from lading.order.adaptive.curriculum import Curriculum, Levels
-from lading.order.adaptive.graded import GradedSamples
 from lading.order.mixture.spec import integer_weights
 
 LENGTHS = {"a": 37, "b": 60}

@@ -37,7 +37,7 @@ GROUPS = {
         "fetch": ("lading.cli.publish", "Get what was published, and check it."),
     },
     "Prepare and read data": {
-        "audit": ("lading.cli.audit", "Watch a short run of a loader and say what is wrong with it."),
+        "audit": ("lading.kits.audit.verbs", "Watch a short run of a loader and say what is wrong with it."),
         "plan": ("lading.cli.plan", "What a run would draw from each dataset, before anything runs."),
         "block": ("lading.cli.ask", "Use samples no more, from the next attempt on."),
         "export": ("lading.cli.look", "Write history, samples or the mix to a file."),
@@ -46,7 +46,7 @@ GROUPS = {
         "jasper": ("lading.kits.jasper.verbs", "Build, describe and check JASPER directories."),
     },
     "Run and look": {
-        "demo": ("lading.cli.demo.command", "Train on real text, crash, find a planted fault, block it, resume."),
+        "demo": ("lading.kits.demo.verbs", "Train on real text, crash, find a planted fault, block it, resume."),
         "ls": ("lading.cli.look", "The runs of a folder, the newest first: state, steps, loss, digest."),
         "ui": ("lading.kits.web.verbs", "Look at runs in a browser, also while they train."),
         "report": ("lading.kits.web.verbs", "Write one page that tells the whole run."),

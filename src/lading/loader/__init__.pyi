@@ -1,4 +1,4 @@
-from lading.loader.adaptive.chunks import Chunks as Chunks
+from lading.loader.chunks import Chunks as Chunks
 from lading.loader.failure import BadSamplePolicy as BadSamplePolicy
 from lading.loader.jax.loader import JaxLoader as JaxLoader
 from lading.loader.numpy import NumpyLoader as NumpyLoader

@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
+from lading.errors import LoaderError
 from lading.identity import Bill, Deviation, World
+from lading.loader.adapting import Adapting
 from lading.loader.engine import Engine
 from lading.loader.failure import BadSamplePolicy
 from lading.loader.iteration import Batches
@@ -16,7 +18,8 @@ from lading.runtime.fields import html_table, shown_html
 from lading.source.protocol import Sources
 
 if TYPE_CHECKING:
-    from lading.order import Event, Plan, Rescore, Reweight
+    from lading.order import Event, Plan, Reweight
+    from lading.order.decided import AdaptiveEvent
     from lading.order.mixture.spec import Weights
 
 _SHOWN, _SHOWN_ROWS = 4, 30
@@ -236,7 +239,7 @@ class EngineLoader:
         first = plan.chunk_start(bill.chunk)
         return {"plan": plan.fingerprint, "chunk": bill.chunk, "first_step": first, "stop_step": bill.step + 1}
 
-    def rescore(self, scores: Any, reason: str = "") -> Rescore | None:
+    def rescore(self, scores: Any, reason: str = "") -> AdaptiveEvent | None:
         """Give the samples of a curriculum other scores from the next epoch on; None where nothing changes.
 
         Every rank must call it after the same step. To resume a run after it, give the loader the scores again in
@@ -246,9 +249,10 @@ class EngineLoader:
             scores: As in ``Curriculum``.
             reason: Who asked for it, for the ledger.
         """
-        from lading.loader.adaptive.scores import rescore  # few runs have a curriculum
-
-        return rescore(self.engine, self.engine.request, self.engine.readers, scores, reason)
+        engine, adapting = self.engine, self.engine.request.mixture
+        if not isinstance(adapting, Adapting):
+            raise LoaderError("this loader has no curriculum to rescore. Pass mixture=Curriculum(scores).")
+        return adapting.rescored(engine, engine.request, engine.readers, scores, reason)
 
     def block(self, dataset: str | int, indices: Sequence[int], reason: str = "") -> None:
         """Replace samples by substitutes, from the first step that cannot have been prefetched.

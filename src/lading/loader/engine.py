@@ -27,13 +27,14 @@ from typing import TYPE_CHECKING, Any
 from lading.errors import LoaderError
 from lading.identity import Bill, World
 from lading.loader import planning
+from lading.loader.adapting import Adapting
 from lading.loader.bill import billed, prepare
 from lading.loader.fetch import Delivered, Fetcher, FetchRequest
 from lading.loader.iteration import Carrier, Iteration, Stream, check_threads, prefetched, worker_pool
 from lading.loader.name import RowNamer, column_keys
 from lading.loader.note import Notes, Observer, Trackers
 from lading.loader.place import Face, Placer, check_world
-from lading.loader.request import LoaderRequest, Resume, is_curriculum
+from lading.loader.request import LoaderRequest, Resume
 from lading.order import Event, Plan
 from lading.order.plan_json import agree_on_plan
 from lading.source.reader import Reader
@@ -229,10 +230,8 @@ class Engine:
 
         saved = read_state(state)
         fresh = self._fresh_plan(saved.sizes["global_batch_size"])
-        if saved.events and is_curriculum(self.request.mixture):
-            from lading.loader.adaptive.scores import resumable  # few runs have a curriculum
-
-            fresh = resumable(self.request, self.readers, fresh)
+        if saved.events and isinstance(self.request.mixture, Adapting):
+            fresh = self.request.mixture.resumable(self.request, self.readers, fresh)
         resizes = any(observer.resizes for observer in self.notes.observers)
         plan = restored_plan(saved, fresh, allowed, resizes=resizes)
         lookahead = saved.lookahead_steps
@@ -272,7 +271,7 @@ class Engine:
 
     def validated(self, metric: Any = None, loss: Any = None, on: Mapping[str, Any] | None = None) -> tuple[Event, ...]:
         """Record a validation and tell the observers of it; return what they changed."""
-        from lading.loader.adaptive.runner import measured  # few runs report validations
+        from lading.loader.chunks import measured  # few runs report validations
 
         found, before = measured(metric, loss, on), len(self._requested)
         for observer in self.notes.observers:
@@ -318,8 +317,9 @@ class Engine:
 
 def _observers(request: LoaderRequest) -> list[Observer]:
     """Return who may change what comes; nobody for most loaders."""
-    if request.policy is None and request.chunks is None:
-        return []
-    from lading.loader.adaptive.runner import observers_of
+    found: list[Observer] = []
+    if request.policy is not None:
+        from lading.loader.reweighting import PolicyRunner
 
-    return observers_of(request)
+        found.append(PolicyRunner(request.policy))
+    return found if request.chunks is None else [*found, request.chunks.observer()]

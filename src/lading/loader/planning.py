@@ -22,10 +22,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lading.errors import LoaderError, MixtureError, SourceError
+from lading.errors import LoaderError, MixtureError, PlanError, SourceError
 from lading.identity import World, fingerprint
-from lading.loader.request import LoaderRequest, check_plan, is_curriculum
+from lading.loader.adapting import Adapting
+from lading.loader.request import LoaderRequest, check_plan
 from lading.order.dataset import PlannedDataset
+from lading.order.decided import KINDS, opened
 from lading.order.mixture.request import Mixture
 from lading.order.mixture.spec import MixtureSpec
 from lading.order.plan import Plan
@@ -36,7 +38,7 @@ from lading.source.protocol import Located
 from lading.source.reader import Reader, parts_called
 
 if TYPE_CHECKING:
-    from lading.order.adaptive.protocol import Adaptation
+    from lading.order.adaptation import Adaptation
 
 MODES = (None, "sample", "full")
 _SAMPLED = 64
@@ -183,11 +185,15 @@ def _made_of(found: Ingredients, request: LoaderRequest, readers: Sequence[Reade
 
 
 def _adaptation(request: LoaderRequest, readers: Sequence[Reader], batch: int) -> Adaptation | None:
-    if not is_curriculum(request.mixture) and (request.chunks is None or request.chunks.choose is None):
-        return None
-    from lading.loader.adaptive.scores import planned_adaptation  # most orders do not adapt
-
-    return planned_adaptation(request, readers, batch)
+    chooses = request.chunks is not None and request.chunks.choose is not None
+    if isinstance(request.mixture, Adapting):
+        if chooses:
+            raise PlanError(
+                "chunks are chosen and a curriculum cannot be used: expected chunks of one size, each once a pass."
+            )
+        return request.mixture.adaptation(request, readers, batch)
+    chosen: Adaptation | None = opened(KINDS["chosen_chunks"])() if chooses else None
+    return chosen
 
 
 def _sample_weights(request: LoaderRequest, readers: Sequence[Reader]) -> dict[str, NDArray[Any]]:
@@ -257,11 +263,11 @@ def try_plan(request: LoaderRequest, readers: Sequence[Reader]) -> Trial | None:
     if request.plan is not None or not delivers(request, readers, World()):
         return None
     trial = replace(request, fingerprint=None)
-    if is_curriculum(request.mixture):  # whose scores may be long: looked at when the plan is made
+    if isinstance(request.mixture, Adapting):  # whose scores may be long: looked at when the plan is made
         trial = replace(trial, mixture=Mixture())
     found = _ingredients(trial, readers, World(), 0)
     plan = _made_of(found, trial, readers, None)
-    reads_values = is_curriculum(request.mixture) or request.sample_weights is not None
+    reads_values = isinstance(request.mixture, Adapting) or request.sample_weights is not None
     return None if reads_values else Trial(found, plan)
 
 

@@ -18,21 +18,20 @@ import multiprocessing
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, TypedDict, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from lading.errors import ArgumentError, LoaderError, MixtureError, OptionError, PlanError, SourceError
 from lading.identity import World
+from lading.loader.adapting import Adapting
 from lading.loader.failure import BadSamplePolicy
 from lading.loader.name import column_keys
 from lading.order.mixture.request import Mixture
 from lading.order.mixture.spec import MixtureSpec, Weights
 from lading.runtime.fields import is_number, is_whole
-from lading.runtime.imports import is_a
 
 if TYPE_CHECKING:
-    from lading.loader.adaptive.chunks import Chunks
+    from lading.loader.chunks import Chunks
     from lading.loader.note import Tracker
-    from lading.order.adaptive.curriculum import Curriculum
     from lading.order.plan import Plan
 
 
@@ -81,7 +80,7 @@ class LoaderOptions(TypedDict, total=False):
     seed: int
     window_samples: int
     weights: Weights | None
-    mixture: Mixture | Curriculum | MixtureSpec | Weights | None
+    mixture: Mixture | Adapting | MixtureSpec | Weights | None
     sample_weights: Any
     chunk_batches: Any
     batch_schedule: Sequence[tuple[Any, int]] | None
@@ -285,7 +284,7 @@ class LoaderRequest:
     seed: int
     shuffle: bool | str
     window_samples: int
-    mixture: MixtureSpec | Mixture | Curriculum
+    mixture: MixtureSpec | Mixture | Adapting
     sample_weights: Any
     chunk_batches: Any
     batch_schedule: Sequence[Any] | None
@@ -333,7 +332,7 @@ class LoaderRequest:
     def chunks(self) -> Chunks | None:
         if self.chunk_batches is None:
             return None
-        from lading.loader.adaptive.chunks import Chunks  # most runs have no chunks
+        from lading.loader.chunks import Chunks  # most runs have no chunks
 
         return Chunks.of(self.chunk_batches)
 
@@ -393,18 +392,13 @@ def _is_dataset(item: Any) -> bool:
     return hasattr(item, "__len__") and hasattr(item, "__getitem__")
 
 
-def asked_mixture(weights: Weights | None, mixture: Any) -> Mixture | MixtureSpec | Curriculum:
+def asked_mixture(weights: Weights | None, mixture: Any) -> Mixture | MixtureSpec | Adapting:
     """Return the mixture meant by ``weights=`` or ``mixture=``, which takes weights or a curriculum, too."""
     if mixture is None:
         return Mixture(weights)
     if weights is not None:
         raise MixtureError("weights= and mixture= were both given: expected one. Pass mixture=Mixture(weights, ...).")
-    return mixture if isinstance(mixture, Mixture | MixtureSpec) or is_curriculum(mixture) else Mixture(mixture)
-
-
-def is_curriculum(mixture: object) -> TypeGuard[Curriculum]:
-    """Say whether what was given as a mixture is a curriculum."""
-    return is_a(mixture, "lading.order.adaptive.curriculum:Curriculum")
+    return mixture if isinstance(mixture, Mixture | MixtureSpec | Adapting) else Mixture(mixture)
 
 
 def first_size(batch_schedule: Sequence[tuple[Any, int]] | None) -> int | None:

@@ -20,7 +20,7 @@ from lading.errors import LadingError, LoaderError, MixtureError, WorldError
 from lading.identity import Bill
 from lading.loader.agreeing import agree_on_decision, announcing
 from lading.loader.note import Observed, Trackers
-from lading.loader.policy.protocol import Mix, WeightPolicy, load_policy, reason_of
+from lading.loader.policy import Mix, WeightPolicy, load_policy, reason_of
 from lading.order.event import Reweight
 from lading.order.mixture.order import Mixed
 from lading.order.mixture.request import as_integers
@@ -94,7 +94,7 @@ class PolicyRunner:
         if not (isinstance(self.policy, WeightPolicy) and self.policy.every_steps >= 1):
             raise MixtureError(
                 f"policy={self.policy!r}: expected a callable with every_steps (at least 1), state_dict and "
-                "load_state_dict, such as lading.train.FollowLosses."
+                "load_state_dict, such as lading.FollowLosses."
             )
 
     def begin(self, engine: Observed, step: int) -> None:

@@ -1,4 +1,4 @@
-"""Other people's DataLoaders: keep their books (``track``), or find what is wrong with them (``audit``)."""
+"""Other people's DataLoaders: keep their books (``track``)."""
 
 from lading.runtime.imports import lazy_names
 

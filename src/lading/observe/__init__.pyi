@@ -1,3 +1,2 @@
-from lading.observe.auditing.command import audit as audit
 from lading.observe.stateful import import_stateful as import_stateful
 from lading.observe.tracking import track as track

@@ -1,6 +1,3 @@
-from lading.order.adaptive.chosen import Choose as Choose
-from lading.order.adaptive.curriculum import Curriculum as Curriculum
-from lading.order.adaptive.graded import Rescore as Rescore
 from lading.order.chunked_sampler import ChunkedSampler as ChunkedSampler
 from lading.order.clock import Clock as Clock, Location as Location
 from lading.order.dataset import Part as Part, Parts as Parts, PlannedDataset as PlannedDataset

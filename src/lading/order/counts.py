@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from lading.order.adaptive.graded import Graded
 from lading.order.mixture.order import Mixed
 from lading.order.plan import Plan
 from lading.order.shuffle import Shuffled
@@ -25,10 +24,12 @@ def counts_of_steps(plan: Plan, steps: I64) -> I64:
 
 def planned_counts(plan: Plan, steps: I64) -> NDArray[np.float64]:
     """Return the samples of each dataset that the weights planned for each step ask for, in all steps together."""
-    if isinstance(plan.order, Graded) or (isinstance(plan.order, Mixed) and len(plan.order.stream.stages) > 1):
-        by_source = plan.order.planned(*plan.clock.spans(steps))
-    else:  # the same weights everywhere: only how many samples there are matters
-        total = int(plan.clock.spans(steps)[1].sum())
+    starts, sizes = plan.clock.spans(steps)
+    by_source = None if plan.adaptation is None else plan.adaptation.planned(plan.order, starts, sizes)
+    if isinstance(plan.order, Mixed) and len(plan.order.stream.stages) > 1:
+        by_source = plan.order.planned(starts, sizes)
+    elif by_source is None:  # the same weights everywhere: only how many samples there are matters
+        total = int(sizes.sum())
         weights = plan.order.weights_at(0) if isinstance(plan.order, Mixed) else plan.lengths
         by_source = np.array(weights, dtype=np.float64) / sum(weights) * total
     found = np.zeros(len(plan.names))

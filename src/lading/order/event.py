@@ -6,7 +6,7 @@ Block        from a step on, some samples are replaced by substitutes
 Mask         from a step on, the tokens of some documents are padding; the order stays as it is
 ResumeBase   stands for all events that acted before a step: what resuming needs, and no more
 
-Orders that adapt have events of their own, see ``lading.order.adaptive``.
+Orders that adapt have events of their own, see ``lading.kits.adaptive``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from lading.errors import PlanError
-from lading.order.adaptive.decided import BASES, EVENTS, AdaptedBase, AdaptiveEvent, opened, read_base
+from lading.order.decided import BASES, EVENTS, AdaptedBase, AdaptiveEvent, opened, read_base
 from lading.runtime.fields import (
     COUNT,
     REASON,

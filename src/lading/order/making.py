@@ -20,7 +20,7 @@ from lading.order.shuffle import SHUFFLES, Order, Shuffled
 from lading.runtime.fields import whole
 
 if TYPE_CHECKING:
-    from lading.order.adaptive.protocol import PlanView
+    from lading.order.adaptation import PlanView
     from lading.order.mixture.request import Mixture
     from lading.order.sample_weights import Weighted
 

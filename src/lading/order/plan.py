@@ -35,7 +35,7 @@ from lading.order.shuffle import Order
 from lading.order.substitute import Blocklist, Masked, Masklist, all_blocks, all_masks, born_blocked, born_masked
 
 if TYPE_CHECKING:
-    from lading.order.adaptive.protocol import Adaptation
+    from lading.order.adaptation import Adaptation
     from lading.order.mixture.request import Mixture
     from lading.order.sample_weights import Tables, Weighted
     from lading.order.simulation import Simulation

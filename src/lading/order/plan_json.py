@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from lading.errors import LadingError, PlanError
 from lading.identity import fingerprint
 from lading.identity.world import agree, field_differences
-from lading.order.adaptive.decided import KINDS, opened
 from lading.order.dataset import Part, PlannedDataset
+from lading.order.decided import KINDS, opened
 from lading.order.event import PAIRS, Event, event_to_dict, read_event
 from lading.order.mixture.spec import MixtureSpec
 from lading.order.permutation import ORDER_VERSION
@@ -38,7 +38,7 @@ from lading.runtime.fields import (
 
 if TYPE_CHECKING:
     from lading.identity import World
-    from lading.order.adaptive.protocol import Adaptation, PlanView
+    from lading.order.adaptation import Adaptation, PlanView
     from lading.order.sample_weights import SampleWeights
 
 PLAN_VERSION = 1

@@ -14,7 +14,7 @@ from lading.order.mixture.order import Mixed
 from lading.order.substitute import all_blocks, all_masks, by_dataset
 
 if TYPE_CHECKING:
-    from lading.order.adaptive.protocol import PlanView
+    from lading.order.adaptation import PlanView
 
 
 def events_from(plan: PlanView, step: int) -> tuple[Event, ...]:

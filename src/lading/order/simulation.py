@@ -26,12 +26,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lading.identity import SampleId
-from lading.order.adaptive.graded import Graded
 from lading.order.mixture.order import Mixed
 from lading.order.shuffle import Order
 
 if TYPE_CHECKING:
-    from lading.order.adaptive.protocol import PlanView
+    from lading.order.adaptation import PlanView
 
 I64 = NDArray[np.int64]
 
@@ -184,8 +183,9 @@ def _never_reached(plan: PlanView, tails: list[list[SampleId]], steps: int) -> l
 
 def _reached(plan: PlanView, position: int, counts: list[int]) -> list[int]:
     """Return how many different samples of each dataset the order holds before a position."""
-    if isinstance(plan.order, Graded):
-        return plan.order.reached(position)
+    adapted = None if plan.adaptation is None else plan.adaptation.reached(plan.order, position)
+    if adapted is not None:
+        return adapted
     found = reached(plan.order, position) if isinstance(plan.order, Mixed) else list(map(min, counts, plan.lengths))
     return [plan.weight_tables[d].reached(counts[d]) if d in plan.weight_tables else n for d, n in enumerate(found)]
 

@@ -16,7 +16,7 @@ from lading.identity import Place, rank_of
 from lading.order.clock import Clock
 
 if TYPE_CHECKING:
-    from lading.order.adaptive.protocol import PlanView
+    from lading.order.adaptation import PlanView
 
 I64 = NDArray[np.int64]
 

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from lading.ledger.events import VALIDATED
-from lading.order.adaptive.decided import AdaptiveEvent
+from lading.order.decided import AdaptiveEvent
 from lading.order.event import Block, Event, Rebatch, ResumeBase, Reweight
 from lading.order.plan import Plan
 from lading.report.asked import AskedRun

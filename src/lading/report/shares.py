@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lading.order.adaptive.chosen import Chosen
 from lading.order.counts import planned_counts
 from lading.report.asked import AskedRun
 from lading.report.losses import SPIKE_WINDOW
@@ -44,7 +43,7 @@ def expected_shares(run: AskedRun, step: int) -> NDArray[np.float64] | None:
     counts: NDArray[Any]
     if plan is None:
         counts = run.counts_between(max(step - SPIKE_WINDOW, 0), step)
-    elif plan.mixture is None and plan.shuffle == "full" and not isinstance(plan.order, Chosen):  # drawn by chance
+    elif plan.mixture is None and plan.shuffle == "full" and (plan.adaptation is None or plan.adaptation.by_chance):
         counts = planned_counts(plan, np.array([step], dtype=np.int64))
     else:
         return None

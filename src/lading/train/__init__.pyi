@@ -1,9 +1,3 @@
-from lading.loader.policy.chunks import (
-    GrowWhileImproving as GrowWhileImproving,
-    LearningValue as LearningValue,
-    PaceValidation as PaceValidation,
-)
-from lading.loader.policy.mixture import FollowLosses as FollowLosses, SteerToShares as SteerToShares
 from lading.train.fates import Fates as Fates
 from lading.train.metrics import (
     per_dataset_mean as per_dataset_mean,

@@ -19,7 +19,7 @@ from lading.errors import MixtureError
 from lading.identity.world import process_group
 from lading.ledger.tracker.tracker import BatchTracker
 from lading.loader.base import EngineLoader
-from lading.loader.policy.protocol import WeightPolicy, reason_of
+from lading.loader.policy import WeightPolicy, reason_of
 from lading.loader.reweighting import mix_at
 from lading.order.mixture.spec import named_weights
 

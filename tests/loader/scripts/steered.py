@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from lading.loader.policy.mixture import SteerToShares
+from lading.kits.adaptive.policy.mixture import SteerToShares
 from lading.loader.torch.loader import Loader
 from lading.order.mixture.request import Mixture
 

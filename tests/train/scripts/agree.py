@@ -16,9 +16,9 @@ from lading import Chunks, Curriculum, Mixture
 from lading.errors import MixtureError, WorldError
 from lading.identity import World
 from lading.identity.world import JaxStore, Turn
+from lading.kits.adaptive.policy.chunks import GrowWhileImproving, LearningValue
+from lading.kits.adaptive.policy.mixture import FollowLosses, SteerToShares
 from lading.ledger import BatchTracker
-from lading.loader.policy.chunks import GrowWhileImproving, LearningValue
-from lading.loader.policy.mixture import FollowLosses, SteerToShares
 from lading.loader.torch.loader import Loader
 from lading.order import Plan
 from lading.source.columns import Columns

@@ -26,7 +26,7 @@ from typing import Any
 from lading.errors import ConfigError, LadingError
 from lading.kits.chunked.component import Component, misspelt
 from lading.kits.chunked.datamodule.sizes import ChunkSizes, chunk_sizes
-from lading.loader.adaptive.chunks import Chunks
+from lading.loader.chunks import Chunks
 from lading.runtime.fields import brief, is_number, is_whole, listed
 from lading.runtime.yaml_text import parse_yaml, read_yaml
 

@@ -41,9 +41,9 @@ from lading.kits.deepspeed.config import deepspeed_config, given_config, learnin
 from lading.kits.deepspeed.logging import TrainingLog, roll_back_logs
 from lading.kits.deepspeed.update import Arguments, Updater, evaluate
 from lading.ledger.ledger import Ledger
+from lading.loader.adapting import Adapting, curriculum
 from lading.loader.request import Resume
 from lading.loader.torch.loader import Loader
-from lading.order.adaptive.curriculum import Curriculum
 from lading.order.mixture.request import Mixture
 from lading.runtime.files import sync_tree
 from lading.train.loggers.logged import LoggedLedger, Sink, logged
@@ -96,12 +96,12 @@ def training_loader(
     )
 
 
-def _mixture(args: DsTrainingArguments, policy: Any) -> Mixture | Curriculum:
+def _mixture(args: DsTrainingArguments, policy: Any) -> Mixture | Adapting:
     if args.curriculum is None:
         return Mixture(args.weights, policy=policy)
     if args.weights is not None or policy is not None:
         raise ConfigError("curriculum and weights (or a policy) were both given: each says what is drawn when.")
-    return args.curriculum if isinstance(args.curriculum, Curriculum) else Curriculum(**args.curriculum)
+    return curriculum(args.curriculum)
 
 
 def worker_arguments(args: DsTrainingArguments) -> dict[str, Any]:
@@ -161,7 +161,7 @@ class DsTrainer:
         eval_dataset: What ``evaluate`` looks at; one dataset, or several by name.
         collate_fn: Makes a batch of a list of samples.
         callbacks: Objects with ``on_step``, ``on_evaluate`` or ``on_save``; see ``DsCallback``.
-        policy: Chooses the mixture during the run; see ``lading.train.FollowLosses``.
+        policy: Chooses the mixture during the run; see ``lading.FollowLosses``.
 
     Attributes:
         ledger: The ledger, while training.

@@ -32,7 +32,7 @@ from torch.utils.data.sampler import RandomSampler, SequentialSampler, WeightedR
 
 from lading.errors import LoaderError, PlanError
 from lading.identity import Bill, World, fingerprint
-from lading.loader.adaptive.chunks import Chunks
+from lading.loader.chunks import Chunks
 from lading.loader.iteration import Batches
 from lading.loader.torch.loader import Loader
 from lading.loader.torch.rebuilt import PlannedSequentialSampler, PlanSampler, SourceView

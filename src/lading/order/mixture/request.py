@@ -51,7 +51,7 @@ class Mixture:
         mean_tokens: Mean tokens of a sample of each dataset, by name, where the sources do not say it themselves.
         lookahead_steps: Most steps on their way: a loader prefetches no more, and a reweighting acts after that many.
             None: 32, or as many as a loader's workers hold.
-        policy: Chooses weights during the run, such as ``lading.train.FollowLosses``.
+        policy: Chooses weights during the run, such as ``lading.FollowLosses``.
     """
 
     weights: Weights | None = None

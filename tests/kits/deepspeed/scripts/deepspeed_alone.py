@@ -17,10 +17,9 @@ from torch import nn
 sys.path.insert(0, str(Path(__file__).parents[4]))
 from tests.loader.named_sources import SOURCES
 
-from lading import open_run
+from lading import FollowLosses, open_run
 from lading.errors import LadingError
 from lading.kits.deepspeed import DsCallback, DsTrainer, DsTrainingArguments
-from lading.train import FollowLosses
 
 
 class Named(Net):

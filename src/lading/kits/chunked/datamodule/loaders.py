@@ -15,9 +15,9 @@ from torch.utils.data import DataLoader
 
 from lading.errors import ConfigError, SourceError
 from lading.identity import World
+from lading.loader.adapting import curriculum
 from lading.loader.request import Resume
 from lading.loader.torch.loader import Loader
-from lading.order.adaptive.curriculum import Curriculum
 from lading.order.mixture.request import Mixture
 
 # Arguments that only Lading's loader understands; any of them asks for it.
@@ -72,28 +72,17 @@ def lading_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
 def with_resume(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return arguments with the words of a configuration file as objects: ``allow_rebatch``, ``temperature`` ...."""
     kept = dict(arguments)
-    curriculum = kept.pop("curriculum", None)
-    if curriculum is not None:
+    asked = kept.pop("curriculum", None)
+    if asked is not None:
         if any(kept.get(name) is not None for name in ("weights", "mixture", *_MIXTURE)):
             raise ConfigError("curriculum and weights were both given: each says what is drawn when. Leave one out.")
-        kept["mixture"] = _curriculum(curriculum)
+        kept["mixture"] = curriculum(asked)
     mixed = {name: kept.pop(name) for name in _MIXTURE if kept.get(name) is not None}
     if mixed:
         kept["mixture"] = Mixture(kept.pop("weights", None), **mixed)
     if kept.pop("allow_rebatch", None):
         kept.setdefault("on_resume", Resume(rebatch=True))
     return kept
-
-
-def _curriculum(given: Any) -> Curriculum:
-    """Return the curriculum that a configuration file describes."""
-    if not isinstance(given, Mapping):
-        return given if isinstance(given, Curriculum) else Curriculum(given)
-    try:
-        return Curriculum(**given)
-    except TypeError as error:
-        known = "scores, start, until, pacing and power"
-        raise ConfigError(f"curriculum has {', '.join(map(str, given))}: expected {known} ({error}).") from error
 
 
 def partition_size(dataset: Any) -> int:

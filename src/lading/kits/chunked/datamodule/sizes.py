@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lading.errors import ConfigError, PlanError
-from lading.loader.adaptive.chunks import Chunks
+from lading.loader.chunks import Chunks
 from lading.runtime.fields import is_whole
 
 

@@ -1,0 +1,1 @@
+from lading.kits.audit.command import audit as audit

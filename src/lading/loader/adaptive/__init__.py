@@ -1,1 +1,0 @@
-"""Chunks that adapt: what the user asks for, the policies that choose, and the engine's part of it."""

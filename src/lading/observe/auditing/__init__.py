@@ -1,1 +1,0 @@
-"""Watch a short run of a loader and say what is wrong with it."""
