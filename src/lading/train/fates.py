@@ -25,7 +25,8 @@ class Fates:
 
     Args:
         ledger: What is told.
-        parameters: Returns the parameters that are trained: ``model.parameters``. None: batches are not watched.
+        parameters: Returns the parameters that are trained: ``model.parameters``; none where each batch's loss is
+            followed. None: batches are not watched.
         optimizers: What updates them; wrapped ones are looked into.
     """
 
@@ -47,6 +48,11 @@ class Fates:
     def has_stepped(self) -> bool:
         """Whether an optimizer made a step since the last ``settle``."""
         return self._steps > 0
+
+    def follow(self, loss: Any) -> None:
+        """See whether a backward pass goes through the loss of the batch under way: one hook, not one a parameter."""
+        if loss.requires_grad:
+            loss.register_hook(self._noted)
 
     def trained(self, bill: Bill) -> bool:
         """Note that a batch went through the training step; return whether it gave gradients. If not, it is skipped."""
@@ -106,7 +112,7 @@ class Fates:
         self._hooks |= {id(p): p.register_post_accumulate_grad_hook(self._noted) for p in new}
         return new
 
-    def _noted(self, parameter: Any) -> None:
+    def _noted(self, tensor: Any) -> None:
         self._arrived = self._has_seen_any = True
 
     def _stepped(self, optimizer: Any, args: Any, kwargs: Any) -> None:

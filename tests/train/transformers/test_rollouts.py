@@ -29,7 +29,7 @@ spec.loader.exec_module(script)
 
 from lading.train.accelerate import moved  # noqa: E402
 from lading.train.transformers import account  # noqa: E402
-from lading.train.transformers.rollouts import NumberedPrompts, PromptCollator, file_of  # noqa: E402
+from lading.train.transformers.rollouts import PromptRows, file_of  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of TRL and torch, about a tiny model on a CPU
 PLACES = (1, 2, 3, 4, 5)
@@ -109,24 +109,24 @@ def test_a_use_weighs_what_the_loss_was_given(tmp_path):
 
 
 def test_prompts_are_moved_where_rollouts_are_made_of_them():
-    """Three of four batches of a block are read for nothing: Accelerate does not look into them, the trainer does."""
-    prompts = PromptCollator(list)([(7, {"prompt": "w1", "image": torch.zeros(2)}), (3, {"prompt": "w2"})])
+    """Three of four batches of a block would be read for nothing: rows travel, and Accelerate does not look in."""
+    rows, prompts = PromptRows([7, 3]), [{"prompt": "w1", "image": torch.zeros(2)}, {"prompt": "w2"}]
     accelerator = SimpleNamespace(device="meta", device_placement=True, non_blocking=False)
 
-    assert send_to_device(prompts, "meta") is prompts
-    assert (len(prompts), "labels" in prompts) == (2, False)
-    assert [row for row, _ in pickle.loads(pickle.dumps(prompts)).pairs] == [7, 3]  # from a worker process
-    there = moved(accelerator, list(prompts))
+    assert send_to_device(rows, "meta") is rows
+    assert (len(rows), "labels" in rows) == (2, False)
+    assert pickle.loads(pickle.dumps(rows)).rows == [7, 3]  # from a worker process
+    there = moved(accelerator, prompts)
     assert [sample["prompt"] for sample in there] == ["w1", "w2"] and there[0]["image"].is_meta
     accelerator.device_placement = False
-    assert not moved(accelerator, list(prompts))[0]["image"].is_meta
+    assert not moved(accelerator, prompts)[0]["image"].is_meta
 
 
 def test_prompts_in_another_order_than_the_plans_are_refused(tmp_path):
     """Each prompt comes with its own row, whatever stands between the sampler and the trainer."""
     trainer = account(script.make(tmp_path / "trainer", "long", updates=1, save_strategy="no"), tmp_path / "run")
     inner = trainer._generate_and_score_completions
-    trainer._generate_and_score_completions = lambda prompts: inner(NumberedPrompts(prompts.pairs[::-1]))
+    trainer._generate_and_score_completions = lambda prompts: inner(PromptRows(prompts.rows[::-1]))
 
     with pytest.raises(LoaderError, match=r"block 0 was to be made of the rows .* arrived"):
         trainer.train()

@@ -24,7 +24,7 @@ from lading.loader.torch.loader import Loader
 from lading.train.transformers.accepted import check_trainer, kind_of
 from lading.train.transformers.books import Books, PlanOrder, UpdateBooks
 from lading.train.transformers.evaluated import cut, filled, rows_that_count
-from lading.train.transformers.numbered import KEPT, ROWS, Numbered, NumberedCollator, NumberedStream
+from lading.train.transformers.numbered import KEPT, ROWS, Numbered, NumberedCollator, NumberedStream, RowNumbers
 from lading.train.transformers.packed import DOCUMENT, PackedDocuments, documents_kept
 from lading.train.transformers.stream import StreamBooks, check_stream
 
@@ -118,7 +118,7 @@ class LadingTrainerMixin(_Trainer):  # type: ignore[misc]
         return PlanOrder(self.books, lambda: self.state.global_step)
 
     def _get_dataloader(self, dataset: Any, *args: Any, is_training: bool = False, **options: Any) -> Any:
-        if not is_training or not isinstance(dataset, Numbered | NumberedStream):
+        if not is_training or not isinstance(dataset, Numbered | NumberedStream | RowNumbers):
             return super()._get_dataloader(dataset, *args, is_training=is_training, **options)
         users, self._is_numbered = self.data_collator, True
         try:

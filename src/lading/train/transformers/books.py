@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -150,7 +150,12 @@ class UpdateBooks(ABC):
     def watch(self, model: Any, optimizer: Any) -> None:
         """See from now on which batches give gradients to a model, and when its optimizer makes a step."""
         self._unwatch()
-        self._fates = Fates(self.commits, model.parameters, () if optimizer is None else (optimizer,))
+        self._fates = Fates(self.commits, self._watched(model), () if optimizer is None else (optimizer,))
+
+    def _watched(self, model: Any) -> Callable[[], Iterable[Any]]:
+        """Return what is asked for the parameters in which gradients are seen to arrive."""
+        parameters: Callable[[], Iterable[Any]] = model.parameters
+        return parameters
 
     def _unwatch(self) -> None:
         if self._fates is not None:

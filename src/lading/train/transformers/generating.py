@@ -20,14 +20,15 @@ from lading.train.transformers.books import PlanOrder
 from lading.train.transformers.rollouts import (
     NUMBERS,
     GenerationShape,
-    NumberedPrompts,
-    PromptCollator,
+    PromptRows,
     RolloutUpdateBooks,
 )
 
 
 class RolloutTrainerMixin(LadingTrainerMixin):
     """Stands before a trainer that generates in ``_generate_and_score_completions`` and trains in ``compute_loss``."""
+
+    _collate: Any
 
     def _make_books(
         self, data: Any, run: Any, options: Mapping[str, Any], world: World, base: Sequence[str]
@@ -65,22 +66,23 @@ class RolloutTrainerMixin(LadingTrainerMixin):
         return PlanOrder(self.books, lambda: self.state.global_step)
 
     def _numbered_collator(self, collate: Any, users: Any, kind: str) -> Any:
-        return PromptCollator(collate)
+        self._collate = collate
+        return PromptRows
 
     def get_batch_samples(self, *args: Any, **options: Any) -> Any:
-        """Take the prompts as ever: their rows are read where rollouts are made of them."""
+        """Take the rows as ever: prompts are read where rollouts are made of them."""
         return super(LadingTrainerMixin, self).get_batch_samples(*args, **options)
 
-    def _generate_and_score_completions(self, inputs: NumberedPrompts) -> dict[str, Any]:
+    def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
         if not self.model.training:  # evaluation is not counted
             evaluated: dict[str, Any] = super()._generate_and_score_completions(inputs)
             return evaluated
+        prompts = moved(self.accelerator, self._collate(self.books.prompts(inputs.rows)))
         began = time.perf_counter()
-        rows, prompts = zip(*inputs.pairs, strict=True)
-        output: dict[str, Any] = super()._generate_and_score_completions(moved(self.accelerator, list(prompts)))
+        output: dict[str, Any] = super()._generate_and_score_completions(prompts)
         tokenizer: Any = getattr(self.processing_class, "tokenizer", self.processing_class)
         seconds = time.perf_counter() - began
-        self.books.generated(rows, output, tokenizer, self.state.global_step, seconds)
+        self.books.generated(output, tokenizer, self.state.global_step, seconds)
         return output
 
     def _calculate_rewards(self, inputs: Any, *args: Any, **options: Any) -> Any:
@@ -94,8 +96,11 @@ class RolloutTrainerMixin(LadingTrainerMixin):
 
     def compute_loss(self, model: Any, inputs: Any, *args: Any, **options: Any) -> Any:
         """Note which rollouts go into the loss; the trainer never sees their numbers."""
-        given = self.books.used(inputs) if NUMBERS in inputs else inputs
-        return super().compute_loss(model, given, *args, **options)
+        if NUMBERS not in inputs:
+            return super().compute_loss(model, inputs, *args, **options)
+        found = super().compute_loss(model, self.books.used(inputs), *args, **options)
+        self.books.follow(found[0] if isinstance(found, tuple) else found)
+        return found
 
     def _before_save(self, folder: Path) -> None:
         is_over = self._step % self.books.shape.block_steps == 0

@@ -73,6 +73,23 @@ class Numbered(Dataset[tuple[int, Any]]):
         return rows if len(self.sources) == 1 else self._starts[source_idx] + rows
 
 
+class RowNumbers(Dataset[int]):
+    """The row numbers of samples that are read later, where they are needed.
+
+    Attributes:
+        kind: The types of the sources.
+    """
+
+    def __init__(self, samples: Numbered) -> None:
+        self._count, self.kind = len(samples), samples.kind
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, row: int) -> int:
+        return row
+
+
 class NumberedStream(IterableDataset[tuple[int, Any]]):
     """A stream whose samples are numbered by what is known of them: the worker, and its count.
 

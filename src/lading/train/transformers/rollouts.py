@@ -1,6 +1,7 @@
 """TRL's trainers that make their own data (GRPO, RLOO), accounted for.
 
-    plan        ──▶ prompts of a block, each ``num_generations`` times      what the trainer asks for
+    plan        ──▶ rows of a block, each ``num_generations`` times         what the trainer asks for
+    prompts     ──▶ compared with the plan, and read once each               what it makes rollouts of
     generated   ──▶ rollouts with numbers, an int64 column beside them       survives TRL's shuffle and split
     batch       ──▶ the column is read and taken out                         what goes into the loss
     update      ──▶ uses                                                     what the optimizer used
@@ -18,7 +19,7 @@ import io
 import itertools
 import os
 import pickle
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,42 +37,31 @@ from lading.runtime.files import write_aside
 from lading.train.rollouts.books import RolloutBooks
 from lading.train.rollouts.group import CountedRollout, RolloutGroup, content_of, known
 from lading.train.transformers.books import UpdateBooks
-from lading.train.transformers.numbered import Numbered
+from lading.train.transformers.numbered import Numbered, RowNumbers
 
 NUMBERS = "lading_rollouts"  # the column of rollout numbers beside TRL's tensors
 _SHAPE = ("num_generations", "steps_per_generation", "num_iterations", "batch_size", "accumulation", "world_size")
 _WAY_OUT = "Take an older checkpoint, or start a new run."
 
 
-class NumberedPrompts:
-    """Prompts and the number of each one's row, on their way to the trainer.
+class PromptRows:
+    """The rows of a batch's prompts, on their way to the trainer.
 
-    A trainer reads them anew for each batch of a block, and makes rollouts of the first: only then are they moved to
-    its device. Accelerate looks into lists, not into what it does not know.
+    A trainer asks for them anew for each batch of a block, and makes rollouts of the first: only then are they read,
+    and moved to its device. Accelerate looks into lists, not into what it does not know.
 
     Attributes:
-        pairs: Each prompt, after its row number.
+        rows: A row for each rollout that is to be made.
     """
 
-    def __init__(self, pairs: Sequence[tuple[int, dict[str, Any]]]) -> None:
-        self.pairs = pairs
+    def __init__(self, rows: Sequence[int]) -> None:
+        self.rows = list(rows)
 
     def __len__(self) -> int:
-        return len(self.pairs)
+        return len(self.rows)
 
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        return (prompt for _, prompt in self.pairs)
-
-
-class PromptCollator:
-    """Collate prompts as the trainer does, and keep their row numbers beside them."""
-
-    def __init__(self, collate: Callable[[list[Any]], Any]) -> None:
-        self.collate = collate
-
-    def __call__(self, pairs: list[tuple[int, Any]]) -> NumberedPrompts:
-        prompts = self.collate([sample for _, sample in pairs])
-        return NumberedPrompts([(row, prompt) for (row, _), prompt in zip(pairs, prompts, strict=True)])
+    def __contains__(self, column: object) -> bool:
+        return False  # a trainer asks whether there are labels
 
 
 class GenerationShape:
@@ -135,7 +125,8 @@ class RolloutUpdateBooks(UpdateBooks):
         self._keeps_texts = keep_texts
         self.plan, self.shape, self._world, self._put_back = loader.plan, shape, world, put_back
         self._blocks = self.plan.epoch_steps(0)  # refused where there is none
-        self.data = Numbered(tuple(loader.engine.request.sources.values()))
+        self._prompts = Numbered(tuple(loader.engine.request.sources.values()))
+        self.data = RowNumbers(self._prompts)
         self.rollouts: RolloutBooks | None = None
         self.checkpoint: Path | None = None  # that the trainer resumes from
         self.rewards: torch.Tensor | None = None
@@ -159,14 +150,29 @@ class RolloutUpdateBooks(UpdateBooks):
             for _ in range(self.shape.block_steps):
                 yield from rows
 
-    def generated(
-        self, rows: Sequence[int], output: dict[str, Any], tokenizer: Any, update: int, seconds: float
-    ) -> None:
-        """Record what was generated for a block, and put the numbers of its rollouts beside it.
+    def prompts(self, rows: Sequence[int]) -> list[Any]:
+        """Return the prompts of a block, one a rollout; each is read once, so that a group has one.
 
         Args:
             rows: The prompts' rows, as they arrived.
-            output: What the trainer made of them.
+        """
+        size, count = self.shape.num_generations, self.shape.rows
+        block, begin = self._open.step // self.shape.block_steps, self._world.rank * count
+        wanted = np.repeat(self._rows_of(self._bill_of(block)), size)[begin : begin + count].tolist()
+        if list(rows) != wanted:
+            raise LoaderError(
+                f"block {block} was to be made of the rows {wanted[::size][:6]}, but {list(rows)[::size][:6]} arrived. "
+                "Something between the sampler and the trainer reorders or shards prompts once more: leave "
+                "accelerator_config at its defaults."
+            )
+        read = dict(self._prompts.__getitems__(list(dict.fromkeys(rows))))
+        return [read[row] for row in rows]
+
+    def generated(self, output: dict[str, Any], tokenizer: Any, update: int, seconds: float) -> None:
+        """Record what was generated for a block, and put the numbers of its rollouts beside it.
+
+        Args:
+            output: What the trainer made of its prompts.
             tokenizer: Knows the padding token, and how completions are written.
             update: The trainer's next update: the policy has had so many.
             seconds: How long it took.
@@ -174,13 +180,6 @@ class RolloutUpdateBooks(UpdateBooks):
         books, size, count = self._open, self.shape.num_generations, self.shape.rows
         block, begin = books.step // self.shape.block_steps, self._world.rank * count
         bill = self._bill_of(block)
-        wanted = np.repeat(self._rows_of(bill), size)[begin : begin + count]
-        if not np.array_equal(np.asarray(rows), wanted):
-            raise LoaderError(
-                f"block {block} was to be made of the rows {wanted[::size].tolist()[:6]}, but {list(rows)[::size][:6]} "
-                "arrived. Something between the sampler and the trainer reorders or shards prompts once more: leave "
-                "accelerator_config at its defaults."
-            )
         books.pass_step(block)
         texts = [None] * count
         if self._keeps_texts:
@@ -200,6 +199,14 @@ class RolloutUpdateBooks(UpdateBooks):
         weights = [float(one) for one in counts.tolist()]
         self._fetched.append(self._open.deliver(numbers, weights))
         return {name: value for name, value in inputs.items() if name != NUMBERS}
+
+    def follow(self, loss: torch.Tensor) -> None:
+        """See whether the batch whose loss this is gives gradients."""
+        assert self._fates is not None, "watch() comes before the first batch"
+        self._fates.follow(loss)
+
+    def _watched(self, model: Any) -> Callable[[], Iterable[Any]]:
+        return tuple  # the losses are followed
 
     def note(self, rows: NDArray[np.int64], real: int | None = None, kept: NDArray[np.int64] | None = None) -> Bill:
         """Batches are noted by ``used``: the trainer fetches prompts, and trains on rollouts."""
@@ -272,7 +279,7 @@ class RolloutUpdateBooks(UpdateBooks):
         return order.bill(block)
 
     def _rows_of(self, bill: Bill) -> NDArray[np.int64]:
-        return np.asarray(self.data.row_of(bill.source_idx, bill.rows))
+        return np.asarray(self._prompts.row_of(bill.source_idx, bill.rows))
 
 
 def file_of(folder: Path, rank: int) -> Path:
