@@ -28,6 +28,7 @@ script = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(script)
 
 from lading.train.accelerate import moved  # noqa: E402
+from lading.train.fates import NO_GRADIENTS  # noqa: E402
 from lading.train.transformers import account  # noqa: E402
 from lading.train.transformers.rollouts import PromptRows, file_of  # noqa: E402
 
@@ -120,6 +121,50 @@ def test_prompts_are_moved_where_rollouts_are_made_of_them():
     assert [sample["prompt"] for sample in there] == ["w1", "w2"] and there[0]["image"].is_meta
     accelerator.device_placement = False
     assert not moved(accelerator, prompts)[0]["image"].is_meta
+
+
+def test_a_group_has_one_prompt_even_where_every_read_gives_another(tmp_path):
+    """It is read once a block, where its rollouts are made; TRL alone reads it for each rollout of each batch."""
+    reads, seen = [], []
+
+    def another(rows):
+        reads.extend(rows["number"])
+        return {**rows, "prompt": [f"w{len(reads) % 40} w{i}" for i in range(len(rows["number"]))]}
+
+    def reward(prompts, **_):
+        seen.extend(prompts)
+        return [float(len(prompt)) for prompt in prompts]
+
+    trainer = script.make(tmp_path / "trainer", "long", data=script.prompts(), updates=8, save_strategy="no")
+    trainer.train_dataset.set_transform(another)
+    trainer.reward_funcs = [reward]
+    account(trainer, tmp_path / "run")
+    reads.clear()
+    trainer.train()
+
+    rollouts = open_run(tmp_path / "run").rollouts().dicts()
+    assert reads == [row["index"] for row in rollouts[::4]]  # num_generations
+    assert seen == [prompt for prompt in seen[::4] for _ in range(4)] and len(seen) == len(rollouts) == 16
+
+
+def test_a_batch_without_a_backward_pass_used_no_rollout(tmp_path):
+    """Its loss is followed: the second batch of the first update ends early, and its rollouts stay open."""
+    trainer = script.make(tmp_path / "trainer", (4, 2, 4, 1, 4), updates=2, save_strategy="no")
+    account(trainer, tmp_path / "run")
+    backward, losses = trainer.accelerator.backward, []
+    trainer.accelerator.backward = lambda loss, **_: losses.append(loss) or (len(losses) != 2 and backward(loss))
+    trainer.train()
+
+    opened = open_run(tmp_path / "run")
+    used = ("applied", None)
+    assert opened.verify().holds
+    assert [(row["fate"], row["reason"]) for row in opened.batches.dicts()] == [
+        used,
+        ("skipped", NO_GRADIENTS),
+        used,
+        used,
+    ]
+    assert sorted(row["uses"] for row in opened.rollouts().dicts()) == [0] * 4 + [1] * 12
 
 
 def test_prompts_in_another_order_than_the_plans_are_refused(tmp_path):
