@@ -10,7 +10,7 @@ import pytest
 import torch
 from tests.train.transformers.accounts import holds, names, trainer_script
 
-from lading import Resume
+from lading import Loader, Resume
 from lading.errors import ConfigError, LadingError, LoaderError, SourceError, UnshardedStreamWarning
 from lading.observe.names import stream_index, stream_place
 from lading.order.plan import Plan
@@ -22,6 +22,7 @@ from transformers import DataCollatorWithFlattening, TrainerCallback  # noqa: E4
 
 from lading.train.fates import NO_GRADIENTS  # noqa: E402
 from lading.train.transformers import LadingTrainerMixin, account  # noqa: E402
+from lading.train.transformers.books import Books  # noqa: E402
 
 
 def test_one_line_keeps_the_books_of_an_epoch(tmp_path):
@@ -53,6 +54,27 @@ def test_resume_in_the_second_epoch_is_exact(tmp_path):
     assert again.model.seen == whole.model.seen[-len(again.model.seen) :]
     assert opened.history["digest"] == uninterrupted.history["digest"]
     np.testing.assert_allclose(opened.history["loss"], uninterrupted.history["loss"], rtol=1e-5)
+
+
+def test_weights_that_change_count_from_the_next_step_on(tmp_path):
+    """Bills are made ahead; those of steps to come are made anew where the plan has changed, and the books agree."""
+    data = {"a": torch.arange(400.0), "b": torch.arange(400.0)}
+    loader = Loader(data, 4, weights={"a": 1, "b": 1}, names=False)
+    books = Books(loader, str(tmp_path / "run"), 1)
+    books.begin(0, None)
+    rows = books.order(0)
+
+    drawn = []
+    for step in range(10):
+        if step == 3:
+            loader.add_event(loader.plan.reweighting(5, (1 << 31, 0), "only a"))
+        drawn.append([next(rows) for _ in range(4)])
+        bill = books.note(np.array(drawn[-1]))
+        books.ledger.skip(bill, "not trained on")
+    books.close()
+
+    assert drawn == [books.data.row_of(b.source_idx, b.rows).tolist() for b in map(loader.plan.bill, range(10))]
+    assert max(map(max, drawn[5:])) < 400 <= max(map(max, drawn[:5]))
 
 
 def test_a_mixture_of_three_with_a_schedule(tmp_path):

@@ -31,6 +31,8 @@ from lading.source.counting import RowCounter, kept_rows
 from lading.train.fates import Fates
 from lading.train.transformers.numbered import Numbered
 
+_TOGETHER = 32  # bills made at once: between two training steps the first costs as much as the next ten
+
 
 class UpdateBooks(ABC):
     """The ledger of a trainer's run, and the batches of the update under way.
@@ -247,9 +249,13 @@ class Books(UpdateBooks):
         """Yield the rows of the epoch that an update belongs to, all processes together, in plan order."""
         plan, epoch = self.loader.plan, update // self.updates_of_epoch
         first = plan.epoch_start(epoch)
-        for step in range(first, first + plan.epoch_steps(epoch)):
-            plan = self.loader.plan  # asked anew at each step: weights may have changed
-            self._billed[step] = plan, (bill := plan.bill(step))
+        steps = range(first, first + plan.epoch_steps(epoch))
+        for place, step in enumerate(steps):
+            found = self._billed.get(step)
+            if found is None or found[0] is not self.loader.plan:  # weights may have changed
+                plan = self.loader.plan
+                self._billed |= {some: (plan, plan.bill(some)) for some in steps[place : place + _TOGETHER]}
+            bill = self._billed[step][1]
             yield from self.data.row_of(bill.source_idx, bill.rows).tolist()
 
     def note(self, rows: NDArray[np.int64], real: int | None = None, kept: NDArray[np.int64] | None = None) -> Bill:
@@ -257,16 +263,17 @@ class Books(UpdateBooks):
         if self.loader.step not in self._steps:
             _, self._steps = self.loader.engine.begin()
         step = self.loader.step
-        planned = self._share_of(step)
-        real = int(np.count_nonzero(~planned.is_padding))  # the plan knows it, too
-        wanted = self.data.row_of(planned.source_idx, planned.rows)
-        if not np.array_equal(rows[:real], wanted[:real]):
-            raise LoaderError(
-                f"step {step} was to hold the rows {_few(wanted[:real])} of its datasets, but {_few(rows)} arrived. "
-                "Something between the sampler and the training loop reorders or shards batches once more: leave "
-                "accelerator_config at its defaults and use no sampler of your own."
-            )
-        bill = planned if len(rows) == len(planned) else planned.select(np.arange(real))
+        bill = self._share_of(step)
+        wanted = self.data.row_of(bill.source_idx, bill.rows)
+        if rows.tobytes() != wanted.tobytes():  # as a rule they are equal, padding and all
+            real = bill.num_samples  # the plan knows it, too
+            if not np.array_equal(rows[:real], wanted[:real]):
+                raise LoaderError(
+                    f"step {step} was to hold the rows {_few(wanted[:real])} of its datasets, but {_few(rows)} "
+                    "arrived. Something between the sampler and the training loop reorders or shards batches once "
+                    "more: leave accelerator_config at its defaults and use no sampler of your own."
+                )
+            bill = bill if len(rows) == len(bill) else bill.select(np.arange(real))
         if kept is not None:
             bill = kept_rows(bill, kept[kept < len(bill)])
         self.loader.engine.note(bill, self._steps.stop)
