@@ -37,12 +37,7 @@ Places = NDArray[np.int64]
 
 
 class StoredRows(NamedTuple):
-    """Rows of one table that lie together.
-
-    Attributes:
-        first_step: The smallest step among them.
-        read: Returns them.
-    """
+    """Rows of one table that lie together: the smallest step among them, and what returns them."""
 
     first_step: int
     read: Callable[[], pa.Table]
@@ -56,11 +51,7 @@ class RowsHash(NamedTuple):
 
 
 def rows_hash(pieces: Mapping[str, Sequence[StoredRows]]) -> RowsHash:
-    """Return number and SHA-256 of the rows of a rank.
-
-    Args:
-        pieces: The rows of each table, in the order they were written.
-    """
+    """Return number and SHA-256 of the rows of a rank, given those of each table in the order they were written."""
     total, count = hashlib.sha256(), 0
     for name in TABLES:
         found, rows = hashlib.sha256(), 0

@@ -12,7 +12,6 @@ run, and ranks that never began, stay open until they end.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import socket
@@ -27,7 +26,7 @@ from lading.ledger.begun import DIED, OPENING, Begun, begun_if_readable, lives, 
 from lading.ledger.description import KnownRun
 from lading.ledger.launch import Launch, Seal
 from lading.ledger.limits import now_seconds
-from lading.ledger.log import Log, append, read_log
+from lading.ledger.log import Log, append, read_log, sha256_of_bytes
 from lading.ledger.manifest import read_manifest
 from lading.ledger.run_folder import RankFolder, RunFolder
 from lading.ledger.tail import read_tail
@@ -86,7 +85,8 @@ def next_seal(before: Seal, launches: Mapping[int, Launch], begun: Mapping[tuple
         is_open[[rank for number, rank in ended if number == attempt]] = False
         edges = np.flatnonzero(np.diff(is_open, prepend=False, append=False)).tolist()
         left += [(attempt, start, end) for start, end in zip(edges[::2], edges[1::2], strict=True)]
-    return Seal(_chained(before, [_line(begun[key]) for key in ended]), max(launches) + 1, tuple(left))
+    lines = "".join([before.sha256, "\n", *(_line(begun[key]) for key in ended)])
+    return Seal(sha256_of_bytes(lines.encode()), max(launches) + 1, tuple(left))
 
 
 def unheld(seal: Seal, launches: Mapping[int, Launch]) -> list[int]:
@@ -103,10 +103,6 @@ def unsealed(run: RunFolder, log: Log) -> dict[tuple[int, int], Begun]:
         if is_one and not newest.holds(*key) and (begun := begun_if_readable(folder.begun)) is not None:
             found[key] = begun
     return found
-
-
-def _chained(before: Seal, lines: list[str]) -> str:
-    return hashlib.sha256("".join([before.sha256, "\n", *lines]).encode()).hexdigest()
 
 
 def _line(begun: Begun) -> str:
@@ -166,8 +162,7 @@ def _stored(folder: RankFolder, begun: Begun) -> tuple[int, str]:
     from lading.ledger.parts import live_tables, stored_rows  # here: where nobody died no Arrow is opened
 
     manifest, tail = read_manifest(folder), read_tail(folder.tail)
-    is_known = len(manifest.lines) >= begun.lines and manifest.sha256(begun.lines) == begun.manifest
-    if manifest.problems or not is_known:
+    if manifest.problems or len(manifest.lines) < begun.lines or manifest.sha256(begun.lines) != begun.manifest:
         raise CorruptLedgerError(f"{folder.manifest} is not what {folder.begun} knows of it; not sealed.")
     if begun.state != OPENING and (not tail.present or tail.damaged or (tail.missing and not tail.unsynced)):
         raise CorruptLedgerError(f"{folder.tail} is damaged or gone; not sealed.")

@@ -31,7 +31,6 @@ WAYBILL, CLAIMS = "waybill.json", "claims.jsonl"
 TRAINING, MERGE, CONVERSION, IMPORT = MADE = ("training", "merge", "conversion", "import")
 MOST_BYTES = 16 << 20
 _LONGEST_NAME = 1024
-_WAY_OUT = "Restore it from a copy, or make another with `lading model stamp`."
 
 
 @dataclass(frozen=True)
@@ -159,7 +158,7 @@ def read_waybill(checkpoint: Path) -> Waybill:
 
 def waybill_at(path: Path) -> Waybill:
     """Read a waybill by the path of its file."""
-    origin = Origin(path, CorruptLedgerError, _WAY_OUT)
+    origin = Origin(path, CorruptLedgerError, "Restore it from a copy, or make another with `lading model stamp`.")
     return waybill_from(origin.read(MOST_BYTES), origin)
 
 
