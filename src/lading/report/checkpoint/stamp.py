@@ -90,9 +90,9 @@ def _moment(checkpoint: Path, folder: RunFolder, step: int | None, attempt: int 
         if not reached:
             which = "no attempt" if attempt is None else f"no attempt {attempt}"
             raise LedgerError(f"{which} of {folder.path} stood at step {step}. See `lading show` for those it has.")
-        mark = {"launch": evidence.launches[reached[-1]].sha256, "attempt": reached[-1], "step": step}
-    pending = pending_at(folder.rank(mark["attempt"], 0), mark["step"])
-    moment = Moment(evidence.description.run, mark["launch"], mark["attempt"], mark["step"], pending=pending)
+        of = {"run": evidence.description.run, "launch": evidence.launches[reached[-1]].sha256}
+        mark = {**of, "attempt": reached[-1], "step": step}
+    moment = Moment(**mark, pending=pending_at(folder.rank(mark["attempt"], 0), mark["step"]))
     at = evidence.at(moment)
     launch, update = at.launches[moment.attempt], largest(Run.of(at).steps.applied["update"])
     return dataclasses.replace(moment, update=update, plan_sha256=launch.plan_sha256)
