@@ -66,8 +66,7 @@ def _pieces(launches: Mapping[int, Launch], moments: Iterable[Moment]) -> dict[i
     found: dict[int, list[tuple[Span, list[int]]]] = {}
     for moment in moments:
         spans = lineage(launches, moment.attempt, moment.step)
-        waiting = pending_of(launches, spans)
-        waiting += [(moment.attempt, step) for first, stop in moment.pending for step in range(first, stop)]
+        waiting = pending_of(launches, spans, moment.pending)
         for span in spans:
             found.setdefault(span.attempt, []).append((span, [step for a, step in waiting if a == span.attempt]))
     return found
