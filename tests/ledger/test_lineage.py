@@ -158,8 +158,10 @@ def test_what_waited_at_a_checkpoint_is_of_the_parent_that_owns_it():
     """The child names ranges; steps that a later resume took from the parent are not its own any more."""
     first = launched(0, 0)
     second = replace(launched(1, 8, "resume", (0, 8)), pending=((5, 8), (11, 13)))
-    third = replace(launched(2, 9, "resume", (1, 9)), pending=((8, 9),))
+    third = replace(launched(2, 9, "resume", (1, 9)), pending=((3, 4), (8, 9)))
     launches = log_of(first, second, third).launches
+    resumed = [(0, 5), (0, 6), (0, 7), (1, 8)]
 
-    assert pending_of(launches, lineage(launches, 2)) == [(0, 5), (0, 6), (0, 7), (1, 8)]
+    assert pending_of(launches, lineage(launches, 2)) == resumed
+    assert pending_of(launches, lineage(launches, 2, 12), [(9, 10), (11, 14)]) == [*resumed, (2, 9), (2, 11)]
     assert pending_of(launches, lineage(launches, 0)) == []

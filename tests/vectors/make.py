@@ -24,9 +24,10 @@ from lading.identity.content import content_hash
 from lading.identity.hashing import fold_int, key64, mix64_int, sample_hashes, text64
 from lading.ledger.begun import Begun
 from lading.ledger.launch import Seal
+from lading.ledger.log import sha256_of_bytes
 from lading.ledger.row_hash import StoredRows, rows_hash
 from lading.ledger.schema import SCHEMAS
-from lading.ledger.seal import _chained, _line
+from lading.ledger.seal import _line
 from lading.ledger.tables import TABLES
 from lading.order import Mixture, Plan
 from lading.order.dataset import Part, PlannedDataset
@@ -341,7 +342,7 @@ def seals() -> Iterator[Vector]:
             *(rows, known),
         )
         line = _line(begun)
-        seal = Seal(_chained(before, [line]), number + 1)
+        seal = Seal(sha256_of_bytes(f"{before.sha256}\n{line}".encode()), number + 1)
         yield {"begun": begun.to_bytes().decode(), "before": before.sha256, "line": line, "sha256": seal.sha256}
         before = seal
     for value in [{"part": 0, "files": []}, {"part": 3, "end": "closed"}, {"compacted": True}, {"é": [1.5, "\x7f"]}]:

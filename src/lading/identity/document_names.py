@@ -14,7 +14,7 @@ from __future__ import annotations
 import bisect
 import contextlib
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, Self
@@ -37,7 +37,6 @@ _BLOCK = 1 << 20
 _MOST = 1 << 48
 
 I64 = NDArray[np.int64]
-_new_hash = partial(hashlib.blake2b, digest_size=16)
 
 
 class DocumentNames:
@@ -101,11 +100,7 @@ class DocumentNames:
 
     def check(self) -> None:
         """Look at every byte; raise where it is not what was written."""
-        hashes = []
-        for name in _COLUMNS:
-            with open(_file_of(self.folder, name), "rb") as file:
-                hashes.append(hashlib.file_digest(file, _new_hash))
-        if _digest(hashes) != self.digest:
+        if _digest(self.folder) != self.digest:
             _refuse(_file_of(self.folder, "*"), "their digest")
 
     def _text(self, number: int) -> str:
@@ -154,7 +149,6 @@ class NamesWriter:
 
     def __init__(self, folder: Path, files: Sequence[str], field: str = "") -> None:
         self._folder, self._files, self._field = folder, files, field
-        self._hashes = {name: _new_hash() for name in _COLUMNS}
         self._sizes = dict.fromkeys(_COLUMNS, 0)
         self._num_documents = self._num_ids = 0
 
@@ -186,8 +180,7 @@ class NamesWriter:
             files = [_encoded(file) for file in self._files]
             self._add_texts(np.array([len(file) for file in files]), b"".join(files))
             counts = {"num_documents": self._num_documents, "num_ids": self._num_ids, "field": self._field}
-            digest = _digest(self._hashes.values())
-            written = {"names_version": NAMES_VERSION, **counts, **self._sizes, "digest": digest}
+            written = {"names_version": NAMES_VERSION, **counts, **self._sizes, "digest": _digest(self._folder)}
             (self._folder / "names.json").write_bytes(json_bytes(written))
 
     def _add_texts(self, sizes: NDArray[Any], texts: bytes) -> None:
@@ -195,10 +188,8 @@ class NamesWriter:
         self._write("texts", np.frombuffer(texts, np.uint8))
 
     def _write(self, name: str, numbers: NDArray[Any]) -> None:
-        content = numbers.astype(_COLUMNS[name]).tobytes()
         with _file_of(self._folder, name).open("ab") as file:
-            file.write(content)
-        self._hashes[name].update(content)
+            file.write(numbers.astype(_COLUMNS[name]).tobytes())
         self._sizes[name] += numbers.size
 
 
@@ -210,8 +201,12 @@ def _encoded(text: str) -> bytes:
     return text.encode(errors="backslashreplace")  # half a character has no bytes
 
 
-def _digest(hashes: Iterable[Any]) -> str:
-    return fingerprint([state.hexdigest() for state in hashes])
+def _digest(folder: Path) -> str:
+    hashes = []
+    for name in _COLUMNS:
+        with _file_of(folder, name).open("rb") as file:
+            hashes.append(hashlib.file_digest(file, partial(hashlib.blake2b, digest_size=16)).hexdigest())
+    return fingerprint(hashes)
 
 
 def _refuse(file: Path, what: str) -> NoReturn:

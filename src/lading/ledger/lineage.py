@@ -26,11 +26,13 @@ from typing import Any
 
 from lading.errors import ResumeError
 from lading.identity import SampleId
-from lading.ledger.launch import MOST_STEPS, Launch, Parent
+from lading.ledger.launch import MOST_STEPS, Launch, Parent, Range
 from lading.ledger.log import BlockRequest, CheckpointRecord, ForgetRequest, Log
 from lading.order.event import Block, Mask, ResumeBase, event_from_dict
 from lading.order.plan import Plan
 from lading.order.substitute import all_masks, by_dataset
+
+_MOST_PENDING = 4096  # no more wait at a time; a file from elsewhere may claim any
 
 
 @dataclass(frozen=True)
@@ -77,17 +79,22 @@ def lineage(launches: Mapping[int, Launch], leaf: int, stop: int | None = None) 
     return spans[::-1]
 
 
-def pending_of(launches: Mapping[int, Launch], spans: Iterable[Span]) -> list[tuple[int, int]]:
-    """Return (attempt, step) of what was delivered and used by no update when a checkpoint was taken."""
-    path = list(spans)
-    found = []
-    for parent, child in itertools.pairwise(path):
-        found += [
-            (parent.attempt, step)
-            for first, stop in launches[child.attempt].pending
-            for step in range(first, min(stop, first + 4096))
-            if step in parent
-        ]
+def pending_of(
+    launches: Mapping[int, Launch], spans: Iterable[Span], last: Iterable[Range] = ()
+) -> list[tuple[int, int]]:
+    """Return (attempt, step) of what was delivered and used by no update when a checkpoint was taken.
+
+    Args:
+        launches: The launches by attempt.
+        spans: A history, in the order it was trained on.
+        last: What waited when the checkpoint was taken that the history ends with.
+    """
+    path, found = list(spans), list[tuple[int, int]]()
+    waited = [*(launches[child.attempt].pending for child in path[1:]), last]
+    for span, ranges in zip(path, waited, strict=False):
+        stops = ((first, stop if span.stop is None else min(stop, span.stop)) for first, stop in ranges)
+        steps = (step for first, stop in stops for step in range(max(first, span.start), stop))
+        found += [(span.attempt, step) for step in itertools.islice(steps, _MOST_PENDING)]
     return found
 
 

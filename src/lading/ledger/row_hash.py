@@ -37,12 +37,7 @@ Places = NDArray[np.int64]
 
 
 class StoredRows(NamedTuple):
-    """Rows of one table that lie together.
-
-    Attributes:
-        first_step: The smallest step among them.
-        read: Returns them.
-    """
+    """Rows of one table that lie together: the smallest step among them, and what returns them."""
 
     first_step: int
     read: Callable[[], pa.Table]
@@ -56,11 +51,7 @@ class RowsHash(NamedTuple):
 
 
 def rows_hash(pieces: Mapping[str, Sequence[StoredRows]]) -> RowsHash:
-    """Return number and SHA-256 of the rows of a rank.
-
-    Args:
-        pieces: The rows of each table, in the order they were written.
-    """
+    """Return number and SHA-256 of the rows of a rank, given those of each table in the order they were written."""
     total, count = hashlib.sha256(), 0
     for name in TABLES:
         found, rows = hashlib.sha256(), 0
@@ -103,50 +94,40 @@ def _in_order(name: str, table: pa.Table) -> pa.Table:
     return table.take(best[np.lexsort((slots, steps))])
 
 
-class _Cell(NamedTuple):
-    """A part of each row: its bytes, row after row, and how many each row has; or as many for all."""
-
-    content: Bytes
-    lengths: Places | int
-
-
 def _rows(columns: Sequence[pa.ChunkedArray]) -> tuple[Bytes, Places]:
     """Return the values of each row side by side, row after row, and where each row begins, the end included."""
     rows, cells = len(columns[0]), [cell for column in columns for cell in _cells(column)]
-    if rows and all(np.ptp(cell.lengths) == 0 for cell in cells):  # all rows are alike, as a rule
-        alike = np.hstack([cell.content.reshape(rows, -1) for cell in cells])
+    if rows and all(np.ptp(lengths) == 0 for _, lengths in cells):  # all rows are alike, as a rule
+        alike = np.hstack([content.reshape(rows, -1) for content, _ in cells])
         return alike.reshape(-1), np.arange(rows + 1) * alike.shape[1]
-    lengths = [np.broadcast_to(cell.lengths, rows) for cell in cells]
-    starts = np.concatenate([[0], np.cumsum(np.sum(lengths, axis=0))])
+    starts = np.concatenate([[0], np.cumsum(sum(lengths for _, lengths in cells))])
     flat, places = np.empty(int(starts[-1]), np.uint8), starts[:-1].copy()
-    for cell, each in zip(cells, lengths, strict=True):
-        before = np.cumsum(each) - each
-        flat[np.repeat(places - before, each) + np.arange(len(cell.content))] = cell.content
-        places += each
+    for content, lengths in cells:
+        flat[_spread(places, lengths)] = content
+        places += lengths
     return flat, starts
 
 
-def _cells(column: pa.ChunkedArray) -> list[_Cell]:
+def _cells(column: pa.ChunkedArray) -> list[tuple[Bytes, Places]]:
+    """Return the parts of a column's values: the bytes of each, row after row, and how many each row has."""
     known = known_values(column)
-    is_there = _Cell(known.astype(np.uint8), 1)
+    is_there = known.astype(np.uint8), np.ones(len(known), np.int64)
     if not pa.types.is_string(column.type) and not pa.types.is_map(column.type):
-        return [is_there, _numbers(column, known)]
+        values = numbers(column)[0]
+        values = np.where(known, values, np.zeros(1, values.dtype)).astype(values.dtype.newbyteorder("<"))
+        if values.dtype.kind == "f":
+            values[np.isnan(values)] = np.nan
+        return [is_there, (values.view(np.uint8), np.full(len(values), values.itemsize))]
     if pa.types.is_string(column.type):
         content, starts = texts(column)
         counts = np.diff(starts)
     else:
         content, starts, counts = _entries(column.combine_chunks())
     counts, lengths = np.where(known, counts, 0), np.where(known, np.diff(starts), 0)
-    count = _Cell(counts.astype("<u4").view(np.uint8), 4)
-    return [is_there, count, _Cell(_gathered(content, starts[:-1], lengths), lengths)]
-
-
-def _numbers(column: pa.ChunkedArray, known: NDArray[np.bool_]) -> _Cell:
-    values = numbers(column)[0]
-    values = np.where(known, values, np.zeros(1, values.dtype)).astype(values.dtype.newbyteorder("<"))
-    if values.dtype.kind == "f":
-        values[np.isnan(values)] = np.nan
-    return _Cell(values.view(np.uint8), values.itemsize)
+    count = counts.astype("<u4").view(np.uint8), np.full(len(counts), 4)
+    lie_together = starts[-1] - starts[0] == lengths.sum()  # as a rule: nothing lies below what is not there
+    content = content[starts[0] : starts[-1]] if lie_together else content[_spread(starts[:-1], lengths)]
+    return [is_there, count, (content, lengths)]
 
 
 def _entries(maps: pa.MapArray) -> tuple[Bytes, Places, Places]:
@@ -157,10 +138,6 @@ def _entries(maps: pa.MapArray) -> tuple[Bytes, Places, Places]:
     return content, starts[offsets - first], np.diff(offsets)
 
 
-def _gathered(content: Bytes, starts: Places, lengths: Places) -> Bytes:
-    """Return the bytes that some places hold, one place after the other."""
-    total, after = int(lengths.sum()), np.cumsum(lengths) - lengths
-    first = int(starts[np.argmax(lengths > 0)]) if total else 0
-    if np.array_equal((starts - first)[lengths > 0], after[lengths > 0]):
-        return content[first : first + total]  # they lie side by side, as a rule
-    return content[np.repeat(starts - after, lengths) + np.arange(total)]
+def _spread(starts: Places, lengths: Places) -> Places:
+    """Return the places of all bytes, so many from each start on."""
+    return np.repeat(starts - np.cumsum(lengths) + lengths, lengths) + np.arange(int(lengths.sum()))

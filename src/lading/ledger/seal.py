@@ -12,7 +12,6 @@ run, and ranks that never began, stay open until they end.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import socket
@@ -20,14 +19,12 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from lading.errors import CorruptLedgerError, LadingError
 from lading.ledger.begun import DIED, OPENING, Begun, begun_if_readable, lives, read_begun, write_begun
 from lading.ledger.description import KnownRun
-from lading.ledger.launch import Launch, Seal
+from lading.ledger.launch import Launch, Seal, as_ranges
 from lading.ledger.limits import now_seconds
-from lading.ledger.log import Log, append, read_log
+from lading.ledger.log import Log, append, read_log, sha256_of_bytes
 from lading.ledger.manifest import read_manifest
 from lading.ledger.run_folder import RankFolder, RunFolder
 from lading.ledger.tail import read_tail
@@ -80,13 +77,13 @@ def next_seal(before: Seal, launches: Mapping[int, Launch], begun: Mapping[tuple
         return before
     left: list[tuple[int, int, int]] = []
     for attempt in unheld(before, launches):
-        is_open = np.full(launches[attempt].world_size, attempt >= before.stop)
-        for start, end in ((start, end) for number, start, end in before.open if number == attempt):
-            is_open[start:end] = True
-        is_open[[rank for number, rank in ended if number == attempt]] = False
-        edges = np.flatnonzero(np.diff(is_open, prepend=False, append=False)).tolist()
-        left += [(attempt, start, end) for start, end in zip(edges[::2], edges[1::2], strict=True)]
-    return Seal(_chained(before, [_line(begun[key]) for key in ended]), max(launches) + 1, tuple(left))
+        spans = [(first, stop) for number, first, stop in before.open if number == attempt]
+        spans += [(0, launches[attempt].world_size)] if attempt >= before.stop else []
+        is_open = {rank for first, stop in spans for rank in range(first, stop)}
+        is_open.difference_update(rank for number, rank in ended if number == attempt)
+        left += [(attempt, first, stop) for first, stop in as_ranges(sorted(is_open))]
+    lines = "".join([before.sha256, "\n", *(_line(begun[key]) for key in ended)])
+    return Seal(sha256_of_bytes(lines.encode()), max(launches) + 1, tuple(left))
 
 
 def unheld(seal: Seal, launches: Mapping[int, Launch]) -> list[int]:
@@ -103,10 +100,6 @@ def unsealed(run: RunFolder, log: Log) -> dict[tuple[int, int], Begun]:
         if is_one and not newest.holds(*key) and (begun := begun_if_readable(folder.begun)) is not None:
             found[key] = begun
     return found
-
-
-def _chained(before: Seal, lines: list[str]) -> str:
-    return hashlib.sha256("".join([before.sha256, "\n", *lines]).encode()).hexdigest()
 
 
 def _line(begun: Begun) -> str:
@@ -131,11 +124,11 @@ def seal(path: str | os.PathLike[str]) -> Sealing:
 
 def seal_dead(run: RunFolder, description_sha256: str) -> Iterator[None]:
     """Hash the dead ranks that are in no seal, one at each turn, and seal them: for a thread that has other work."""
-    found = False
+    is_news = False
     for problem in hash_dead(run, read_log(run, description_sha256)):
-        found = found or problem is None
+        is_news |= problem is None
         yield
-    if found:
+    if is_news:
         append_seal(run, description_sha256)
 
 
@@ -144,34 +137,28 @@ def hash_dead(run: RunFolder, log: Log) -> Iterator[str | None]:
     for (attempt, rank), begun in unsealed(run, log).items():
         folder = run.rank(attempt, rank)
         if begun.rows is None and not lives(folder, begun):
-            yield _hash_rank(run, folder)
+            with alone(run.path) as ours:  # a compaction writes the same file
+                busy = f"another process compacts or seals {run.path}: {folder.path} is not sealed. Wait for it."
+                problem = _hash_rank(folder) if ours else busy
+            yield problem
 
 
-def _hash_rank(run: RunFolder, folder: RankFolder) -> str | None:
-    with alone(run.path) as ours:  # a compaction writes the same file
-        if not ours:
-            return f"another process compacts or seals {run.path}: {folder.path} is not sealed. Wait for it."
-        try:
-            begun = read_begun(folder.begun)
-            if begun.rows is None:
-                rows, sha256 = _stored(folder, begun)
-                write_begun(folder, replace(begun, rows=rows, rows_sha256=sha256))
-        except CorruptLedgerError as error:
-            return str(error)
-    return None
-
-
-def _stored(folder: RankFolder, begun: Begun) -> tuple[int, str]:
-    """Return number and SHA-256 of the rows that a dead rank stored, as they lie."""
+def _hash_rank(folder: RankFolder) -> str | None:
     from lading.ledger.parts import live_tables, stored_rows  # here: where nobody died no Arrow is opened
 
-    manifest, tail = read_manifest(folder), read_tail(folder.tail)
-    is_known = len(manifest.lines) >= begun.lines and manifest.sha256(begun.lines) == begun.manifest
-    if manifest.problems or not is_known:
-        raise CorruptLedgerError(f"{folder.manifest} is not what {folder.begun} knows of it; not sealed.")
-    if begun.state != OPENING and (not tail.present or tail.damaged or (tail.missing and not tail.unsynced)):
-        raise CorruptLedgerError(f"{folder.tail} is damaged or gone; not sealed.")
-    return stored_rows(folder, len(manifest.parts), live_tables(manifest, tail))
+    try:
+        begun, manifest, tail = read_begun(folder.begun), read_manifest(folder), read_tail(folder.tail)
+        if begun.rows is not None:
+            return None
+        if manifest.problems or len(manifest.lines) < begun.lines or manifest.sha256(begun.lines) != begun.manifest:
+            return f"{folder.manifest} is not what {folder.begun} knows of it; not sealed."
+        if begun.state != OPENING and (not tail.present or tail.damaged or (tail.missing and not tail.unsynced)):
+            return f"{folder.tail} is damaged or gone; not sealed."
+        rows, sha256 = stored_rows(folder, len(manifest.parts), live_tables(manifest, tail))
+        write_begun(folder, replace(begun, rows=rows, rows_sha256=sha256))
+    except CorruptLedgerError as error:
+        return str(error)
+    return None
 
 
 def append_seal(run: RunFolder, description_sha256: str) -> int:

@@ -9,7 +9,8 @@ is gone fails no question: ``missing`` says which one, and how to point to it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -53,36 +54,31 @@ class RunDocuments:
     def __init__(
         self, plan: Plan | None, stores: Mapping[str, str] | None = None, digests: Mapping[str, str] | None = None
     ) -> None:
-        self._plan, self._stores, self._digests = plan, dict(stores or {}), dict(digests or {})
-        unknown = set(self._stores) - {d.name for d in plan.datasets} if plan is not None else set(self._stores)
-        if unknown:
-            names = listed(d.name for d in plan.datasets) if plan is not None else "none by plan"
-            raise ConfigError(
-                f"no dataset {listed(unknown)} in this run: it has {names}. Pass DATASET=PATH of its own."
-            )
+        self._planned = {} if plan is None else {n: plan.datasets[plan.parts.source(n)] for n in plan.parts.numbers}
+        self._stores, self._digests = dict(stores or {}), dict(digests or {})
+        names = [] if plan is None else [dataset.name for dataset in plan.datasets]
+        if unknown := self._stores.keys() - set(names):
+            has = listed(names) or "none by plan"
+            raise ConfigError(f"no dataset {listed(unknown)} in this run: it has {has}. Pass DATASET=PATH of its own.")
         self._opened: dict[int, KnownDocuments] = {}
         self.missing: dict[str, str] = {}
 
     def of(self, number: int, index: int) -> list[dict[str, Any]] | None:
         """Return the documents that a sample holds, from left to right; None where nothing is known of them."""
-        packing, names, _ = self.corpus(number)
-        if packing is None and names is None:
-            return None
-        try:
+        with self._unless_damaged(number):
+            packing, names, _ = self.corpus(number)
+            if packing is None and names is None:
+                return None
             documents = [index] if packing is None else [piece.document for piece in packing.pieces(index)]
             return [{"document": d, "id": self.name(number, d)} for d in documents]
-        except LadingError as error:
-            self._give_up(number, error)
-            return None
+        return None
 
     def name(self, number: int, document: int) -> str | None:
         """Return what a document is called; None where that is not known."""
-        names = self.corpus(number).names
-        try:
+        with self._unless_damaged(number):
+            names = self.corpus(number).names
             return None if names is None else names[document]
-        except (LadingError, LookupError) as error:
-            self._give_up(number, error)
-            return None
+        return None
 
     def named(self, samples: Table) -> Table:
         """Return samples with their ``documents`` beside them."""
@@ -91,15 +87,15 @@ class RunDocuments:
 
     def find(self, name: str, dataset: int | None = None) -> list[tuple[int, int]]:
         """Return (dataset, document) of every document that has a name."""
-        found = [(number, self.corpus(number).names) for number in self._numbers(dataset)]
+        found = [(n, self.corpus(n).names) for n in (self._planned if dataset is None else [dataset])]
         return [(number, document) for number, names in found if names is not None for document in names.find(name)]
 
     def not_known(self, name: str, dataset: int | None = None) -> ConfigError:
         """Return why nobody can say whether the documents of a name were used: that is not the same as unused."""
-        why = [*self.missing.values()]
-        if self._plan is None:
+        why = list(self.missing.values())
+        if not self._planned:
             why = ["the run has no plan, so nothing says what its samples are called."]
-        for number in [] if why else self._numbers(dataset):
+        for number in [] if why else self._planned if dataset is None else [dataset]:
             names = self.corpus(number).names
             has = "no names of documents" if names is None else f"names of {len(names)} documents, and not this one"
             why.append(f"dataset {self._dataset(number).name!r} has {has}.")
@@ -132,11 +128,19 @@ class RunDocuments:
     def corpus(self, number: int) -> KnownDocuments:
         """Return what is known of a dataset's documents: nothing where it cannot be read now."""
         if number not in self._opened:
-            try:
-                self._opened[number] = self._open(self._dataset(number)) if number in self._numbers() else _NOTHING
-            except (LadingError, OSError, ValueError) as error:
-                self._give_up(number, error)
+            self._opened[number] = _NOTHING
+            with self._unless_damaged(number):
+                self._opened[number] = self._open(self._planned[number]) if number in self._planned else _NOTHING
         return self._opened[number]
+
+    @contextlib.contextmanager
+    def _unless_damaged(self, number: int) -> Iterator[None]:
+        """Know nothing more of a dataset's documents where reading them fails, and keep why."""
+        try:
+            yield
+        except (LadingError, LookupError, OSError, ValueError) as error:
+            self._opened[number] = _NOTHING
+            self.missing[self._dataset(number).name] = shown(str(error))
 
     def _open(self, dataset: PlannedDataset) -> KnownDocuments:
         place, pass_store = self._stores.get(dataset.name) or dataset.location, f"Pass --store {dataset.name}=PATH with"
@@ -170,27 +174,18 @@ class RunDocuments:
             names = None
         return KnownDocuments(index, names, store)
 
-    def _numbers(self, dataset: int | None = None) -> Sequence[int]:
-        """Return the numbers of the planned datasets, or the one that is asked about."""
-        return [] if self._plan is None else self._plan.parts.numbers if dataset is None else [dataset]
-
     def _dataset(self, number: int) -> PlannedDataset:
-        if self._plan is None:
+        if number not in self._planned:
             raise ConfigError("the run has no plan, so nothing says where its documents lie. Ask for samples instead.")
-        return self._plan.datasets[self._plan.parts.source(number)]
-
-    def _give_up(self, number: int, why: Exception) -> None:
-        self._opened[number] = _NOTHING
-        self.missing[self._dataset(number).name] = shown(str(why))
+        return self._planned[number]
 
 
 def _not_there(dataset: PlannedDataset) -> str:
     kind = "packing index" if Path(dataset.location or "").name.startswith("packing-") else "token store"
-    had = f"had its {kind} at {dataset.location}"
+    had = f"had its {kind} at {dataset.location}" if dataset.location else "was not packed, or its index was not saved"
     return (
-        f"dataset {dataset.name!r} {had if dataset.location else 'was not packed, or its index was not saved'}: its "
-        f"documents and their names are not available. Pass --store {dataset.name}=PATH (stores= in Python) with the "
-        "token store, or its directory packing-…."
+        f"dataset {dataset.name!r} {had}: its documents and their names are not available. Pass --store "
+        f"{dataset.name}=PATH (stores= in Python) with the token store, or its directory packing-…."
     )
 
 

@@ -201,8 +201,7 @@ class Evidence:
     def pending(self) -> frozenset[tuple[int, int]]:
         """(attempt, step) of what was used by no update when a checkpoint was taken that history resumes from."""
         waited = () if self.moment is None else self.moment.pending
-        here = [(self.leaf or 0, step) for first, stop in waited for step in range(first, stop)]
-        return frozenset([*pending_of(self.launches, self._line), *here])
+        return frozenset(pending_of(self.launches, self._line, waited))
 
     @functools.cached_property
     def related(self) -> frozenset[int]:

@@ -19,7 +19,6 @@ from lading.report.documents import RunDocuments
 from lading.report.views import Views
 
 _PIECES = pa.schema([("dataset", pa.int32()), ("index", pa.int64()), ("documents", pa.large_list(pa.int64()))])
-_TIMES = ("first_step", "last_step", "first_update", "last_update")
 _ROWS_AT_ONCE = 1 << 18
 _EXPOSED = """
 SELECT dataset, any_value(name) AS name, index, count(*)::BIGINT AS times, min(step) AS first_step,
@@ -39,24 +38,13 @@ FROM held GROUP BY dataset, document ORDER BY dataset, document
 
 
 def exposures(views: Views, documents: RunDocuments, until: int) -> Iterator[pa.RecordBatch]:
-    """Yield dataset, name, index, id, times, first and last of every sample that was used before a step.
-
-    Args:
-        views: The run, ``samples`` among its views.
-        documents: Says what samples are called; rows of several documents have no name of their own.
-    """
+    """Yield dataset, name, index, id, times, first and last of every sample that was used before a step."""
     for batch in views.stream(f"FROM ({_EXPOSED.format(until=until)}) ORDER BY dataset, index"):
         yield _named(batch, "index", documents)
 
 
 def documents_used(views: Views, documents: RunDocuments, numbers: list[int], until: int) -> Iterator[pa.RecordBatch]:
-    """Yield dataset, name, document, id, times, first and last of every document of which a part was used.
-
-    Args:
-        views: The run, ``samples`` among its views.
-        documents: Says which rows hold which documents, and what they are called.
-        until: Only uses before this step count.
-    """
+    """Yield dataset, name, document, id, times, first and last of every document that was used, before a step."""
     found = {number: documents.corpus(number) for number in numbers}
     if documents.missing and any(corpus.store is None for corpus in found.values()):
         raise ConfigError(next(iter(documents.missing.values())))
@@ -83,8 +71,8 @@ def _pieces(packed: Mapping[int, PackingIndex]) -> Iterator[pa.RecordBatch]:
 
 def _named(batch: pa.RecordBatch, key: str, documents: RunDocuments) -> pa.RecordBatch:
     """Return rows with what they are called behind their numbers; packed rows have no name of their own."""
-    pairs = zip(batch["dataset"].to_pylist(), batch[key].to_pylist(), strict=True)
-    is_document = key == "document"
-    names = [documents.name(n, d) if is_document or documents.corpus(n).packing is None else None for n, d in pairs]
-    columns = {"dataset": batch["dataset"], "name": batch["name"], key: batch[key], "id": pa.array(names, pa.string())}
-    return pa.record_batch({**columns, **{name: batch[name] for name in ("times", *_TIMES)}})
+    ids: list[str | None] = []
+    for number, item in zip(batch["dataset"].to_pylist(), batch[key].to_pylist(), strict=True):
+        is_called = key == "document" or documents.corpus(number).packing is None
+        ids.append(documents.name(number, item) if is_called else None)
+    return batch.add_column(3, "id", pa.array(ids, pa.string()))

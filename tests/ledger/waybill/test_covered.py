@@ -36,12 +36,12 @@ def test_marks_claims_and_what_answers_for_itself_are_not_covered(tmp_path):
 def test_a_file_has_the_sha256_that_everybody_computes(tmp_path, monkeypatch, size):
     """Whether another thread reads ahead or not, and wherever its blocks end."""
     monkeypatch.setattr(covered, "_BLOCK", 5)
-    monkeypatch.setattr(covered, "_BLOCK_AHEAD", 7)
+    monkeypatch.setattr(covered, "_LONG_BLOCK", 7)
     content = bytes(range(size))
     (tmp_path / "model").write_bytes(content)
     shares: list[float] = []
 
-    found = [hashed(files_of(tmp_path), threads, shares.append)["model"] for threads in (1, 0)]
+    found = [hashed(files_of(tmp_path), is_fast, shares.append)["model"] for is_fast in (False, True)]
 
     assert found == [covered.CoveredFile(size, hashlib.sha256(content).hexdigest())] * 2
     assert not size or shares[-1] == 1

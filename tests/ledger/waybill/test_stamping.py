@@ -9,21 +9,25 @@ import shutil
 import threading
 import warnings
 from concurrent.futures import Future
+from pathlib import Path
 
 import pytest
 from tests.report.runs import PLAN
 
 from lading.errors import LedgerError
 from lading.ledger import Ledger
+from lading.ledger.run_folder import RunFolder
 from lading.ledger.waybill import stamping
-from lading.ledger.waybill.stamping import Stamps, prepared, write_waybill
+from lading.ledger.waybill.stamping import Waybills, prepared, write_waybill
 from lading.ledger.waybill.waybill import Waybill, own_path, read_waybill
 from lading.runtime import files as runtime_files
+
+RUN = RunFolder(Path("no run"))  # none of these waybills is of a run
 
 
 def made(checkpoint):
     """Return the content of the waybill of a checkpoint that nobody trained."""
-    return prepared(checkpoint, lambda files: Waybill("import", files))[0]
+    return prepared(checkpoint, Waybill("import", {}))[0]
 
 
 @pytest.fixture
@@ -46,9 +50,9 @@ def gate(monkeypatch):
 
 def test_the_folder_keeps_its_times(folder, gate):
     """Trainers delete by them; a waybill that comes late must not make a folder young."""
-    stamps = Stamps()
+    stamps = Waybills(RUN)
     stamps.begin(folder, made)
-    assert stamps.settle() == []
+    assert stamps.settle() == 0
     assert not own_path(folder).exists()
 
     gate.set()
@@ -61,27 +65,27 @@ def test_the_folder_keeps_its_times(folder, gate):
 
 def test_a_folder_that_is_gone_gets_nothing_and_nobody_is_told(folder, gate):
     """Deleted while it was hashed."""
-    stamps = Stamps()
+    stamps = Waybills(RUN)
     stamps.begin(folder, made)
     shutil.rmtree(folder)
     gate.set()
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert stamps.settle(wait=True) == []
+        assert stamps.settle(wait=True) == 0
 
     assert list(folder.parent.iterdir()) == []
 
 
 def test_a_folder_that_was_made_anew_gets_no_old_waybill(folder, gate):
     """The name alone is not the checkpoint."""
-    stamps = Stamps()
+    stamps = Waybills(RUN)
     stamps.begin(folder, made)
     folder.rename(folder.with_name("elsewhere"))
     folder.mkdir()
     gate.set()
 
-    assert stamps.settle(wait=True) == []
+    assert stamps.settle(wait=True) == 0
     assert not own_path(folder).exists()
 
 
@@ -90,14 +94,14 @@ def test_a_checkpoint_that_is_saved_again_has_one_waybill_of_what_is_there(folde
     gate.set()
     write_waybill(folder, made(folder))
     gate.clear()
-    stamps = Stamps()
+    stamps = Waybills(RUN)
     stamps.begin(folder, made)
     assert not own_path(folder).exists()
     (folder / "model").write_bytes(b"other weights")
     stamps.begin(folder, made)
     gate.set()
 
-    assert len(stamps.settle(wait=True)) == 1
+    assert stamps.settle(wait=True) == 1
     assert read_waybill(folder).files["model"].size == len(b"other weights")
 
 
@@ -105,7 +109,7 @@ def test_orphans_of_single_files_are_swept_by_the_next(tmp_path):
     """And files of that name that are no waybill are left alone."""
     for name in ("old.ckpt", "new.ckpt"):
         (tmp_path / name).write_bytes(name.encode())
-    stamps = Stamps()
+    stamps = Waybills(RUN)
     stamps.begin(tmp_path / "old.ckpt", made)
     stamps.settle(wait=True)
     (tmp_path / "old.ckpt.claims.jsonl").write_text("")
@@ -122,10 +126,10 @@ def test_orphans_of_single_files_are_swept_by_the_next(tmp_path):
 def test_a_save_under_way_is_waited_for_by_the_thread(folder):
     """The future of an asynchronous save; one that failed leaves no waybill, and one warning."""
     future: Future[None] = Future()
-    stamps = Stamps()
+    stamps = Waybills(RUN)
     stamps.begin(folder, made, future)
     (folder / "late").write_bytes(b"shard")
-    assert stamps.settle() == []
+    assert stamps.settle() == 0
     future.set_result(None)
     stamps.settle(wait=True)
     assert read_waybill(folder).files.keys() == {"late", "model"}

@@ -143,6 +143,17 @@ def test_checkpoints_of_one_attempt_are_asked_once(tmp_path):
     assert opened.seen("corpus", held(plan, range(11, 12)).pop()).answer is None
 
 
+def test_a_waybill_that_claims_endless_pending_steps_is_answered(family):
+    """The file may come from anyone: it costs no more than what can wait at a time."""
+    tuned = read_waybill(family / "models" / "b")
+    endless = dataclasses.replace(tuned, moment=dataclasses.replace(tuned.moment, pending=((0, 1 << 62),)))
+    (family / "models" / "b" / "waybill.json").write_bytes(endless.to_bytes())
+    opened = open_checkpoint(family / "models" / "b")
+
+    assert not opened.seen("corpus", (held(B, range(3)) - held(A, range(5))).pop()).answer
+    assert {row["samples"] for row in opened.totals()} == {20}
+
+
 def test_a_folder_of_runs_that_is_not_there_is_an_error(family):
     """A mistake in the question is no unknown of the answer."""
     with pytest.raises(ConfigError, match="is no folder"):

@@ -52,9 +52,8 @@ def consumed(run: KnownRun, moments: Iterable[Moment]) -> dict[str, Total]:
 
 
 def _total(samples: int, number: int, description: Description, plan: Plan | None) -> Total:
-    lengths = description.lengths if plan is None else plan.parts.samples
-    length = lengths[number] if number < len(lengths) else 0
-    passes = samples / length if length else None
+    lengths = dict(enumerate(description.lengths if plan is None else plan.parts.samples))
+    passes = samples / lengths[number] if lengths.get(number) else None
     if plan is None or number not in plan.parts.numbers:
         return Total(samples, passes)
     dataset = plan.datasets[plan.parts.source(number)]
@@ -67,11 +66,9 @@ def _pieces(launches: Mapping[int, Launch], moments: Iterable[Moment]) -> dict[i
     found: dict[int, list[tuple[Span, list[int]]]] = {}
     for moment in moments:
         spans = lineage(launches, moment.attempt, moment.step)
-        waiting = pending_of(launches, spans)
-        waiting += [(moment.attempt, step) for first, stop in moment.pending for step in range(first, stop)]
+        waiting = pending_of(launches, spans, moment.pending)
         for span in spans:
-            waited = [step for attempt, step in waiting if attempt == span.attempt]
-            found.setdefault(span.attempt, []).append((span, waited))
+            found.setdefault(span.attempt, []).append((span, [step for a, step in waiting if a == span.attempt]))
     return found
 
 

@@ -9,23 +9,23 @@ answers for itself.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from io import FileIO
 from pathlib import Path
 
 from lading.errors import LedgerError
 from lading.ledger.waybill.waybill import CLAIMS, WAYBILL, CoveredFile, is_relative
 from lading.runtime.files import files_below
-from lading.runtime.processes import usable_cpus
+from lading.runtime.processes import ahead, each_in_threads
 
 # DeepSpeed's pointer to the newest checkpoint, and what a resume from an earlier one renames.
 MARKS = ("latest", "lading.json", "lading.rolled-back.json")
 _NOT_COVERED = (WAYBILL, CLAIMS, *MARKS)
 _DISTCP = ".distcp"
 _MOST_METADATA = 1 << 28
-_BLOCK, _BLOCK_AHEAD = 1 << 20, 1 << 23
+_BLOCK, _LONG_BLOCK = 1 << 20, 1 << 23
 
 
 def files_of(checkpoint: Path) -> dict[str, Path]:
@@ -37,50 +37,41 @@ def files_of(checkpoint: Path) -> dict[str, Path]:
 
 
 def hashed(
-    files: Mapping[str, Path], threads: int = 1, progress: Callable[[float], None] = lambda share: None
+    files: Mapping[str, Path], is_fast: bool = False, progress: Callable[[float], None] = lambda share: None
 ) -> dict[str, CoveredFile]:
-    """Return size and SHA-256 of files.
+    """Return size and SHA-256 of files, by their names.
 
     Args:
-        files: Their paths by name.
-        threads: Files that are read at once; 0: as many as there are processors.
+        is_fast: Whether every processor reads a file, and ahead; else one thread with little memory, beside training.
         progress: Is called with the share that is done.
     """
-    total, done = max(sum(path.stat().st_size for path in files.values()), 1), 0
+    total, done, found = max(sum(path.stat().st_size for path in files.values()), 1), 0, dict[str, CoveredFile]()
 
-    def hash_file(path: Path) -> CoveredFile:
+    def hash_file(name: str) -> None:
         nonlocal done
         state, size = hashlib.sha256(), 0
-        with open(path, "rb", buffering=0) as file:
-            is_long = os.fstat(file.fileno()).st_size > _BLOCK_AHEAD
-            for block in _blocks_ahead(file) if is_long and threads != 1 else _blocks(file):
+        with open(files[name], "rb", buffering=0) as file:
+            is_long = is_fast and os.fstat(file.fileno()).st_size > _LONG_BLOCK
+            for block in ahead(_blocks(file, _LONG_BLOCK if is_long else _BLOCK), depth=int(is_long)):
                 state.update(block)
                 size, done = size + len(block), done + len(block)
                 progress(min(done / total, 1.0))
-        return CoveredFile(size, state.hexdigest())
+        found[name] = CoveredFile(size, state.hexdigest())
 
-    if threads == 1:
-        return {name: hash_file(path) for name, path in files.items()}
-    with ThreadPoolExecutor(threads or usable_cpus()) as pool:
-        return dict(zip(files, pool.map(hash_file, files.values()), strict=True))
+    if is_fast:
+        each_in_threads(hash_file, files)
+    else:
+        for name in files:
+            hash_file(name)
+    return {name: found[name] for name in files}
 
 
-def _blocks(file: FileIO) -> Iterator[memoryview]:
-    """Yield the content of a file that is short, or read beside training: one thread, little memory."""
-    room = memoryview(bytearray(_BLOCK))
-    while read := file.readinto(room):
+def _blocks(file: FileIO, size: int) -> Iterator[memoryview]:
+    """Yield the content of a file: three blocks in turn, for one is hashed, one waits, and one is read."""
+    for room in itertools.cycle([memoryview(bytearray(size)) for _ in range(3)]):
+        if not (read := file.readinto(room)):
+            return
         yield room[:read]
-
-
-def _blocks_ahead(file: FileIO) -> Iterator[memoryview]:
-    """Yield the content of a file, as fast as it is hashed: another thread reads the next block meanwhile."""
-    now, then = (memoryview(bytearray(_BLOCK_AHEAD)) for _ in range(2))
-    with ThreadPoolExecutor(1) as reader:
-        ahead = reader.submit(file.readinto, now)
-        while read := ahead.result():
-            ahead = reader.submit(file.readinto, then)
-            yield now[:read]
-            now, then = then, now
 
 
 def check_names(checkpoint: Path, files: dict[str, Path]) -> None:

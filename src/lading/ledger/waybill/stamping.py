@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -30,86 +30,25 @@ from lading.ledger.log import repeat_until_first
 from lading.ledger.opening import checked_mark
 from lading.ledger.run_folder import RunFolder
 from lading.ledger.seal import sealed_by
+from lading.ledger.waybill import waybill as waybills
 from lading.ledger.waybill.covered import check_names, files_of, hashed
-from lading.ledger.waybill.waybill import (
-    CLAIMS,
-    TRAINING,
-    WAYBILL,
-    CoveredFile,
-    Given,
-    Moment,
-    Total,
-    Waybill,
-    checked,
-    checkpoint_path,
-    described_by,
-    own_path,
-    read_waybill,
-    waybill_at,
-)
+from lading.ledger.waybill.waybill import Given, Moment, Total, Waybill, checkpoint_path, own_path, waybill_at
 from lading.runtime.files import written_aside
 from lading.runtime.paths import local_path
 
-Make = Callable[[dict[str, CoveredFile]], Waybill]
 _MOST_TAKEN = 64
 _BESIDE_TRAINING = 64  # ranks; of more the rows are too many to read beside training; readers of the run count them
 
 
-class Stamps:
-    """The waybills of a ledger that are not in place yet."""
+class Waybills:
+    """The waybills of the checkpoints that the training of a run saves, until they are in place."""
 
-    def __init__(self) -> None:
-        self._works: list[Stamping] = []
-        self._has_warned = False
-
-    def begin(self, checkpoint: Path, prepare: Callable[[Path], bytes], after: Any = None) -> None:
-        """Begin to hash a checkpoint that was saved; one that is under way for the same place is dropped.
-
-        Args:
-            checkpoint: Folder or file.
-            prepare: Hashes it and returns the content of its waybill, in a thread of its own.
-            after: The future of a save that is still under way.
-        """
-        self.settle()
-        for work in self._works:
-            work.is_void |= work.checkpoint == checkpoint
-        remove_stale(checkpoint)
-        self._works.append(Stamping(checkpoint, prepare, after, self._works[-1] if self._works else None))
-        self._works[-1].start()
-
-    def settle(self, *, wait: bool = False) -> list[Stamping]:
-        """Put in place what is ready, or everything, in the thread that trains; return it."""
-        placed: list[Stamping] = []
-        while self._works and (wait or not self._works[0].is_alive()):
-            work = self._works.pop(0)
-            work.join()
-            try:
-                placed += [work] if work.place() else []
-            except Exception as error:  # whatever it is, training goes on
-                if not self._has_warned:
-                    why = getattr(error, "strerror", None) or str(error)
-                    warnings.warn(
-                        f"the waybill of {work.checkpoint} was not written: {why.rstrip('.')}. Training goes on, and "
-                        "this is said once; make it later with `lading model stamp CKPT --run RUN`.",
-                        stacklevel=3,
-                    )
-                self._has_warned = True
-        return placed
-
-
-class Waybills(Stamps):
-    """The waybills of the checkpoints that one ledger's training saves.
-
-    Args:
-        run: Folder of the run.
-        base: Checkpoints that the weights were loaded from.
-    """
-
-    def __init__(self, run: RunFolder, base: Given | Iterable[Given]) -> None:
-        super().__init__()
+    def __init__(self, run: RunFolder, base: Given | Iterable[Given] = ()) -> None:
         self.bases, self._run = bases_of(base), KnownRun(run)
         self._taken: dict[tuple[str, int], tuple[int | None, tuple[Range, ...]]] = {}
         self.update: int | None = None  # the last one that was committed
+        self._works: list[_Stamping] = []
+        self._has_warned = False
 
     def take(self, launch: str, step: int, pending: Iterable[Sequence[int]]) -> None:
         """Remember what a state is taken with: the last update, and the steps that wait for theirs."""
@@ -133,73 +72,90 @@ class Waybills(Stamps):
         self.begin(checkpoint, partial(self._prepare, moment), after)
 
     def _prepare(self, moment: Moment, checkpoint: Path) -> bytes:
-        make = partial(trained_waybill, self._run, moment, most_ranks=_BESIDE_TRAINING)
-        content, waybill = prepared(checkpoint, make, threads=1)
+        waybill = trained_waybill(self._run, moment, most_ranks=_BESIDE_TRAINING)
+        content, waybill = prepared(checkpoint, waybill, is_fast=False)
         record_checkpoint(self._run, checkpoint, waybill)
         return content
 
+    def begin(self, checkpoint: Path, prepare: Callable[[Path], bytes], after: Any = None) -> None:
+        """Begin to hash a checkpoint that was saved; one that is under way for the same place is dropped.
 
-class Stamping(threading.Thread):
-    """Hash one checkpoint and prepare its waybill; ``place`` is the training thread's."""
+        Args:
+            prepare: Hashes it and returns the content of its waybill, in a thread of its own.
+            after: The future of a save that is still under way.
+        """
+        self.settle()
+        for work in self._works:
+            work.is_void |= work.checkpoint == checkpoint
+        remove_stale(checkpoint)
+        thread = self._works[-1].thread if self._works else ThreadPoolExecutor(1, "lading-waybill")
+        self._works.append(_Stamping(checkpoint, prepare, after, thread))
+
+    def settle(self, *, wait: bool = False) -> int:
+        """Put in place what is ready, or everything, in the thread that trains; return how many there are."""
+        placed = 0
+        while self._works and (wait or self._works[0].content.done()):
+            work = self._works.pop(0)
+            try:
+                placed += work.place()
+            except Exception as error:  # whatever it is, training goes on
+                if not self._has_warned:
+                    why = getattr(error, "strerror", None) or str(error)
+                    warnings.warn(
+                        f"the waybill of {work.checkpoint} was not written: {why.rstrip('.')}. Training goes on, and "
+                        "this is said once; make it later with `lading model stamp CKPT --run RUN`.",
+                        stacklevel=3,
+                    )
+                self._has_warned = True
+        return placed
+
+
+class _Stamping:
+    """One checkpoint, which a thread hashes after those before it; ``place`` is the training thread's."""
 
     def __init__(
-        self, checkpoint: Path, prepare: Callable[[Path], bytes], after: Any, before: threading.Thread | None
+        self, checkpoint: Path, prepare: Callable[[Path], bytes], after: Any, thread: ThreadPoolExecutor
     ) -> None:
-        super().__init__(name="lading-waybill", daemon=True)
-        self.checkpoint, self.is_void = checkpoint, False
-        self._prepare, self._after, self._before = prepare, after, before
-        self._identity, self._found = _identity(checkpoint), b""
-        self._error: BaseException | None = None
+        self.checkpoint, self.thread, self.is_void = checkpoint, thread, False
+        self._identity = _identity(checkpoint)
+        self.content = thread.submit(self._prepared, prepare, after)
 
-    def run(self) -> None:
-        """Prepare the waybill, one checkpoint after the other."""
-        try:
-            if self._before is not None:
-                self._before.join()
-                self._before = None
-            if self._after is not None:
-                self._after.result()
-                self._identity = _identity(self.checkpoint)
-            self._found = self._prepare(self.checkpoint)
-        except BaseException as error:  # raised in the thread that trains
-            self._error = error
+    def _prepared(self, prepare: Callable[[Path], bytes], after: Any) -> bytes:
+        if after is not None:
+            after.result()
+            self._identity = _identity(self.checkpoint)
+        return prepare(self.checkpoint)
 
     def place(self) -> bool:
-        """Put the waybill in place; False where the checkpoint is gone or another one."""
+        """Put the waybill in place when it is ready; False where the checkpoint is gone or another one."""
+        self.content.exception()  # waits
         if self.is_void or self._identity is None or _identity(self.checkpoint) != self._identity:
             return False
-        if self._error is not None:
-            raise self._error
+        content = self.content.result()
         with contextlib.suppress(FileNotFoundError):
-            write_waybill(self.checkpoint, self._found, synced=False)
+            write_waybill(self.checkpoint, content, synced=False)
             return True
         return False
 
 
-def prepared(checkpoint: Path, make: Make, threads: int = 0) -> tuple[bytes, Waybill]:
-    """Return the content of a checkpoint's waybill, given what makes it of its files; and it as every reader takes it.
-
-    Args:
-        checkpoint: Folder or file.
-        make: Returns the waybill, given the files.
-        threads: Files that are hashed at once; 0: as many as there are processors.
-    """
+def prepared(checkpoint: Path, waybill: Waybill, *, is_fast: bool = True) -> tuple[bytes, Waybill]:
+    """Return the content of the waybill of a checkpoint, its files hashed; and it as every reader takes it."""
     files = files_of(checkpoint)
     check_names(checkpoint, files)
-    return checked(make(hashed(files, threads)), checkpoint)
+    return waybills.checked(replace(waybill, files=hashed(files, is_fast)), checkpoint)
 
 
 def write_waybill(checkpoint: Path, content: bytes, *, synced: bool = True) -> None:
     """Put a waybill beside its files."""
     with times_kept(checkpoint), written_aside(own_path(checkpoint), synced=synced) as file:
         file.write(content)
-    for path in () if checkpoint.is_dir() else checkpoint.parent.glob(f"*.{WAYBILL}"):  # of files that are gone
-        gone = described_by(path)
+    beside = () if checkpoint.is_dir() else checkpoint.parent.glob(f"*.{waybills.WAYBILL}")
+    for path, gone in ((path, waybills.described_by(path)) for path in beside):
         if gone.name and not os.path.lexists(gone):
             with contextlib.suppress(OSError, LadingError):
                 waybill_at(path)  # what is no waybill is not ours
                 path.unlink()
-                own_path(gone, CLAIMS).unlink(missing_ok=True)
+                own_path(gone, waybills.CLAIMS).unlink(missing_ok=True)
 
 
 def remove_stale(checkpoint: Path) -> None:
@@ -235,22 +191,15 @@ def _identity(checkpoint: Path) -> tuple[int, ...] | None:
 def bases_of(given: Given | Iterable[Given]) -> tuple[Base, ...]:
     """Return how children name some checkpoints: by the SHA-256 of their waybills."""
     paths = map(checkpoint_path, [given] if isinstance(given, str | os.PathLike) else given)
-    return tuple(Base(read_waybill(path).sha256, str(path.absolute())) for path in paths)
+    return tuple(Base(waybills.read_waybill(path).sha256, str(path.absolute())) for path in paths)
 
 
 def trained_waybill(
-    run: KnownRun,
-    moment: Moment,
-    files: dict[str, CoveredFile],
-    parents: Iterable[Base] = (),
-    most_ranks: int = MOST_RANKS,
+    run: KnownRun, moment: Moment, parents: Iterable[Base] = (), most_ranks: int = MOST_RANKS
 ) -> Waybill:
-    """Return the waybill of a checkpoint that training saved.
+    """Return the waybill of a checkpoint that training saved, still without its files.
 
     Args:
-        run: The run.
-        moment: Where it stood.
-        files: The checkpoint's files.
         parents: What the weights were loaded from, where the log does not know it.
         most_ranks: Totals are left out where more ranks recorded: it takes too long.
     """
@@ -263,7 +212,7 @@ def trained_waybill(
         if max(launch.world_size for launch in launches) <= most_ranks:
             totals = consumed(run, [moment])
     moment = replace(moment, seal=sealed_by(log))
-    return Waybill(TRAINING, files, moment, tuple(bases.values()), str(run.folder.path.absolute()), totals)
+    return Waybill(waybills.TRAINING, {}, moment, tuple(bases.values()), str(run.folder.path.absolute()), totals)
 
 
 def record_checkpoint(run: KnownRun, checkpoint: Path, waybill: Waybill) -> None:

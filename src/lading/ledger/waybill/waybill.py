@@ -31,7 +31,6 @@ WAYBILL, CLAIMS = "waybill.json", "claims.jsonl"
 TRAINING, MERGE, CONVERSION, IMPORT = MADE = ("training", "merge", "conversion", "import")
 MOST_BYTES = 16 << 20
 _LONGEST_NAME = 1024
-_WAY_OUT = "Restore it from a copy, or make another with `lading model stamp`."
 
 
 @dataclass(frozen=True)
@@ -159,7 +158,7 @@ def read_waybill(checkpoint: Path) -> Waybill:
 
 def waybill_at(path: Path) -> Waybill:
     """Read a waybill by the path of its file."""
-    origin = Origin(path, CorruptLedgerError, _WAY_OUT)
+    origin = Origin(path, CorruptLedgerError, "Restore it from a copy, or make another with `lading model stamp`.")
     return waybill_from(origin.read(MOST_BYTES), origin)
 
 
@@ -181,6 +180,9 @@ def waybill_from(content: bytes, origin: Origin) -> Waybill:
     if values.pop("waybill") != WAYBILL_VERSION:
         fields.refuse("waybill", f"version {WAYBILL_VERSION}, which this Lading reads")
     found = Waybill(**values, moment=moment, sha256=sha256_of_bytes(content))
+    for name in found.files:
+        if not is_relative(name):
+            fields.record("files").refuse(name, "only names that are relative paths of files inside the checkpoint")
     if (found.made == TRAINING) != (moment is not None):
         fields.refuse("run", "the run of a checkpoint that was trained, and of no other")
     if found.made in (MERGE, CONVERSION) and not found.parents:
@@ -188,15 +190,7 @@ def waybill_from(content: bytes, origin: Origin) -> Waybill:
     return found
 
 
-def _files(fields: Fields, key: str) -> dict[str, CoveredFile]:
-    files = fields.record(key)
-    for name in files:
-        if not is_relative(name):
-            files.origin.refuse(files.place_of(name), "the relative path of a file inside the checkpoint", repr(name))
-    return {name: _COVERED(files, name) for name in files}
-
-
-_COVERED = record_of(CoveredFile, {"size": COUNT, "sha256": SHA256})
+_COVERED: FieldTable = {"size": COUNT, "sha256": SHA256}
 _TOTAL: FieldTable = {
     "samples": COUNT,
     "passes": optional(Fields.number, low=0),
@@ -206,7 +200,7 @@ _TOTAL: FieldTable = {
 _FIELDS: FieldTable = {
     "waybill": COUNT,
     "made": partial(Fields.text, choices=MADE),
-    "files": _files,
+    "files": named(record_of(CoveredFile, _COVERED)),
     "parents": BASES,
     "run_folder": optional(Fields.text, ""),
     "totals": named(record_of(Total, _TOTAL)),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -60,7 +60,7 @@ class OpenedCheckpoint:
 
     Args:
         path: Folder or file of the checkpoint.
-        runs: Folders with runs and checkpoints in them; empty: those of ``LADING_RUNS``.
+        runs: Folders with runs and checkpoints in them; empty: those of ``LADING_RUNS``, then where waybills say.
         stores: Where token stores or packing indices lie now, by the name of the dataset, where they moved since.
     """
 
@@ -88,20 +88,13 @@ class OpenedCheckpoint:
         return self.relatives.unknown
 
     def seen(self, dataset: str | int, index: int) -> Seen:
-        """Return whether the model learned from a sample, and every use.
-
-        Args:
-            dataset: Name, or number in each run.
-            index: Index in the dataset.
-        """
+        """Return whether the model learned from a sample, and every use; ``dataset`` by name, or number in each run."""
         return self._seen(dataset, [index])
 
     def seen_document(self, dataset: str | int, document: int | str) -> Seen:
         """Return whether the model learned from a row that holds a part of a document, and every use.
 
-        Args:
-            dataset: Name of the dataset.
-            document: Number of the document, from 0, or what it is called: its id, or its file and line.
+        A document is given by its number, or by what it is called: its id, or its file and line.
         """
         return self._seen(dataset, (), document)
 
@@ -116,10 +109,8 @@ class OpenedCheckpoint:
                 continue
             try:
                 number = run.number_of(dataset)
-                asked: Iterable[tuple[int | None, Sequence[int]]] = [(None, indices)]
-                if document is not None:
-                    asked = run.documents.rows_by_number(number, document)
-                for row in (row for held, rows in asked for row in uses_of(run, number, rows, held)):
+                named = [(None, indices)] if document is None else run.documents.rows_by_number(number, document)
+                for row in (row for held, rows in named for row in uses_of(run, number, rows, held)):
                     uses[row["run"], row["attempt"], row["step"], row["slot"]] = row
                 has = True
             except PlanError as error:
@@ -129,7 +120,7 @@ class OpenedCheckpoint:
                     raise
                 unknown.append(str(error))  # what no store can name is not unused
         if not has and not unknown:
-            found = ", ".join(sorted(map(repr, names))) or "none"
+            found = listed(map(repr, sorted(names))) or "none"
             nobody = f"no dataset {dataset!r} taught this model: its family has {found}. Check the name."
             raise refused or ConfigError(nobody)
         answer = True if uses else None if unknown else False
@@ -233,11 +224,5 @@ class OpenedCheckpoint:
 def open_checkpoint(
     path: Given, runs: Given | Sequence[Given] = (), stores: Mapping[str, str] | None = None
 ) -> OpenedCheckpoint:
-    """Open a checkpoint for questions about what it learned from.
-
-    Args:
-        path: Folder or file of the checkpoint.
-        runs: Folders with runs and checkpoints in them; empty: those of ``LADING_RUNS``, then where waybills say.
-        stores: Where token stores or packing indices lie now, by the name of the dataset, where they moved since.
-    """
+    """Open a checkpoint for questions about what it learned from. The arguments are those of ``OpenedCheckpoint``."""
     return OpenedCheckpoint(path, [runs] if isinstance(runs, str | os.PathLike) else runs, stores)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -26,16 +26,8 @@ from lading.ledger.events import pending_at
 from lading.ledger.launch import Base, Range
 from lading.ledger.lineage import lineage
 from lading.ledger.run_folder import RunFolder
-from lading.ledger.waybill.waybill import (
-    IMPORT,
-    TRAINING,
-    Moment,
-    Waybill,
-    described_by,
-    is_waybill,
-    waybill_at,
-    waybill_path,
-)
+from lading.ledger.waybill import waybill as waybills
+from lading.ledger.waybill.waybill import IMPORT, TRAINING, Moment, Waybill, waybill_at
 from lading.report.evidence import known_launch
 from lading.report.runs_below import runs_in
 from lading.runtime.fields import Origin
@@ -76,7 +68,7 @@ class Places:
         why = "nothing says where it lies"
         try:
             if parent.where:
-                at_hint = waybill_at(waybill_path(Path(parent.where)))
+                at_hint = waybill_at(waybills.waybill_path(Path(parent.where)))
                 if at_hint.sha256 == parent.waybill:
                     return Path(parent.where), at_hint
                 why = f"the waybill at {parent.where} was changed, or is another checkpoint's: {at_hint.sha256[:16]}"
@@ -123,9 +115,9 @@ def waybills_below(root: Path, deepest: int = _DEEPEST) -> Iterator[tuple[Path, 
         inner = ("ledger", "log", "plans") if "run.json" in files else ()
         is_deepest = len(Path(folder).parts) - len(root.parts) >= deepest
         folders[:] = [] if is_deepest else sorted(set(folders).difference(inner))
-        for path in (Path(folder, name) for name in sorted(files) if is_waybill(name)):
+        for path in (Path(folder, name) for name in sorted(files) if waybills.is_waybill(name)):
             with contextlib.suppress(CorruptLedgerError):
-                yield described_by(path), waybill_at(path)
+                yield waybills.described_by(path), waybill_at(path)
 
 
 @dataclass(frozen=True)
@@ -161,11 +153,6 @@ class Relative:
 class Family:
     """A checkpoint and all that it was made from.
 
-    Args:
-        places: Where runs and parents may be.
-        checkpoint: The checkpoint.
-        waybill: Its waybill.
-
     Attributes:
         members: By key, the checkpoint itself first.
         waybills: The waybills that were found, by key.
@@ -175,7 +162,7 @@ class Family:
         self._places = places
         self.members: dict[str, Relative] = {}
         self.waybills: dict[str, Waybill] = {}
-        waiting = self._described(checkpoint, waybill)
+        waiting = self._add(Relative(waybill.sha256, str(checkpoint)), waybill)
         while waiting:
             origin = waiting.pop(0)
             waiting += [] if key_of(origin) in self.members else self._looked_for(origin)
@@ -203,24 +190,26 @@ class Family:
 
     def _looked_for(self, origin: Ancestor) -> list[Ancestor]:
         """Add what something was made from; return what that was made from."""
+        key = key_of(origin)
         if isinstance(origin, Moment):
-            return self._added(Relative(key_of(origin), "", moment=origin))
+            return self._add(Relative(key, "", moment=origin))
         try:
-            return self._described(*self._places.waybill(origin))
+            where, waybill = self._places.waybill(origin)
         except LedgerError as error:
-            if (moment := self._places.recorded.get(origin.waybill)) is None:
-                return self._added(Relative(origin.waybill, origin.where, "", problem=str(error)))
-            return self._added(Relative(origin.waybill, f"{origin.where}, gone, as its run knows it", moment=moment))
+            if (moment := self._places.recorded.get(key)) is None:
+                return self._add(Relative(key, origin.where, "", problem=str(error)))
+            return self._add(Relative(key, f"{origin.where}, gone, as its run knows it", moment=moment))
+        return self._add(Relative(key, str(where)), waybill)
 
-    def _described(self, where: Path, waybill: Waybill) -> list[Ancestor]:
-        self.waybills[waybill.sha256] = waybill
-        problem = f"{where} was imported: what it learned from is not recorded" if waybill.made == IMPORT else ""
-        member = Relative(waybill.sha256, str(where), waybill.made, waybill.moment, problem=problem)
-        return self._added(member, waybill.parents, waybill.run_folder)
-
-    def _added(self, member: Relative, parents: Iterable[Base] = (), hint: str = "") -> list[Ancestor]:
+    def _add(self, member: Relative, waybill: Waybill | None = None) -> list[Ancestor]:
         """Add a member with the run that taught it; return its parents and what its run began from."""
-        origins: list[Ancestor] = [*parents]
+        origins, hint = list[Ancestor](), ""
+        if waybill is not None:
+            self.waybills[member.key], hint = waybill, waybill.run_folder
+            problem = f"{member.where} was imported: what it learned from is not recorded"
+            problem = problem if waybill.made == IMPORT else ""
+            member = replace(member, made=waybill.made, moment=waybill.moment, problem=problem)
+            origins += waybill.parents
         try:
             if member.moment is not None:
                 path = self._places.run(member.moment.run, hint)

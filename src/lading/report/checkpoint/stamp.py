@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from lading.ledger.events import pending_at
 from lading.ledger.opening import checked_mark
 from lading.ledger.run_folder import RunFolder
 from lading.ledger.waybill.covered import MARKS, files_of
-from lading.ledger.waybill.stamping import Make, bases_of, prepared, record_checkpoint, trained_waybill, write_waybill
+from lading.ledger.waybill.stamping import bases_of, prepared, record_checkpoint, trained_waybill, write_waybill
 from lading.ledger.waybill.waybill import CONVERSION, MADE, MERGE, TRAINING, Moment, Waybill, checkpoint_path, own_path
 from lading.report.history import largest
 from lading.report.run import Run
@@ -57,15 +56,15 @@ def stamp(
     made = made or (TRAINING if run is not None else None)
     _check_made(made, run, parents)
     named, known = bases_of(parents), None if run is None else KnownRun(RunFolder(local_path(run)))
-    make: Make = partial(Waybill, str(made), parents=named)
+    waybill = Waybill(str(made), {}, parents=named)
     if known is not None:
-        make = partial(trained_waybill, known, _moment(checkpoint, known.folder, step, attempt), parents=named)
-    content, found = prepared(checkpoint, make)
+        waybill = trained_waybill(known, _moment(checkpoint, known.folder, step, attempt), named)
+    content, waybill = prepared(checkpoint, waybill)
     write_waybill(checkpoint, content)
     with contextlib.suppress(OSError):  # a run that may only be read
         if known is not None:
-            record_checkpoint(known, checkpoint, found)
-    return found
+            record_checkpoint(known, checkpoint, waybill)
+    return waybill
 
 
 def _check_made(made: str | None, run: Any, parents: Sequence[Any]) -> None:
@@ -91,9 +90,9 @@ def _moment(checkpoint: Path, folder: RunFolder, step: int | None, attempt: int 
         if not reached:
             which = "no attempt" if attempt is None else f"no attempt {attempt}"
             raise LedgerError(f"{which} of {folder.path} stood at step {step}. See `lading show` for those it has.")
-        mark = {"launch": evidence.launches[reached[-1]].sha256, "attempt": reached[-1], "step": step}
-    pending = pending_at(folder.rank(mark["attempt"], 0), mark["step"])
-    moment = Moment(evidence.description.run, mark["launch"], mark["attempt"], mark["step"], pending=pending)
+        of = {"run": evidence.description.run, "launch": evidence.launches[reached[-1]].sha256}
+        mark = {**of, "attempt": reached[-1], "step": step}
+    moment = Moment(**mark, pending=pending_at(folder.rank(mark["attempt"], 0), mark["step"]))
     at = evidence.at(moment)
     launch, update = at.launches[moment.attempt], largest(Run.of(at).steps.applied["update"])
     return dataclasses.replace(moment, update=update, plan_sha256=launch.plan_sha256)

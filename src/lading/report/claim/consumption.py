@@ -9,7 +9,7 @@ from typing import Any
 
 import lading
 from lading.ledger.launch import as_ranges
-from lading.ledger.seal import newest_seal, sealed_by
+from lading.ledger.seal import newest_seal, sealed_by, unheld
 from lading.ledger.waybill.waybill import IMPORT
 from lading.order import plan_json
 from lading.order.event import event_to_dict
@@ -110,8 +110,7 @@ def problem_of(member: Relative) -> str:
 
 def _unsealed(evidence: Evidence) -> list[str]:
     """Return sentences about attempts of history with rows that are in no seal."""
-    seal = newest_seal(evidence.log)
-    still_open = {attempt for attempt, _, _ in seal.open}
-    attempts = [span.attempt for span in evidence.spans if span.attempt >= seal.stop or span.attempt in still_open]
+    still_open = unheld(newest_seal(evidence.log), evidence.launches)
+    attempts = [span.attempt for span in evidence.spans if span.attempt in still_open]
     of = f"of run {evidence.description.run} are in no seal: its ranks have not ended"
     return [f"rows of attempt {attempt} {of}" for attempt in attempts]

@@ -120,7 +120,7 @@ def _run_files(run: RunFolder) -> dict[str, Path]:
 
 def index_of(kind: str, files: Mapping[str, Path], progress: Progress = silent) -> Index:
     """Hash files; those of a checkpoint must be what its waybill says."""
-    found = hashed(files, 0, lambda share: progress(share / 2, "hashing"))
+    found = hashed(files, True, lambda share: progress(share / 2, "hashing"))
     index = Index(kind, found, {name: int(path.stat().st_mtime) for name, path in files.items()})
     if kind == CHECKPOINT:
         head = files[index.head]

@@ -94,7 +94,7 @@ def fetch(url: str, folder: str | os.PathLike[str], progress: Progress = silent)
     index = _index(store, INDEX)
     _refuse_others(root, index)
     local = {name: root / name for name in index.files if (root / name).is_file()}
-    found = hashed(local, 0)
+    found = hashed(local, is_fast=True)
     there = {name for name in local if found[name] == index.files[name]}
     changed = sorted({*local} - there)
     if changed:
