@@ -28,7 +28,7 @@ FORBIDDEN = ("lightning", "jax", "sklearn", "pandas", "deepspeed", "polars")
 @pytest.mark.launch
 @pytest.mark.timeout(3600)  # forty seconds of CPU, far more by the clock on a busy machine
 def test_the_demo_finds_its_planted_fault_and_holds(tmp_path):
-    """The whole story at its shortest: kill -9, a resume, a spike, its samples found and blocked, a resume before it."""
+    """The whole story at its shortest: kill -9, a resume, a spike, its samples found and blocked, a resume before."""
     command = [sys.executable, "-m", "lading", "demo", "--steps", "120", "--json", "--run", str(tmp_path / "demo")]
 
     done = subprocess.run(command, capture_output=True, text=True, timeout=3000, cwd=tmp_path)
