@@ -14,8 +14,7 @@ import math
 import torch
 from torch import nn
 
-from lading import Columns, DsTrainer, DsTrainingArguments
-from lading import FollowLosses
+from lading import Columns, DsTrainer, DsTrainingArguments, FollowLosses
 
 
 class Net(nn.Module):

@@ -14,6 +14,11 @@ from jax.sharding import Mesh, PartitionSpec
 
 from lading.batch import LLMBatch, LLMIndexedBatch, cu_seqlens, max_seqlen, pack, to_jax
 
+try:
+    from jax import shard_map
+except ImportError:  # where it was in its first versions, the lowest one here included
+    from jax.experimental.shard_map import shard_map
+
 pytestmark = pytest.mark.jax
 
 TOKENS = np.arange(12, dtype=np.int32).reshape(2, 6)
@@ -100,7 +105,7 @@ def test_shard_map_takes_batches():
     """Specs may be one for the whole batch."""
     mesh = Mesh(np.array(jax.devices()[:1]), ("data",))
 
-    doubled = jax.shard_map(
+    doubled = shard_map(
         lambda part: jax.tree.map(lambda leaf: leaf * 2, part),
         mesh=mesh,
         in_specs=PartitionSpec("data"),

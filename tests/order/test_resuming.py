@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from lading.errors import PlanError
-from lading.order.event import Block, Rebatch, ResumeBase, Reweight, event_from_dict, event_to_dict
+from lading.order.event import Block, Mask, Rebatch, ResumeBase, Reweight, event_from_dict, event_to_dict
 from lading.order.mixture.request import Mixture
 from lading.order.mixture.spec import integer_weights
 from lading.order.plan import Plan
@@ -105,6 +105,22 @@ def test_what_resuming_needs_does_not_grow_with_the_past():
     assert size <= 2000 + 48 * 20 + 8 * blocked
     assert len(later) <= 33
     assert sum(len(indices) for _, indices in base.blocked) == blocked
+
+
+def test_what_is_left_out_is_worked_out_once_whatever_else_changes():
+    """Weights that change with every step once looked for the substitute of each blocked sample again."""
+    plan = Plan.make(LENGTHS, 10, mixture=Mixture([1, 1, 1], epoch_samples=130)).with_event(Block(2, 1, (3, 5), "bad"))
+    plan = plan.with_event(Mask(2, 2, (7,), "bad"))
+    event = plan.reweighting(4, integer_weights([1, 2, 3]), "why")
+    assert event is not None and plan.blocked_at(2)
+
+    after = plan.with_event(event)
+
+    assert after.blocklist is plan.blocklist and after.masklist is plan.masklist
+    blocked = after.with_event(Block(6, 0, (1,), "bad"))
+    assert set(blocked.blocked_at(6)) == {0, 1} and set(blocked.blocked_at(5)) == {1}
+    masked = after.with_event(Mask(6, 0, (1,), "bad"))
+    assert masked.masked_at(6) == ((0, (1,)), (2, (7,))) and masked.masked_at(5) == ((2, (7,)),)
 
 
 def test_unchanged_weights_are_no_event():

@@ -325,6 +325,10 @@ class Plan:
         vars(after)["parts"] = self.parts  # events change no names
         if not isinstance(event, Rebatch | ResumeBase):
             vars(after).update(fingerprint=self.fingerprint, clock=self.clock)
+        if not isinstance(event, Block | ResumeBase):
+            vars(after)["blocklist"] = self.blocklist  # with the substitutes worked out so far
+        if not isinstance(event, Mask | ResumeBase):
+            vars(after)["masklist"] = self.masklist
         if isinstance(event, Reweight) and isinstance(self.order, Mixed):
             vars(after).update(order=self.order.extended(event))  # the stages worked out so far stay
         elif isinstance(event, Block | Mask):

@@ -49,11 +49,11 @@ def numbers(column: pa.ChunkedArray, dtype: type[Any] | None = None) -> tuple[ND
     Args:
         dtype: What the numbers become; None: as they are stored.
     """
-    kind = f"{'f' if str(column.type) in ('float', 'double') else 'i'}{column.type.bit_width // 8}"
+    kind = _stored_as(column.type)
     values = [np.empty(0, dtype=kind)]
     for chunk in filter(len, column.chunks):
-        size = column.type.bit_width // 8
-        values.append(np.frombuffer(chunk.buffers()[1], kind, count=len(chunk), offset=chunk.offset * size))
+        offset = chunk.offset * kind.itemsize
+        values.append(np.frombuffer(chunk.buffers()[1], kind, count=len(chunk), offset=offset))
     return np.concatenate(values, dtype=dtype), known_values(column)
 
 
@@ -91,9 +91,14 @@ def column(values: NDArray[Any], kind: pa.DataType, known: NDArray[np.bool_] | N
     """Return numbers, all known or those so marked, as a column, without what ``pyarrow.array`` imports for NumPy's."""
     import pyarrow as pa  # here: what asks nothing opens no Arrow
 
-    stored = np.ascontiguousarray(values, dtype=kind.to_pandas_dtype())
+    stored = np.ascontiguousarray(values, dtype=_stored_as(kind))
     bits = None if known is None or known.all() else pa.py_buffer(np.packbits(known, bitorder="little"))
     return pa.Array.from_buffers(kind, len(stored), [bits, pa.py_buffer(stored)])
+
+
+def _stored_as(kind: pa.DataType) -> np.dtype[Any]:
+    """Return how integers, floats or timestamps are stored; the answer of pyarrow 20 imports pandas."""
+    return np.dtype(f"{'f' if str(kind) in ('float', 'double') else 'i'}{kind.bit_width // 8}")
 
 
 def words_of(column: pa.ChunkedArray, word: str) -> NDArray[np.bool_]:

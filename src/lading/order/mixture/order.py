@@ -248,7 +248,8 @@ class Mixed:
         change = (event.position, event.weights)
         after.changes = (*self.changes[:place], change, *self.changes[place:])
         borders = after._borders((change, *self.changes[place:]))
-        known = [s for s in self.stream.stages if s.start < borders[0][0]] or [Stage.first(*borders.pop(0))]
+        known = self.stream.stages[: bisect.bisect_left(self.stream.starts, borders[0][0])]
+        known = known or [Stage.first(*borders.pop(0))]
         after._set_stages(known, borders)
         return after
 
