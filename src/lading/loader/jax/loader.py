@@ -166,7 +166,11 @@ class JaxLoader(EngineLoader):
         own = {"global_batch_size": global_batch_size, "pad": True}  # shapes are static
         given = self.keep(options, PlainOptions, sources=sources, **own)
         request = request_of({**given, "plan": plan, "marks_padding": True, "convert": convert})
-        self.engine = Engine(request, JaxFace(mesh, spec, convert, DEPTH if given["prefetch"] is None else given["prefetch"]), given["tracker"])
+        self.engine = Engine(
+            request,
+            JaxFace(mesh, spec, convert, DEPTH if given["prefetch"] is None else given["prefetch"]),
+            given["tracker"],
+        )
         if self.engine.fetcher.counter.leaves_out:
             raise LoaderError(
                 "the collate_fn may leave samples out (its rows is a function), and batches of a JaxLoader have fixed "
