@@ -31,7 +31,8 @@ from lading.loader.failure import also
 from lading.loader.numpy import NumpyLoader
 from lading.loader.torch.loader import Loader
 from lading.loader.workers import ThreadWorkers, Workers
-from lading.loader.workers.slots import MAX_HELD
+from lading.loader.workers.slots import MAX_HELD, SlotReader, SlotWriter
+from lading.source.columns import Columns
 
 BOTH = pytest.mark.parametrize("kind", [Workers, ThreadWorkers])
 
@@ -336,6 +337,70 @@ def test_results_are_read_without_a_copy_and_slots_are_used_again():
     addresses = {batch["a"].ctypes.data for _, batch in workers.run(iter(range(100)))}
 
     assert len(addresses) <= 6
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.lists(st.tuples(st.booleans(), st.integers(0, 9_000)), max_size=4), st.booleans())))
+def test_results_made_in_their_slots_are_read_as_they_were(results):
+    """Whatever is borrowed, whatever is not, whatever the sizes, and while results before are held or let go."""
+    writer, reader, held = SlotWriter(), SlotReader(), []
+    for number, (pieces, is_held) in enumerate(results):
+        made = []
+        for is_borrowed, size in pieces:
+            lent = writer.lend(size) if is_borrowed else None
+            made.append(np.empty(size, np.uint8) if lent is None else lent)
+            made[-1][:] = (np.arange(size) + number) % 251
+        expected = [array.copy() for array in made]
+
+        place, descriptor = writer.write(made)
+        reader.adopt(place, descriptor)
+        held.append((reader.read(place), expected))
+
+        del made
+        held = held if is_held else held[-1:]
+        for found, wanted in held:
+            assert all(map(np.array_equal, found, wanted)) and len(found) == len(wanted)
+
+
+def test_what_is_borrowed_is_sent_without_a_copy():
+    """From the second result on: the size of the first says how large a slot is."""
+    writer = SlotWriter()
+
+    before = writer.lend(5_000)
+    writer.write(np.zeros(5_000, np.uint8))
+    lent = writer.lend(5_000)
+    lent[:] = 7
+    place, _ = writer.write(lent)
+
+    assert before is None
+    assert np.shares_memory(np.frombuffer(writer._maps[place.slot], np.uint8), lent)
+    assert writer.lend(9_000) is None  # more than was expected
+
+
+class Wide:
+    """Samples of 24 kB: sixteen of them make a large array."""
+
+    def __init__(self):
+        self.x = np.arange(40 * 6_000, dtype=np.float32).reshape(40, 6_000)
+
+    def __len__(self):
+        return len(self.x)
+
+    def __getitem__(self, index):
+        return {"x": torch.from_numpy(self.x[index]), "y": index}
+
+
+@pytest.mark.parametrize("loader", [Loader, NumpyLoader])
+@pytest.mark.parametrize("source", [Wide, lambda: Columns(x=Wide().x, y=np.arange(40))])
+def test_large_batches_of_workers_are_those_of_no_workers(loader, source):
+    """Made in shared memory, held or not; the last is smaller, and so are its arrays."""
+    alone, sent = list(loader(source(), 16)), []
+    for batch in loader(source(), 16, num_workers=2):
+        sent.append(batch)
+
+    for found, wanted in zip(sent, alone, strict=True):
+        assert found.keys() == wanted.keys()
+        assert all(np.array_equal(found[name], wanted[name]) for name in wanted)
 
 
 def test_a_forked_child_keeps_what_it_saw():

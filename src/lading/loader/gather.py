@@ -39,7 +39,12 @@ class Arrays(Protocol):
     """The arrays of a face. It is picklable, and the same in every process.
 
     A column is an array with a row per sample, or anything else with a length (then it is mixed as a list).
+
+    Attributes:
+        memory: Gives unused memory for large arrays.
     """
+
+    memory: buffers.Memory
 
     def columns(self, columns: Any) -> Any:
         """Return what a source gave as the face's arrays, in the containers that ``collate`` would use."""
@@ -270,10 +275,12 @@ class RowGather:
 
     def _allocated(self, count: int) -> tuple[list[Any], Any]:
         """Return empty columns for a batch, and their addresses; large ones are over memory that is used again."""
-        over, out, addresses = self._arrays.over, [], []
+        over, out, addresses, unused = self._arrays.over, [], [], self._arrays.memory
         for like, dtype, shape, size, shelf in self._made:
             if count * size < buffers.MIN_BYTES:
                 memory = np.empty((count, *shape), dtype)
+            elif unused.lend is not None:  # made where it is sent
+                memory = unused.of(count * size).view(dtype).reshape(count, *shape)
             else:
                 memory = shelf.array((count, *shape), dtype)
             column = over(memory, like)

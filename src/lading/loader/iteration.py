@@ -113,7 +113,7 @@ def worker_pool(
     if asked.kind == "threads":
         return ThreadWorkers(fetcher, **common)
     own = {"seed": fetcher.seed, "context": asked.context, "persistent": persistent, "dataset": dataset}
-    return Workers(fetcher.in_worker, **common, **own)
+    return Workers(fetcher.in_worker, **common, **own, memory=fetcher.arrays.memory)
 
 
 def check_threads(asked: WorkerRequest, fetcher: Fetcher) -> None:

@@ -31,7 +31,7 @@ class NumpyArrays:
     """
 
     def __init__(self, *, small_names: bool = False) -> None:
-        self.small_names, self._memory = small_names, Memory()
+        self.small_names, self.memory = small_names, Memory()
 
     def columns(self, columns: Any) -> Any:
         """Return what a source gave as arrays; lists become tuples, but those of texts."""
@@ -80,7 +80,7 @@ class NumpyArrays:
             return np.stack(samples)
         if {s.shape for s in samples} != {first.shape}:
             return np.stack(samples)  # says what is wrong
-        out = self._memory.of(size).view(first.dtype).reshape(len(samples), *first.shape)
+        out = self.memory.of(size).view(first.dtype).reshape(len(samples), *first.shape)
         return np.stack(samples, out=out)
 
     def finish(self, batch: dict[str, Any], names: Mapping[str, NDArray[Any]]) -> None:

@@ -69,9 +69,8 @@ class LoaderOptions(TypedDict, total=False):
         on_bad_sample: What to do about a sample that cannot be read: ``raise``, ``skip`` or ``substitute``; by the
             name of its dataset; or a ``BadSamplePolicy`` with a limit.
         fingerprint: Content to look at for the plan: None, ``"sample"`` or ``"full"``.
-        prefetch: Batches to gather ahead in a thread, without workers; None: 2 where they are large (1 MB), with JAX 2
-            that wait on the devices. Code that may draw random numbers never runs there: ``random_free = True`` on a
-            source says it does not.
+        prefetch: Batches to gather ahead in a thread, without workers; None: 2 where they are large (1 MB). Code that
+            may draw random numbers never runs there: ``random_free = True`` on a source says it does not.
         on_resume: What may differ between a saved run and this loader when its state is loaded.
         workers: ``"processes"``, or ``"threads"`` for sources that release the interpreter's lock while they read; they
             must be ``random_free``.

@@ -109,13 +109,21 @@ class Buffers:
 
 
 class Memory:
-    """Unused memory in whatever sizes are asked for; the sizes asked for last are kept: 256 MB, or one piece."""
+    """Unused memory in whatever sizes are asked for; the sizes asked for last are kept: 256 MB, or one piece.
+
+    Attributes:
+        lend: In a worker process: gives memory that a batch is sent in, or None where that has no room.
+    """
 
     def __init__(self) -> None:
         self._shelves: dict[int, Buffers] = {}
+        self.lend: Callable[[int], NDArray[np.uint8] | None] | None = None
 
     def of(self, size: int) -> NDArray[np.uint8]:
         """Return unused memory of some bytes."""
+        lent = None if self.lend is None else self.lend(size)
+        if lent is not None:
+            return lent
         shelf = self._shelves.pop(size, None) or Buffers(max(1, min(_KEPT_PIECES, _KEPT_BYTES // size)))
         found = shelf.memory(size)
         self._shelves[size] = shelf  # the newest comes last

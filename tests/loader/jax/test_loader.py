@@ -8,6 +8,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from tests.loader.jax import jax_processes
 from lading.batch import LLMIndexedBatch, llm_batch
 from lading.errors import LoaderError, OptionError, ResumeError, SourceError
 from lading.ledger import Ledger
+from lading.loader.iteration import LARGE_BYTES
 from lading.loader.jax.loader import JaxLoader
 from lading.loader.request import PlainOptions, Resume
 from lading.order import Plan
@@ -301,6 +303,7 @@ import jax, numpy as np
 from jax.sharding import Mesh, PartitionSpec as P
 from lading.errors import LoaderError
 from lading.source.columns import Columns
+from lading.loader.iteration import LARGE_BYTES
 from lading.loader.jax.loader import JaxLoader
 
 data = Columns(x=np.arange(16 * 6).reshape(16, 6), y=np.arange(16))
@@ -394,7 +397,7 @@ def test_two_processes_share_the_global_batches_of_one_and_one_goes_on_after_a_k
 
 
 def test_options_are_those_of_a_loader_without_torch():
-    """In its signature; those of ranks and misspelled ones are refused by name, and two batches wait by default."""
+    """In its signature; those of ranks and misspelled ones are refused by name."""
     shown = inspect.signature(JaxLoader).parameters
 
     assert set(PlainOptions.__annotations__) < set(shown) and "pad" not in shown
@@ -402,4 +405,20 @@ def test_options_are_those_of_a_loader_without_torch():
         JaxLoader(np.arange(16), 8, wieghts=[1])
     with pytest.raises(OptionError, match="JaxLoader has no option 'pad'"):
         JaxLoader(np.arange(16), 8, pad=False)
-    assert JaxLoader(np.arange(16), 8, prefetch=None).prefetch == JaxLoader(np.arange(16), 8).prefetch == 2
+
+
+def test_batches_are_made_ahead_in_a_thread_where_they_are_large():
+    """By their size, as with every face; small ones, which a thread hands over in longer than they take, are not."""
+    made = []
+
+    def noted(host):
+        made.append(threading.current_thread() is threading.main_thread())
+        return host
+
+    noted.random_free = True
+    for width, expected in ((1, [True] * 4), (LARGE_BYTES // 4, [True, False, False, False])):
+        made.clear()
+        for _ in JaxLoader(np.zeros((16, width), np.float32), 4, convert=noted):
+            pass
+
+        assert made == expected

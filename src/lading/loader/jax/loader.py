@@ -35,7 +35,7 @@ from lading.source.protocol import Sources
 from lading.source.reader import draws_nothing
 
 I64 = NDArray[np.int64]
-DEPTH = 2  # batches that wait on the devices
+DEPTH = 2  # batches that wait on the devices, behind workers
 
 
 class JaxFace:
@@ -163,12 +163,14 @@ class JaxLoader(EngineLoader):
         **options: Unpack[PlainOptions],
     ) -> None:
         self.mesh, self.spec, self.convert = mesh, spec, convert
-        if options.get("prefetch") is None:
-            options["prefetch"] = DEPTH
         own = {"global_batch_size": global_batch_size, "pad": True}  # shapes are static
         given = self.keep(options, PlainOptions, sources=sources, **own)
         request = request_of({**given, "plan": plan, "marks_padding": True, "convert": convert})
-        self.engine = Engine(request, JaxFace(mesh, spec, convert, given["prefetch"]), given["tracker"])
+        self.engine = Engine(
+            request,
+            JaxFace(mesh, spec, convert, DEPTH if given["prefetch"] is None else given["prefetch"]),
+            given["tracker"],
+        )
         if self.engine.fetcher.counter.leaves_out:
             raise LoaderError(
                 "the collate_fn may leave samples out (its rows is a function), and batches of a JaxLoader have fixed "

@@ -37,7 +37,7 @@ class Collate:
     """
 
     def __init__(self) -> None:
-        self._memory = Memory()
+        self.memory = Memory()
         self._ours = {
             torch.Tensor: (collate_tensor_fn, self._stacked),
             int: (collate_int_fn, _integers),
@@ -63,7 +63,7 @@ class Collate:
         size = first.nbytes * len(batch)
         if size < MIN_BYTES or not _are_plain(batch):
             return torch.stack(tuple(batch))
-        out = torch.from_numpy(self._memory.of(size)).view(first.dtype).view(len(batch), *first.shape)
+        out = torch.from_numpy(self.memory.of(size)).view(first.dtype).view(len(batch), *first.shape)
         try:
             return torch.stack(tuple(batch), out=out)
         except RuntimeError:  # a later one has a gradient; or shapes differ, which torch says in its own words
@@ -104,6 +104,7 @@ class TorchArrays:
 
     def __init__(self) -> None:
         self.collate = Collate()
+        self.memory = self.collate.memory
 
     def columns(self, columns: Any) -> Any:
         return as_tensors(columns)

@@ -28,6 +28,7 @@ from lading.loader.workers import wire
 from lading.loader.workers.slots import SlotPlace, SlotWriter
 from lading.runtime.processes import die_with_parent, is_running
 from lading.runtime.random_state import seed
+from lading.source.columns import Memory
 
 FRAME = struct.Struct("<qqqq")  # kind, generation, number, bytes that follow
 MESSAGE = struct.Struct("<8q")  # kind, generation, number, place
@@ -39,9 +40,10 @@ _PARENT_CHECK_SECONDS = 2.0
 
 @dataclass(frozen=True)
 class WorkerTask:
-    """What a worker is started with."""
+    """What a worker is started with; ``memory`` lends what ``fetch`` puts results together in."""
 
     fetch: Callable[[Any], Any]
+    memory: Memory | None
     dataset: Any
     init: Callable[[int], None] | None
     number: int
@@ -71,6 +73,8 @@ class _Worker:
         self._task = task
         self._inbox = _Inbox(link, task.parent)
         self._link, self._slots = link, SlotWriter()
+        if task.memory is not None:
+            task.memory.lend = self._slots.lend
         self._broken: WorkerFailure | None = None
         self._where = f"worker {task.number} of {task.num_workers}"
 

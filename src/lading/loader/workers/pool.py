@@ -27,6 +27,7 @@ from lading.identity.hashing import key64
 from lading.loader.workers.child import FRAME, MESSAGE, WorkerTask, work
 from lading.loader.workers.slots import SlotPlace, SlotReader
 from lading.runtime.processes import at_fork, start_method
+from lading.source.columns import Memory
 
 GRACE_SECONDS = 5.0  # for the fetch that is under way when a worker is stopped; then it is killed
 _CLOSE_ON_EXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
@@ -211,6 +212,7 @@ class Settings:
     timeout: float
     worker_init_fn: Callable[[int], None] | None
     dataset: Any
+    memory: Memory | None
 
 
 class Pool:
@@ -289,6 +291,7 @@ def _task(settings: Settings, number: int, context: Any) -> WorkerTask:
     is_our_child = context.get_start_method() in ("fork", "spawn")
     return WorkerTask(
         fetch=settings.fetch,
+        memory=settings.memory,
         dataset=settings.dataset,
         init=settings.worker_init_fn,
         number=number,

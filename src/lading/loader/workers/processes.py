@@ -22,6 +22,7 @@ from lading.loader.workers import wire
 from lading.loader.workers.child import CANCEL, FAILURE, FINISH, REQUEST
 from lading.loader.workers.pool import Pool, Settings, WorkerProcess
 from lading.loader.workers.slots import SlotPlace
+from lading.source.columns import Memory
 
 R = TypeVar("R")
 
@@ -88,6 +89,8 @@ class Workers:
         worker_init_fn: Called with the worker's number in each worker before its first request.
         persistent: Whether the processes are kept for the next ``run``.
         dataset: What ``torch.utils.data.get_worker_info().dataset`` is in the workers.
+        memory: Where ``fetch`` asks for large arrays: in the workers it lends shared memory, so that a result is sent
+            without a copy. Nobody may hold such an array longer than its result.
     """
 
     def __init__(
@@ -102,9 +105,12 @@ class Workers:
         worker_init_fn: Callable[[int], None] | None = None,
         persistent: bool = False,
         dataset: Any = None,
+        memory: Memory | None = None,
     ) -> None:
         check_numbers(num_workers, prefetch_factor, timeout)
-        self._settings = Settings(fetch, num_workers, seed, context, prefetch_factor, timeout, worker_init_fn, dataset)
+        self._settings = Settings(
+            fetch, num_workers, seed, context, prefetch_factor, timeout, worker_init_fn, dataset, memory
+        )
         self._persistent = persistent
         self._pool: Pool | None = None
         self._runs: weakref.WeakSet[WorkerRun[Any]] = weakref.WeakSet()

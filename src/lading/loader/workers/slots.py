@@ -1,6 +1,6 @@
 """Shared memory for results: the worker writes into free slots, the reader frees what it no longer uses.
 
-    slot   | state | buffer 0 | buffer 1 | ... | pickle stream | lengths of the buffers |
+    slot   | state | buffer 0 | buffer 1 | ... | pickle stream | start and length of each buffer |
            0       64         64-byte aligned
 
 A slot is memory without a name (``memfd``), so nothing is left behind however
@@ -18,6 +18,7 @@ import os
 import struct
 import tempfile
 import weakref
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,6 +30,7 @@ MAX_HELD = 4  # slots of one worker that the reader may hold; further results ar
 _ALIGN = 64
 _FREE, _USED, _RETIRED = 0, 1, 2
 _PAGE = mmap.PAGESIZE
+_PLACE = struct.Struct("<qq")  # where a buffer begins, and its bytes
 
 
 class SlotPlace(NamedTuple):
@@ -57,29 +59,43 @@ def _aligned(number: int) -> int:
 
 
 class SlotWriter:
-    """The worker's side: finds or makes a free slot and writes a result into it."""
+    """The worker's side: finds or makes a free slot and writes a result into it.
+
+    Memory for the coming result can be borrowed from its slot; what lies there is sent without a copy.
+    """
 
     def __init__(self) -> None:
         self._maps: dict[int, mmap.mmap] = {}
+        self._expected = 0  # bytes of the result before
+        self._open: _OpenSlot | None = None
+
+    def lend(self, size: int) -> np.ndarray | None:
+        """Return memory of some bytes in the slot of the coming result; None where that has no room."""
+        if self._open is None and self._expected:
+            self._open = self._opened(self._expected)
+        return None if self._open is None else self._open.lend(size)
 
     def write(self, value: Any) -> tuple[SlotPlace, int | None]:
         """Write an object; return where it lies, and the descriptor of the slot if it is new."""
         stream, buffers = wire.pack(value)
-        starts, end = [], _ALIGN
-        for buffer in buffers:
-            starts.append(end)
-            end += _aligned(buffer.nbytes)
-        stop = end + stream.nbytes
-        lengths = struct.pack(f"<{len(buffers)}q", *(buffer.nbytes for buffer in buffers))
-        slot, descriptor = self._find(stop + len(lengths))
-        memory = self._maps[slot]
-        memory[0] = _USED
-        view = memoryview(memory)
-        for start, buffer in zip(starts, buffers, strict=True):
-            view[start : start + buffer.nbytes] = buffer
-        view[end:stop] = stream
-        view[stop : stop + len(lengths)] = lengths
-        return SlotPlace(slot, len(memory), len(buffers), end, stop), descriptor
+        pieces = [*buffers, stream]
+        opened, self._open = self._open, None
+        starts = None if opened is None else opened.starts(pieces)
+        if opened is None or starts is None:  # nothing was borrowed, or the rest has no room there
+            if opened is not None:
+                opened.end, self._open = _ALIGN, opened
+            size = _ALIGN + sum(_aligned(piece.nbytes) for piece in pieces) + _PLACE.size * len(buffers)
+            opened = self._opened(size)
+            starts = opened.starts(pieces)
+            assert starts is not None, "the slot was made for them"
+        self._expected = opened.end
+        opened.write(pieces, starts)
+        place = SlotPlace(opened.slot, len(opened.memory), len(buffers), starts[-1], starts[-1] + stream.nbytes)
+        return place, opened.descriptor
+
+    def _opened(self, size: int) -> _OpenSlot:
+        slot, descriptor = self._find(size)
+        return _OpenSlot(slot, descriptor, self._maps[slot])
 
     def _find(self, size: int) -> tuple[int, int | None]:
         small = None
@@ -96,6 +112,62 @@ class SlotWriter:
         descriptor = _new_memory(size)
         self._maps[slot] = mmap.mmap(descriptor, size)
         return slot, descriptor
+
+
+class _OpenSlot:
+    """The slot that a result is put together in.
+
+    Attributes:
+        end: Where its unused memory begins.
+    """
+
+    def __init__(self, slot: int, descriptor: int | None, memory: mmap.mmap) -> None:
+        self.slot, self.descriptor, self.memory, self.end = slot, descriptor, memory, _ALIGN
+        self._bytes = np.frombuffer(memory, np.uint8)
+        self._address = _address(self._bytes)
+        self._lent = _ALIGN
+        memory[0] = _USED
+
+    def lend(self, size: int) -> np.ndarray | None:
+        start, stop = self.end, self.end + size
+        if stop > len(self.memory):
+            return None
+        self.end = _aligned(stop)
+        return self._bytes[start:stop]
+
+    def starts(self, pieces: Sequence[memoryview]) -> list[int] | None:
+        """Return where each piece lies already or is to be written; None where there is no room for all of them."""
+        starts, end = [], self.end
+        for piece in pieces:
+            start = self._place_of(piece) if self.end > _ALIGN and piece.nbytes else None
+            if start is None:
+                start, end = end, _aligned(end + piece.nbytes)
+            starts.append(start)
+        end += _PLACE.size * (len(pieces) - 1)
+        if end > len(self.memory):
+            return None
+        self._lent, self.end = self.end, end
+        return starts
+
+    def write(self, pieces: Sequence[memoryview], starts: Sequence[int]) -> None:
+        """Write the pieces that do not lie here yet, and behind the last of them where the others are."""
+        view = memoryview(self.memory)
+        for piece, start in zip(pieces, starts, strict=True):
+            if start >= self._lent:
+                view[start : start + piece.nbytes] = piece
+        *buffers, stream = pieces
+        stop = starts[-1] + stream.nbytes
+        places = [number for both in zip(starts, (b.nbytes for b in buffers), strict=False) for number in both]
+        struct.pack_into(f"<{len(places)}q", view, stop, *places)
+
+    def _place_of(self, piece: memoryview) -> int | None:
+        """Return where a piece lies here; None: elsewhere."""
+        start = _address(np.frombuffer(piece, np.uint8)) - self._address
+        return start if 0 <= start < self.end else None
+
+
+def _address(array: np.ndarray) -> int:
+    return int(array.__array_interface__["data"][0])
 
 
 class SlotReader:
@@ -119,9 +191,9 @@ class SlotReader:
         if len(self._held) >= MAX_HELD:
             return self._copy(slot, place)
         memory = slot.memory
-        lengths = struct.unpack_from(f"<{place.num_buffers}q", memory, place.stop)
+        found = _places(memory, place)
         root = slot.hold()
-        return wire.unpack(memoryview(memory)[place.start : place.stop], _cut(root, lengths))
+        return wire.unpack(memoryview(memory)[place.start : place.stop], _cut(root, found))
 
     def drop(self, place: SlotPlace) -> None:
         """Free a slot whose result is no longer wanted."""
@@ -133,18 +205,20 @@ class SlotReader:
 
     def _copy(self, slot: _Slot, place: SlotPlace) -> Any:
         memory = slot.memory
-        lengths = struct.unpack_from(f"<{place.num_buffers}q", memory, place.stop)
+        found = _places(memory, place)
         copied = np.frombuffer(memory, np.uint8, place.stop).copy()
         memory[0] = _FREE
-        return wire.unpack(copied.data[place.start : place.stop], _cut(copied, lengths))
+        return wire.unpack(copied.data[place.start : place.stop], _cut(copied, found))
 
 
-def _cut(root: np.ndarray, lengths: tuple[int, ...]) -> list[np.ndarray]:
-    cut, start = [], _ALIGN
-    for length in lengths:
-        cut.append(root[start : start + length])
-        start += _aligned(length)
-    return cut
+def _places(memory: mmap.mmap, place: SlotPlace) -> list[tuple[int, int]]:
+    """Return where each buffer begins, and its bytes."""
+    stop = place.stop + place.num_buffers * _PLACE.size
+    return list(_PLACE.iter_unpack(memoryview(memory)[place.stop : stop]))
+
+
+def _cut(root: np.ndarray, places: list[tuple[int, int]]) -> list[np.ndarray]:
+    return [root[start : start + length] for start, length in places]
 
 
 class _Slot:
