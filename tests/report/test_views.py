@@ -158,7 +158,7 @@ def test_the_rows_of_a_run_are_never_what_a_join_hashes(tmp_path, monkeypatch, q
     with Ledger(tmp_path, names=plan.names) as ledger:
         for step in range(50):
             ledger.commit(plan.bill(step))
-    asked = open_run(tmp_path)._views
+    asked = open_run(tmp_path).views
     asked.create_samples()
     sql = f"EXPLAIN (FORMAT JSON) SELECT dataset, count(*) FROM {question} GROUP BY dataset"
     found = json.loads(asked.connection.execute(sql).fetchall()[0][1])

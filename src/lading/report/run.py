@@ -97,7 +97,7 @@ class Run:
     def _take(self, evidence: Evidence, stores: Mapping[str, str] | None) -> None:
         self.path, self.evidence = evidence.run.path, evidence
         self.steps = History(self.evidence)
-        self._views = Views(self.evidence)
+        self.views = Views(self.evidence)
         self._stores, self._digests = stores, dict[str, str]()
         self._mixed: dict[str | int, Table] = {}  # answers that others are made of
 
@@ -145,18 +145,18 @@ class Run:
     @functools.cached_property
     def history(self) -> Table:
         """What the model was trained on, in order: each step once, unless it was replayed."""
-        return Table(self._views.query("FROM history ORDER BY attempt, step"))
+        return Table(self.views.query("FROM history ORDER BY attempt, step"))
 
     @functools.cached_property
     def batches(self) -> Table:
         """Every row that any rank recorded in any attempt."""
-        return Table(self._views.query("SELECT * EXCLUDE owned FROM batches ORDER BY attempt, step, rank"))
+        return Table(self.views.query("SELECT * EXCLUDE owned FROM batches ORDER BY attempt, step, rank"))
 
     def step(self, step: int | str) -> StepRecord:
         """Return everything known of a step, or of a batch by its id: samples, fate, loss, exceptions, attempts."""
         if isinstance(step, str):
             step = step_of_batch(self.step, step)
-        record = step_record(self.evidence, self._views, step)
+        record = step_record(self.evidence, self.views, step)
         samples = self.documents.named(record.samples)
         if self.evidence.has_rows("uses"):
             samples = self.rollout_history.noted(samples, attempt=record.attempt, step=step)
@@ -183,7 +183,7 @@ class Run:
             index: Index in the dataset.
             until: Also list where the plan will use it, up to this step.
         """
-        found = where(self.evidence, self._views, dataset, index, until)
+        found = where(self.evidence, self.views, dataset, index, until)
         return self.rollout_history.noted(found) if self.evidence.has_rows("uses") else found
 
     def blocks(self) -> Table:
@@ -232,7 +232,7 @@ class Run:
         """
         if by not in self._mixed:
             columns = [by] if by in ("epoch", "chunk") else []
-            self._mixed[by] = mix(self.evidence, self.steps.only(*columns), self._views, by)
+            self._mixed[by] = mix(self.evidence, self.steps.only(*columns), self.views, by)
         return self._mixed[by]
 
     def decisions(self) -> Table:
@@ -241,13 +241,13 @@ class Run:
 
     def passes(self) -> Table:
         """Return how often each dataset was gone through, and how much of it was ever used."""
-        return passes(self.evidence, self.steps.only(), self._views)
+        return passes(self.evidence, self.steps.only(), self.views)
 
     coverage = passes
 
     def losses(self, by: str | None = None, *, bins: int = 40) -> Table:
         """Return the loss of every applied step, or with ``by="dataset"`` of each dataset along the run."""
-        return losses_by_dataset(self.evidence, self._views, bins) if by == "dataset" else self._losses
+        return losses_by_dataset(self.evidence, self.views, bins) if by == "dataset" else self._losses
 
     @functools.cached_property
     def _losses(self) -> Table:
@@ -264,7 +264,7 @@ class Run:
     @property
     def has_dataset_losses(self) -> bool:
         """Whether training committed metrics ``loss/<dataset>``."""
-        return has_own_losses(self.evidence, self._views)
+        return has_own_losses(self.evidence, self.views)
 
     def spikes(self, *, window: int = SPIKE_WINDOW, threshold: float = 6.0) -> Table:
         """Return the steps whose loss stands far above those before them, the worst first.
@@ -337,12 +337,12 @@ class Run:
             steps: ``(first, stop)`` of the steps whose samples a planned run works out; None: all of history.
         """
         if self.evidence.is_planned:
-            self._views.unregister("samples")  # they were of the steps that an earlier query asked for
+            self.views.unregister("samples")  # they were of the steps that an earlier query asked for
         try:
-            return Table(self._views.ask(query))
+            return Table(self.views.ask(query))
         except NoSamples:
             self._provide_samples(steps)
-        return Table(self._views.ask(query))
+        return Table(self.views.ask(query))
 
     def rows_of(self, table: str, until: int | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the rows of ``history``, ``samples``, ``exposures``, ``documents`` or ``rollouts``, in batches.
@@ -353,10 +353,10 @@ class Run:
         """
         stop = INT64_MAX if until is None else until
         if table == "history":
-            yield from self._views.stream(f"FROM history WHERE step < {stop} ORDER BY attempt, step")
+            yield from self.views.stream(f"FROM history WHERE step < {stop} ORDER BY attempt, step")
         elif table == "samples" and not self.evidence.is_planned:
-            self._views.create_samples()
-            yield from self._views.stream(f"FROM samples WHERE step < {stop} ORDER BY attempt, step, slot")
+            self.views.create_samples()
+            yield from self.views.stream(f"FROM samples WHERE step < {stop} ORDER BY attempt, step, slot")
         elif table == "samples":
             pairs = self._applied_between(0, stop)
             yield pa.RecordBatch.from_pylist([], schema=SAMPLES)
@@ -371,25 +371,25 @@ class Run:
     def _exposed(self, table: str, until: int) -> Iterator[pa.RecordBatch]:
         if self.evidence.is_planned:
             samples = pa.RecordBatchReader.from_batches(SAMPLES, self.rows_of("samples", until))
-            self._views.register("samples", samples)
+            self.views.register("samples", samples)
         else:
-            self._views.create_samples()
+            self.views.create_samples()
         try:
             if table == "exposures":
-                yield from exposures(self._views, self.documents, until)
+                yield from exposures(self.views, self.documents, until)
             else:
                 numbers = [number for number, _ in self.named_datasets]
-                yield from documents_used(self._views, self.documents, numbers, until)
+                yield from documents_used(self.views, self.documents, numbers, until)
         finally:
             if self.evidence.is_planned:
-                self._views.unregister("samples")
+                self.views.unregister("samples")
 
     def _provide_samples(self, steps: tuple[int, int] | None) -> None:
         if not self.evidence.is_planned:
-            self._views.create_samples()
+            self.views.create_samples()
             return
         pairs = self._applied_between(*(steps or (0, self.num_steps)))
-        self._views.register("samples", planned_samples(self.evidence, pairs))
+        self.views.register("samples", planned_samples(self.evidence, pairs))
 
     def _applied_between(self, first: int, stop: int) -> list[tuple[int, int]]:
         """Return attempt and step of what history applied, from a step to before another."""
@@ -400,53 +400,22 @@ class Run:
     def content_of(self, step: int) -> dict[int, int]:
         """Return the hash of each sample's bytes in a step, by slot, where they were kept."""
         owner = self.evidence.owner(step)
-        self._views.create_samples()
-        table = self._views.query(
+        self.views.create_samples()
+        table = self.views.query(
             "SELECT slot, content FROM recorded_samples WHERE step = ? AND attempt = ?",
             step,
             -1 if owner is None else owner,
         )
         return dict(zip(table["slot"].to_pylist(), table["content"].to_pylist(), strict=True))
 
-    def places_before(self, step: int, samples: list[tuple[int, int]]) -> list[list[int]]:
-        """Return, for each (dataset, index), the steps before a step at which it was planned or recorded."""
-        if self.evidence.is_planned:
-            return [self._planned_before(step, *sample) for sample in samples]
-        self._views.create_samples()
-        self._views.register("asked", pa.table({"dataset": [d for d, _ in samples], "index": [i for _, i in samples]}))
-        table = self._views.query(
-            "SELECT dataset, index, step FROM samples JOIN asked USING (dataset, index) WHERE step < ? ORDER BY step",
-            step,
-        )
-        found: dict[tuple[int, int], list[int]] = {}
-        for row in table.to_pylist():
-            found.setdefault((row["dataset"], row["index"]), []).append(row["step"])
-        return [found.get(sample, []) for sample in samples]
-
     def counts_between(self, first: int, stop: int) -> NDArray[np.int64]:
         """Return the samples of each dataset, by number, that steps from one to before another recorded by name."""
-        self._views.create_samples()
+        self.views.create_samples()
         query = "SELECT dataset, count(*) AS n FROM samples WHERE step >= ? AND step < ? GROUP BY dataset"
         counts = np.zeros(len(self.datasets), dtype=np.int64)
-        for row in self._views.query(query, first, stop).to_pylist():
+        for row in self.views.query(query, first, stop).to_pylist():
             counts[row["dataset"]] = row["n"]
         return counts
-
-    def uses_of(self, steps: set[int]) -> dict[int, int]:
-        """Return how often history applied each of some steps: once, or as often as it was replayed."""
-        applied = self.steps.applied["step"]
-        found, uses = np.unique(applied[np.isin(applied, list(steps))], return_counts=True)
-        return dict(zip(found.tolist(), uses.tolist(), strict=True))
-
-    def _planned_before(self, step: int, dataset: int, index: int) -> list[int]:
-        """Return the steps of history before a step whose plan holds a sample: each span by the plan it followed."""
-        found: set[int] = set()
-        for span in self.evidence.spans:
-            plan, last = self.evidence.plan(span.attempt), self.evidence.attempts[span.attempt].last_step
-            stop = min(step, span.stop if span.stop is not None else step, -1 if last is None else last + 1)
-            if plan is not None and span.start < stop:
-                found |= {place.step for place in plan.where(dataset, index, span.start, stop)}
-        return sorted(found)
 
     def number_of(self, dataset: str | int) -> int:
         """Return the number of a dataset given by name or number."""

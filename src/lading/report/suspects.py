@@ -7,7 +7,12 @@ from collections.abc import Callable, Iterable
 from statistics import median
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+
 from lading.report.asked import AskedRun
+from lading.report.evidence import Evidence
+from lading.report.history import History
 from lading.report.table import schema_of
 
 EXPOSURES = schema_of(
@@ -26,8 +31,8 @@ def exposures(
     Args:
         lengths: Says how long they are; None: not known.
     """
-    places = run.places_before(step, [(row["dataset"], row["index"]) for row in samples])
-    uses = run.uses_of({step for found in places for step in found})
+    places = _places_before(run, step, [(row["dataset"], row["index"]) for row in samples])
+    uses = _uses_of(run.steps, {step for found in places for step in found})
     rows = []
     for row, found in zip(samples, places, strict=True):
         earlier = [step for step in found for _ in range(uses.get(step, 0))]
@@ -36,6 +41,39 @@ def exposures(
         rows.append({**fields, "earlier": len(earlier), "last_step": max(earlier, default=None)})
     words = _words(rows)
     return [{**row, "stands_out": word} for row, word in zip(rows, words, strict=True)]
+
+
+def _places_before(run: AskedRun, step: int, samples: list[tuple[int, int]]) -> list[list[int]]:
+    """Return, for each (dataset, index), the steps before a step at which it was planned or recorded."""
+    if run.evidence.is_planned:
+        return [_planned_before(run.evidence, step, *sample) for sample in samples]
+    run.views.create_samples()
+    run.views.register("asked", pa.table({"dataset": [d for d, _ in samples], "index": [i for _, i in samples]}))
+    table = run.views.query(
+        "SELECT dataset, index, step FROM samples JOIN asked USING (dataset, index) WHERE step < ? ORDER BY step", step
+    )
+    found: dict[tuple[int, int], list[int]] = {}
+    for row in table.to_pylist():
+        found.setdefault((row["dataset"], row["index"]), []).append(row["step"])
+    return [found.get(sample, []) for sample in samples]
+
+
+def _planned_before(evidence: Evidence, step: int, dataset: int, index: int) -> list[int]:
+    """Return the steps of history before a step whose plan holds a sample: each span by the plan it followed."""
+    found: set[int] = set()
+    for span in evidence.spans:
+        plan, last = evidence.plan(span.attempt), evidence.attempts[span.attempt].last_step
+        stop = min(step, span.stop if span.stop is not None else step, -1 if last is None else last + 1)
+        if plan is not None and span.start < stop:
+            found |= {place.step for place in plan.where(dataset, index, span.start, stop)}
+    return sorted(found)
+
+
+def _uses_of(history: History, steps: set[int]) -> dict[int, int]:
+    """Return how often history applied each of some steps: once, or as often as it was replayed."""
+    applied = history.applied["step"]
+    found, uses = np.unique(applied[np.isin(applied, list(steps))], return_counts=True)
+    return dict(zip(found.tolist(), uses.tolist(), strict=True))
 
 
 def ranked(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:

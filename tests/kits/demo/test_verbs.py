@@ -110,7 +110,7 @@ def test_a_folder_that_is_no_demo_is_left_alone(tmp_path, capsys):
 
 def test_an_older_demo_is_replaced(tmp_path, monkeypatch):
     """What a stopped demo left behind does not stand in the way."""
-    from lading.kits.demo import command as module
+    from lading.kits.demo import verbs as module
 
     (tmp_path / MARKER).write_text("{}")
     (tmp_path / "checkpoint.pt").write_text("of yesterday")
