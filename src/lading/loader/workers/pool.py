@@ -202,23 +202,53 @@ _SEEDS = 1 << 63  # torch takes seeds of 63 bits without overflowing
 
 @dataclass(frozen=True)
 class Settings:
-    """What the workers of a loader have in common; see ``Workers``."""
+    """What is asked of workers.
+
+    Attributes:
+        fetch: Makes a result of a request. It is pickled for processes unless they are forked. Several threads call it
+            at once: it must not draw from global random generators, which belong to all of them together.
+        num_workers: How many.
+        prefetch_factor: Requests that each worker has at a time.
+        timeout: Seconds to wait for a result; 0: no limit.
+        worker_init_fn: Called with the worker's number in each worker before its first request.
+    """
 
     fetch: Callable[[Any], Any]
     num_workers: int
-    seed: int
-    context: Any
-    prefetch_factor: int
-    timeout: float
-    worker_init_fn: Callable[[int], None] | None
-    dataset: Any
-    memory: Memory | None
+    prefetch_factor: int = 2
+    timeout: float = 0.0
+    worker_init_fn: Callable[[int], None] | None = None
+
+    def __post_init__(self) -> None:
+        if self.num_workers < 1 or self.prefetch_factor < 1 or self.timeout < 0:
+            raise LoaderError(
+                f"found num_workers={self.num_workers}, prefetch_factor={self.prefetch_factor}, timeout={self.timeout}:"
+                " expected at least 1 worker, at least 1 batch each, and a timeout of 0 (no limit) or more seconds."
+            )
+
+
+@dataclass(frozen=True)
+class ProcessSettings(Settings):
+    """What is asked of worker processes.
+
+    Attributes:
+        seed: Seeds the global generators of each worker, together with its number.
+        context: Start method or multiprocessing context; None: fork, or forkserver where JAX is loaded.
+        dataset: What ``torch.utils.data.get_worker_info().dataset`` is in the workers.
+        memory: Where ``fetch`` asks for large arrays: in the workers it lends shared memory, so that a result is sent
+            without a copy. Nobody may hold such an array longer than its result.
+    """
+
+    seed: int = 0
+    context: Any = None
+    dataset: Any = None
+    memory: Memory | None = None
 
 
 class Pool:
     """Running workers. They end with the last object that refers to the pool, and with this process."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: ProcessSettings) -> None:
         self.settings, self.generation, self._owner = settings, 0, os.getpid()
         self.workers: list[WorkerProcess] = []
         self._finalizer = weakref.finalize(self, end_all, self.workers)
@@ -287,7 +317,7 @@ def _preload(context: Any) -> None:
         context.set_forkserver_preload(["__main__", *needed])
 
 
-def _task(settings: Settings, number: int, context: Any) -> WorkerTask:
+def _task(settings: ProcessSettings, number: int, context: Any) -> WorkerTask:
     is_our_child = context.get_start_method() in ("fork", "spawn")
     return WorkerTask(
         fetch=settings.fetch,

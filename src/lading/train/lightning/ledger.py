@@ -16,7 +16,7 @@ from lading.errors import LedgerError
 from lading.ledger.ledger import Ledger
 from lading.loader.torch.loader import Loader
 from lading.train.fates import Fates
-from lading.train.lightning.loops import any_train_loader, flat, iterate_anew
+from lading.train.lightning.plain import any_train_loader, flat, iterate_anew
 from lading.train.loggers.lightning import LightningSink
 from lading.train.loggers.logged import LoggedLedger, logged
 
