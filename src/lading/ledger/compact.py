@@ -11,9 +11,7 @@ the moment leaves files that no manifest names, one that dies after it old ones:
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
@@ -76,7 +74,9 @@ def compact(path: str | os.PathLike[str], progress: Progress = silent) -> Compac
     description = read_description(run)
     if read_log(run, description.sha256).problems:
         raise CorruptLedgerError(f"{run.log} is damaged. Run `lading verify` to see what is wrong, and restore it.")
-    with _alone(run):
+    with alone(run.path) as ours:
+        if not ours:
+            raise LedgerError(f"another process compacts {run.path}. Wait for it.")
         clean_up(run.log)
         found = _Work(run, progress).done()
         if found.closed or found.merged:
@@ -84,15 +84,6 @@ def compact(path: str | os.PathLike[str], progress: Progress = silent) -> Compac
             repeat_until_first(run, lambda: read_log(run, description.sha256), "compact", fields)
             append_seal(run, description.sha256)
     return found
-
-
-@contextlib.contextmanager
-def _alone(run: RunFolder) -> Iterator[None]:
-    """Have no second compaction of this run at the same time."""
-    with alone(run.path) as ours:
-        if not ours:
-            raise LedgerError(f"another process compacts {run.path}. Wait for it.")
-        yield
 
 
 class _Work:

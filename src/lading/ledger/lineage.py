@@ -20,7 +20,7 @@ A state is judged by the steps that it has behind it, not by its name: whatever 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,9 +28,9 @@ from lading.errors import ResumeError
 from lading.identity import SampleId
 from lading.ledger.launch import MOST_STEPS, Launch, Parent, Range
 from lading.ledger.log import BlockRequest, CheckpointRecord, ForgetRequest, Log
-from lading.order.event import Block, Mask, ResumeBase, event_from_dict
+from lading.order.event import Block, Mask, event_from_dict
 from lading.order.plan import Plan
-from lading.order.substitute import all_masks, by_dataset
+from lading.order.substitute import all_masks, by_dataset, stated
 
 _MOST_PENDING = 4096  # no more wait at a time; a file from elsewhere may claim any
 
@@ -228,11 +228,7 @@ def blocked_by_hand(blocks: Iterable[BlockRequest | ForgetRequest]) -> dict[Samp
 
 def masks_to_honour(forgets: Iterable[ForgetRequest], plan: Plan, step: int) -> tuple[Mask, ...]:
     """Return the mask events that a plan lacks, to act from a step on."""
-    known = {
-        (dataset, document)
-        for dataset, documents in by_dataset(all_masks(plan.masked, plan.events, plan.parts))
-        for document in documents
-    }
+    known = set(left_out(all_masks(plan.masked, plan.events, plan.parts)))
     wanted: dict[tuple[int, str], dict[int, None]] = {}
     for forget in forgets:
         for dataset, document in forget.documents:
@@ -254,16 +250,14 @@ def tainted_by(log: Log, attempt: int, step: int) -> ForgetRequest | None:
 
 def leaves_out(launch: Launch, forget: ForgetRequest) -> bool:
     """Say whether an attempt began with everything left out that is to be forgotten."""
-    samples, documents = set(), set()
-    for event in map(event_from_dict, launch.events):
-        if isinstance(event, Block):
-            samples |= {(event.dataset, index) for index in event.indices}
-        elif isinstance(event, Mask):
-            documents |= {(event.dataset, document) for document in event.documents}
-        elif isinstance(event, ResumeBase):
-            samples |= {(dataset, index) for dataset, indices in event.blocked for index in indices}
-            documents |= {(dataset, document) for dataset, found in event.masked for document in found}
+    events = [event_from_dict(event) for event in launch.events]
+    samples, documents = (set(left_out(stated(kind, events))) for kind in (Block, Mask))
     return samples >= set(forget.samples) and documents >= set(forget.documents)
+
+
+def left_out(events: Iterable[Block | Mask]) -> Iterator[tuple[int, int]]:
+    """Yield dataset and sample of some blocks, or dataset and document of some masks."""
+    return ((dataset, number) for dataset, numbers in by_dataset(events) for number in numbers)
 
 
 def clean_checkpoints(log: Log) -> list[CheckpointRecord]:

@@ -14,18 +14,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from lading.errors import ConfigError, ResumeError
-from lading.identity import SampleId, World
+from lading.identity import World
 from lading.ledger.attempts import Opened, Request, launch_token, open_attempt
 from lading.ledger.description import Description, check_plan, describe, keep_plan, new_description, read_description
 from lading.ledger.events import pending_at
 from lading.ledger.launch import Base, Launch, Range
 from lading.ledger.limits import now_seconds
-from lading.ledger.lineage import Ancestry, AncestryRules, blocked_by_hand, masks_to_honour, refuse_tainted
+from lading.ledger.lineage import Ancestry, AncestryRules, blocked_by_hand, left_out, masks_to_honour, refuse_tainted
 from lading.ledger.log import BlockRequest, ForgetRequest, Log, begin_log, read_log
 from lading.ledger.manifest import recorded_until
 from lading.ledger.run_folder import RunFolder
-from lading.order.event import Block, Event, ResumeBase, event_to_dict
+from lading.order.event import Block, Event, event_to_dict
 from lading.order.plan import Plan
+from lading.order.substitute import all_blocks
 from lading.runtime.fields import COUNT, SHA256, Fields, FieldTable, Origin
 from lading.runtime.processes import process_identity
 
@@ -199,10 +200,7 @@ _MARK: FieldTable = {
 
 def blocks_to_honour(blocks: Iterable[BlockRequest | ForgetRequest], plan: Plan, step: int) -> tuple[Block, ...]:
     """Return the block events that a plan lacks, to act from a step on."""
-    known = {SampleId(plan.number_of(name), i) for name, indices in plan.blocked for i in indices}
-    known |= {SampleId(e.dataset, i) for e in plan.events if isinstance(e, Block) for i in e.indices}
-    bases = [base for base in plan.events if isinstance(base, ResumeBase)]
-    known |= {SampleId(dataset, i) for base in bases for dataset, indices in base.blocked for i in indices}
+    known = set(left_out(all_blocks(plan.blocked, plan.events, plan.parts)))
     wanted: dict[tuple[int, str], list[int]] = {}
     for sample, reason in blocked_by_hand(blocks).items():
         if sample not in known:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from lading.order.clock import Location
 from lading.order.event import Block, Event, Mask, Rebatch, ResumeBase, Reweight
 from lading.order.mixture.order import Mixed
-from lading.order.substitute import all_blocks, all_masks, by_dataset
+from lading.order.substitute import by_dataset, stated
 
 if TYPE_CHECKING:
     from lading.order.adaptation import PlanView
@@ -38,7 +38,7 @@ def events_from(plan: PlanView, step: int) -> tuple[Event, ...]:
     known += [] if stage is None else [clock.step_from(stage.start)]
     kept = None if plan.adaptation is None else plan.adaptation.kept(past, order, clock, at)
     adapted, since = kept or (None, 0)
-    blocked, masked = (by_dataset(found((), past, plan.parts)) for found in (all_blocks, all_masks))
+    blocked, masked = (by_dataset(stated(kind, past)) for kind in (Block, Mask))
     base = ResumeBase(step, at.position, max(*known, since), pace, stage, blocked, adapted, masked)
     return (base, *later)
 

@@ -41,10 +41,11 @@ from lading.report.snapshot import read_evidence
 from lading.report.step import StepRecord, step_of_batch, step_record
 from lading.report.suspects import Lengths
 from lading.report.table import Table
-from lading.report.verify.verdict import Progress, Verdict, silent
+from lading.report.verify.verdict import Verdict
 from lading.report.views import NoSamples, Views
 from lading.report.where import dataset_number, newest_plan, next_step, run_events, where
 from lading.runtime.arrow import numbers
+from lading.runtime.blocks.progress import Progress, silent
 from lading.runtime.fields import INT64_MAX, shown_html
 from lading.runtime.paths import local_path
 

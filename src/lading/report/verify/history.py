@@ -20,9 +20,10 @@ from lading.report.history import History, taken
 from lading.report.planned import expected_digests
 from lading.report.verify.files import rank_rows
 from lading.report.verify.settled import check_anything, check_ranks, fates_at, lacking
-from lading.report.verify.verdict import Progress, Verdict
+from lading.report.verify.verdict import Verdict
 from lading.report.where import expected_bill, notes_of_history, plan_changes
 from lading.runtime.arrow import words_of
+from lading.runtime.blocks.progress import Progress
 
 _NAMED = ["step", "position", "samples", "digest", "content", "fate"]
 
