@@ -335,27 +335,6 @@ def _samples_of(plan: Plan, chunk: int) -> int:
     return int(plan.clock.spans(np.arange(first, first + steps))[1].sum())
 
 
-def seen_info(loader: Loader) -> dict[str, Any]:
-    """Return ``chunk_info`` of the batch yielded last: the loader itself may be at the next chunk already."""
-    info, bill = chunk_info(loader), loader.last_bill
-    if bill is None or bill.chunk is None:
-        return info
-    samples = loader.plan.epoch_samples
-    first = loader.plan.clock.first_chunk(bill.epoch)
-    share = (bill.position + bill.global_size - bill.epoch * samples) / samples
-    return {**info, "current_chunk": bill.chunk, "pass": bill.epoch, "pass_chunk": bill.chunk - first, "share": share}
-
-
-def progress_line(info: Mapping[str, Any]) -> str:
-    """Return one line for people.
-
-    >>> progress_line({"pass": 2, "pass_chunk": 37, "total_chunks": 112, "share": 37 / 112})
-    'pass 2, chunk 37/112, 33 % of the data'
-    """
-    share = round(100 * info["share"])
-    return f"pass {info['pass']}, chunk {info['pass_chunk']}/{info['total_chunks']}, {share} % of the data"
-
-
 def _refuse_rebuilding(dataset: Any, batch_sampler: Any) -> None:
     """Name what happened where a framework makes a chunked loader anew from its parts: its chunks would be lost."""
     if isinstance(dataset, SourceView) or isinstance(getattr(batch_sampler, "sampler", None), PlanSampler):

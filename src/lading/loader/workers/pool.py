@@ -18,16 +18,15 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from lading.errors import LoaderError
 from lading.identity.hashing import key64
-from lading.loader.workers.child import FRAME, MESSAGE, WorkerTask, work
+from lading.loader.workers.child import FRAME, MESSAGE, ProcessSettings, WorkerTask, work
 from lading.loader.workers.slots import SlotPlace, SlotReader
 from lading.runtime.processes import at_fork, start_method
-from lading.source.columns import Memory
 
 GRACE_SECONDS = 5.0  # for the fetch that is under way when a worker is stopped; then it is killed
 _CLOSE_ON_EXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
@@ -200,51 +199,6 @@ _PRELOADED = ("torch", "lading.loader.workers.child", "lading.loader.fetch", "la
 _SEEDS = 1 << 63  # torch takes seeds of 63 bits without overflowing
 
 
-@dataclass(frozen=True)
-class Settings:
-    """What is asked of workers.
-
-    Attributes:
-        fetch: Makes a result of a request. It is pickled for processes unless they are forked. Several threads call it
-            at once: it must not draw from global random generators, which belong to all of them together.
-        num_workers: How many.
-        prefetch_factor: Requests that each worker has at a time.
-        timeout: Seconds to wait for a result; 0: no limit.
-        worker_init_fn: Called with the worker's number in each worker before its first request.
-    """
-
-    fetch: Callable[[Any], Any]
-    num_workers: int
-    prefetch_factor: int = 2
-    timeout: float = 0.0
-    worker_init_fn: Callable[[int], None] | None = None
-
-    def __post_init__(self) -> None:
-        if self.num_workers < 1 or self.prefetch_factor < 1 or self.timeout < 0:
-            raise LoaderError(
-                f"found num_workers={self.num_workers}, prefetch_factor={self.prefetch_factor}, timeout={self.timeout}:"
-                " expected at least 1 worker, at least 1 batch each, and a timeout of 0 (no limit) or more seconds."
-            )
-
-
-@dataclass(frozen=True)
-class ProcessSettings(Settings):
-    """What is asked of worker processes.
-
-    Attributes:
-        seed: Seeds the global generators of each worker, together with its number.
-        context: Start method or multiprocessing context; None: fork, or forkserver where JAX is loaded.
-        dataset: What ``torch.utils.data.get_worker_info().dataset`` is in the workers.
-        memory: Where ``fetch`` asks for large arrays: in the workers it lends shared memory, so that a result is sent
-            without a copy. Nobody may hold such an array longer than its result.
-    """
-
-    seed: int = 0
-    context: Any = None
-    dataset: Any = None
-    memory: Memory | None = None
-
-
 class Pool:
     """Running workers. They end with the last object that refers to the pool, and with this process."""
 
@@ -320,12 +274,8 @@ def _preload(context: Any) -> None:
 def _task(settings: ProcessSettings, number: int, context: Any) -> WorkerTask:
     is_our_child = context.get_start_method() in ("fork", "spawn")
     return WorkerTask(
-        fetch=settings.fetch,
-        memory=settings.memory,
-        dataset=settings.dataset,
-        init=settings.worker_init_fn,
-        number=number,
-        num_workers=settings.num_workers,
+        replace(settings, context=None),  # which no worker needs, and which need not be one that can be sent
+        number,
         seed=((key64(settings.seed, "workers") >> 1) + number) % _SEEDS,
         parent=os.getpid(),
         dies_with_parent=is_our_child and sys.platform == "linux" and starts_in_main_thread(),

@@ -21,8 +21,8 @@ from typing import Any, Generic, TypeVar
 
 from lading.errors import LoaderError, WorkerError
 from lading.loader.workers import wire
-from lading.loader.workers.child import CANCEL, FAILURE, FINISH, REQUEST
-from lading.loader.workers.pool import Pool, ProcessSettings, WorkerProcess
+from lading.loader.workers.child import CANCEL, FAILURE, FINISH, REQUEST, ProcessSettings
+from lading.loader.workers.pool import Pool, WorkerProcess
 from lading.loader.workers.slots import SlotPlace
 
 R = TypeVar("R")

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from lading.errors import LadingError, WorkerError
 from lading.loader.failure import also
-from lading.loader.workers.pool import Settings
+from lading.loader.workers.child import Settings
 from lading.loader.workers.processes import AnyWorkers, OrderedRun
 from lading.runtime.processes import Busy
 

@@ -22,27 +22,28 @@ from lading.order.packing.index import PackingIndex
 from lading.runtime import compiled
 
 Columns = dict[str, NDArray[Any]]
+Read = Callable[[int, int, int], NDArray[Any]]
 NAMES = ("inputs", "targets", "segmentation", "position", "document_idx", "sequence_idx")
 
 
 def fill_rows(
     index: PackingIndex,
     rows: NDArray[np.int64],
-    tokens: NDArray[Any],
-    offsets: NDArray[np.int64],
+    tokens: NDArray[Any] | Read,
+    offsets: NDArray[np.int64] | None = None,
     *,
     eod_token_id: int = 0,
     reset_positions: bool = True,
     with_documents: bool = True,
     out: Columns | None = None,
 ) -> Columns:
-    """Return the arrays of some rows from one flat array of tokens.
+    """Return the arrays of some rows, from one flat array of tokens or from documents that are read piece by piece.
 
     Args:
         index: What the rows hold.
         rows: Numbers of the rows wanted, in any order.
-        tokens: The tokens of all documents, one after the other.
-        offsets: Where each document starts in ``tokens``, and the end.
+        tokens: The tokens of all documents, one after the other; or ``read(document, start, stop)``.
+        offsets: Where each document starts in an array of tokens, and the end.
         eod_token_id: The token E.
         reset_positions: Whether positions start again in every segment, or run on through the row.
         with_documents: Whether to say whose tokens they are.
@@ -50,8 +51,9 @@ def fill_rows(
     """
     rows = checked_rows(index, rows)
     columns = empty_columns(index, len(rows), with_documents) if out is None else out
-    if not compiled.enabled():
-        return _fill_plainly(index, rows, _reader(tokens, offsets), columns, eod_token_id, reset_positions)
+    if offsets is None or not isinstance(tokens, np.ndarray) or not compiled.enabled():
+        read = tokens if offsets is None else _reader(tokens, offsets)
+        return _fill_plainly(index, rows, read, columns, eod_token_id, reset_positions)
     tokens = np.ascontiguousarray(tokens)
     wrong = compiled.kernels.fill(
         tokens,
@@ -70,22 +72,6 @@ def fill_rows(
     if wrong >= 0:
         raise _damaged(index, int(rows[wrong]))
     return columns
-
-
-def read_rows(
-    index: PackingIndex,
-    rows: NDArray[np.int64],
-    read: Callable[[int, int, int], NDArray[Any]],
-    *,
-    eod_token_id: int = 0,
-    reset_positions: bool = True,
-    with_documents: bool = True,
-    out: Columns | None = None,
-) -> Columns:
-    """Return the arrays of some rows from documents that are read piece by piece: ``read(document, start, stop)``."""
-    rows = checked_rows(index, rows)
-    columns = empty_columns(index, len(rows), with_documents) if out is None else out
-    return _fill_plainly(index, rows, read, columns, eod_token_id, reset_positions)
 
 
 def checked_rows(index: PackingIndex, rows: Any) -> NDArray[np.int64]:
@@ -128,7 +114,7 @@ def _damaged(index: PackingIndex, row: int) -> PackingError:
     )
 
 
-def _reader(tokens: NDArray[Any], offsets: NDArray[np.int64]) -> Callable[[int, int, int], NDArray[Any]]:
+def _reader(tokens: Any, offsets: NDArray[np.int64]) -> Read:
     def read(document: int, start: int, stop: int) -> NDArray[Any]:
         begin, end = int(offsets[document]), int(offsets[document + 1])
         if not 0 <= begin <= end <= len(tokens):
@@ -141,7 +127,7 @@ def _reader(tokens: NDArray[Any], offsets: NDArray[np.int64]) -> Callable[[int, 
 def _fill_plainly(
     index: PackingIndex,
     rows: NDArray[np.int64],
-    read: Callable[[int, int, int], NDArray[Any]],
+    read: Any,
     columns: Columns,
     eod_token_id: int,
     reset_positions: bool,

@@ -23,7 +23,7 @@ from lading.errors import ConfigError, ResumeError
 from lading.kits.chunked.datamodule.sequence import SequenceDataset
 from lading.kits.chunked.datamodule.sizes import ChunkSizes, chunk_sizes
 from lading.kits.chunked.lightning import loops
-from lading.loader.torch.chunked import progress_line, seen_info
+from lading.kits.chunked.mixin import progress_line, seen_info
 from lading.loader.torch.loader import Loader
 from lading.runtime.fields import Fields, Origin
 from lading.train.lightning.plain import any_train_loader, iterate_anew
