@@ -7,7 +7,6 @@ import numpy as np
 from lading.identity import World
 from lading.loader import NumpyLoader, planning
 from lading.loader.planning import describe
-from lading.runtime.blocks import local
 from lading.source.columns import Columns
 from lading.source.reader import reader_of
 

@@ -167,11 +167,6 @@ def end_all(workers: Sequence[WorkerProcess]) -> None:
         worker.end(deadline)
 
 
-def starts_in_main_thread() -> bool:
-    """Say whether this is the main thread: a worker started here may be tied to the life of its thread."""
-    return threading.current_thread() is threading.main_thread()
-
-
 def _death_handle(process: Any) -> tuple[int, bool]:
     """Return a descriptor that is readable once a process has ended, and whether it is ours to close."""
     try:
@@ -272,11 +267,12 @@ def _preload(context: Any) -> None:
 
 
 def _task(settings: ProcessSettings, number: int, context: Any) -> WorkerTask:
-    is_our_child = context.get_start_method() in ("fork", "spawn")
+    is_our_child = sys.platform == "linux" and context.get_start_method() in ("fork", "spawn")
+    in_main_thread = threading.current_thread() is threading.main_thread()  # else its end would be the worker's, too
     return WorkerTask(
         replace(settings, context=None),  # which no worker needs, and which need not be one that can be sent
         number,
         seed=((key64(settings.seed, "workers") >> 1) + number) % _SEEDS,
         parent=os.getpid(),
-        dies_with_parent=is_our_child and sys.platform == "linux" and starts_in_main_thread(),
+        dies_with_parent=is_our_child and in_main_thread,
     )
