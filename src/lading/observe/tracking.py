@@ -33,12 +33,11 @@ from lading.loader.iteration import Batches
 from lading.loader.note import BeginsIterations, Tracker, Trackers
 from lading.loader.state import loaded_mark, marked
 from lading.loader.torch.ray import Lockstep, is_ray_worker
-from lading.observe.beginning import Beginning
 from lading.observe.carried import CarriedNames, CarriedPass
 from lading.observe.dataloader import described, order_of, pass_length
 from lading.observe.names import RowNames
 from lading.observe.recording import RecordedPass, Recording
-from lading.observe.track_state import TrackedState
+from lading.observe.track_state import Beginning, TrackedState
 from lading.source.counting import kept_rows
 
 
@@ -86,12 +85,11 @@ class TrackedLoader(Lockstep):
     def __init__(
         self,
         dataloader: Any,
-        run: str | os.PathLike[str] | Ledger | None = None,
-        tracker: Any = None,
-        *,
-        names: Sequence[str] | None = None,
-        ids: str | tuple[str, str] | None = None,
-        random: str = "restore",
+        run: str | os.PathLike[str] | Ledger | None,
+        tracker: Any,
+        names: Sequence[str] | None,
+        ids: str | tuple[str, str] | None,
+        random: str,
     ) -> None:
         _check(run, tracker, names, ids, random)
         self.dataloader = dataloader
@@ -358,4 +356,4 @@ def track(
         A loader; not a DataLoader by isinstance, so frameworks leave its sampler alone. With several ranks give the
         DataLoader a distributed sampler yourself.
     """
-    return TrackedLoader(dataloader, run, tracker, names=names, ids=ids, random=random)
+    return TrackedLoader(dataloader, run, tracker, names, ids, random)

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from lading.errors import PackingError
 from lading.order.packing.index import PackingIndex
 from lading.runtime import compiled
+from lading.runtime.arrays import extent
 
 Columns = dict[str, NDArray[Any]]
 Read = Callable[[int, int, int], NDArray[Any]]
@@ -79,21 +80,11 @@ def checked_rows(index: PackingIndex, rows: Any) -> NDArray[np.int64]:
     numbers: NDArray[np.int64] = rows
     if type(rows) is not np.ndarray or rows.dtype != np.int64 or rows.ndim != 1:
         numbers = np.atleast_1d(np.asarray(rows)).astype(np.int64, copy=False)
-    low, high = _extent(numbers)
+    low, high = extent(numbers)
     if low < 0 or high >= len(index):
         wrong = int(numbers[(numbers < 0) | (numbers >= len(index))][0])
         raise PackingError(f"row {wrong} does not exist: there are {len(index)} rows, counted from 0.")
     return numbers
-
-
-def _extent(numbers: NDArray[np.int64]) -> tuple[int, int]:
-    """Return the smallest and the largest of some numbers; of none 0 and -1."""
-    if not numbers.size:
-        return 0, -1
-    if compiled.enabled() and numbers.flags.c_contiguous:
-        found: tuple[int, int] = compiled.kernels.extent(numbers)
-        return found
-    return int(numbers.min()), int(numbers.max())
 
 
 def empty_columns(index: PackingIndex, num_rows: int, with_documents: bool = True) -> Columns:
