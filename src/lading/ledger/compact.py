@@ -12,6 +12,7 @@ the moment leaves files that no manifest names, one that dies after it old ones:
 from __future__ import annotations
 
 import os
+from collections import Counter
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
@@ -78,7 +79,7 @@ def compact(path: str | os.PathLike[str], progress: Progress = silent) -> Compac
         if not ours:
             raise LedgerError(f"another process compacts {run.path}. Wait for it.")
         clean_up(run.log)
-        found = _Work(run, progress).done()
+        found = _compacted(run, progress)
         if found.closed or found.merged:
             fields = {"closed": found.closed, "merged": found.merged, "files": found.files_after}
             repeat_until_first(run, lambda: read_log(run, description.sha256), "compact", fields)
@@ -86,46 +87,35 @@ def compact(path: str | os.PathLike[str], progress: Progress = silent) -> Compac
     return found
 
 
-class _Work:
-    """One compaction, rank by rank."""
+def _compacted(run: RunFolder, progress: Progress) -> Compaction:
+    """Do it, rank by rank."""
+    attempts, counts, damaged = run.attempts(), Counter[str](), []
+    for attempt in attempts:
+        clean_up(run.begun(attempt))  # once: a folder of all ranks, read for each of them, is ranks squared
+    folders = [folder for attempt in attempts for folder in run.ranks(attempt)]
+    for number, folder in enumerate(folders):
+        progress(number / len(folders), f"attempt {folder.attempt}, rank {folder.rank}")
+        try:
+            counts.update(_of_rank(folder))
+        except CorruptLedgerError as error:
+            damaged.append(str(error))
+    progress(1.0, "done")
+    named = {name: counts[name] for name in ("closed", "merged", "files_before", "files_after", "running")}
+    return Compaction(ranks=len(folders), damaged=tuple(damaged), **named)
 
-    def __init__(self, run: RunFolder, progress: Progress) -> None:
-        self._run, self._progress = run, progress
-        self._closed = self._merged = self._running = self._before = self._after = 0
-        self._damaged: list[str] = []
 
-    def done(self) -> Compaction:
-        """Do it."""
-        attempts = self._run.attempts()
-        for attempt in attempts:
-            clean_up(self._run.begun(attempt))  # once: a folder of all ranks, read for each of them, is ranks squared
-        folders = [folder for attempt in attempts for folder in self._run.ranks(attempt)]
-        for number, folder in enumerate(folders):
-            self._progress(number / len(folders), f"attempt {folder.attempt}, rank {folder.rank}")
-            try:
-                self._rank(folder)
-            except CorruptLedgerError as error:
-                self._damaged.append(str(error))
-        self._progress(1.0, "done")
-        counts = (len(folders), self._closed, self._merged, self._before, self._after, self._running)
-        return Compaction(*counts, tuple(self._damaged))
-
-    def _rank(self, folder: RankFolder) -> None:
-        begun = read_begun(folder.begun)
-        if lives(folder, begun):
-            self._running += 1
-            return
-        if begun.state == OPENING or not folder.path.exists():
-            return
-        begun = _tidied(folder, begun)
-        rank = _RankFolder(folder, begun)
-        before = sum(len(part.files) for part in rank.manifest.parts)
-        after = before
-        if rank.is_closable or rank.is_mergeable:
-            after = rank.compacted()
-            self._closed += rank.is_closable
-            self._merged += rank.is_mergeable
-        self._before, self._after = self._before + before, self._after + after
+def _of_rank(folder: RankFolder) -> dict[str, int]:
+    """Compact the files of a rank; return what there is to count."""
+    begun = read_begun(folder.begun)
+    if lives(folder, begun):
+        return {"running": 1}
+    if begun.state == OPENING or not folder.path.exists():
+        return {}
+    rank = _RankFolder(folder, _tidied(folder, begun))
+    before = sum(len(part.files) for part in rank.manifest.parts)
+    after = rank.compacted() if rank.is_closable or rank.is_mergeable else before
+    done = {"closed": int(rank.is_closable), "merged": int(rank.is_mergeable)}
+    return {**done, "files_before": before, "files_after": after}
 
 
 def _tidied(folder: RankFolder, begun: Begun) -> Begun:

@@ -117,10 +117,11 @@ def _launch(opening: Opening, description: Description, plan_sha256: str | None,
     ancestry = _ancestry(opening, description, log)
     refuse_tainted(log, ancestry)
     events: tuple[Event, ...] = plan.events if plan is not None else ()
-    if opening.honour_blocks and plan is not None:
-        events = (*events, *blocks_to_honour((*log.blocks, *log.forgets), plan, opening.step))
+    requests = (*log.blocks, *log.forgets)
+    if requests and plan is not None and opening.honour_blocks:
+        events = (*events, *blocks_to_honour(requests, plan, opening.step))
         events = (*events, *masks_to_honour(log.forgets, plan, opening.step))
-    elif plan is not None:
+    elif requests and plan is not None:
         _check_follows(log.forgets, plan, opening.step)
     return Launch(
         attempt=max(log.launches, default=-1) + 1,

@@ -21,6 +21,7 @@ late    the first batch is wanted      after a resume: from the state's own snap
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import warnings
@@ -38,7 +39,7 @@ from lading.loader.state import refuse_stateful
 from lading.observe.carried import CarriedNames, CarriedPass
 from lading.observe.dataloader import draws_in_workers, order_of, told_epoch
 from lading.observe.recording import RecordedPass, Recording
-from lading.runtime.random_state import GLOBAL, PutBack, Snapshot, capture, packed, restore, same, unpacked
+from lading.runtime.random_state import GLOBAL, Snapshot, capture, packed, restore, same, unpacked
 
 STATE_VERSION = 2
 
@@ -265,13 +266,13 @@ class Beginning:
         # Between epochs the training loop says which one comes; in the middle of one there is no choice.
         if standing.sampler_epoch is not None and hasattr(sampler, "set_epoch"):
             sampler.set_epoch(standing.sampler_epoch)
-        put_back, began = PutBack(capture()), functools.partial(restore, standing.began, self._inner)
-        began()
-        try:
-            batches = self._recording.start(standing.batch, None if standing.starts_workers else began, put_back)
+        began = functools.partial(restore, standing.began, self._inner)
+        with contextlib.ExitStack() as put_back:  # once: when the loader has caught up, or where it cannot
+            put_back.callback(restore, capture())
+            began()
+            rewind = None if standing.starts_workers else began
+            batches = self._recording.start(standing.batch, rewind, put_back.close)
             skipped = batches.catch_up()
-        finally:
-            put_back()
         if skipped is not None and names_digest(0, skipped.datasets, skipped.indices) != standing.digest:
             raise ResumeError(_another_order(sampler, standing, world))
         if draws_in_workers(self._inner):

@@ -292,7 +292,7 @@ def _check(run: Any, tracker: Any, names: Any, ids: Any, random: Any) -> None:
         raise ConfigError(f"ids is {ids!r}: expected the name of a column, or two, ('dataset', 'id').")
 
 
-class TrackedPass:
+class TrackedPass(Iterator[Any]):
     """One pass over a tracked loader."""
 
     def __init__(
@@ -302,9 +302,6 @@ class TrackedPass:
         self._batches = batches
         self._mark = mark
         self._with_bills = with_bills
-
-    def __iter__(self) -> TrackedPass:
-        return self
 
     def __len__(self) -> int:
         """Return the batches of a whole pass."""

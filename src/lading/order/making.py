@@ -55,17 +55,15 @@ def fields_of(
     if batch_schedule is not None:
         from lading.order.batch_schedule import planned_sizes  # few runs have one
 
-        epoch = sum(d.length for d in datasets) if mixture is None else _epoch(mixture, datasets)
+        epoch = sum(d.length for d in datasets)
+        if mixture is not None:
+            epoch = mixture.epoch_samples if isinstance(mixture, MixtureSpec) else mixture.epoch(datasets)
         gapless = mixture is not None and mixture.stopping == "restart"
         sizes = planned_sizes(batch_schedule, epoch, drop_last=drop_last, gapless=gapless)
         planned["batch_schedule"] = sizes if len(sizes) > 1 else ()
     if mixture is not None and not isinstance(mixture, MixtureSpec):
         mixture = mixture.planned(datasets, sizes, drop_last)
     return {**more, **planned, "datasets": datasets, "global_batch_size": sizes[0][1], "mixture": mixture}
-
-
-def _epoch(mixture: Mixture | MixtureSpec, datasets: Sequence[PlannedDataset]) -> int:
-    return mixture.epoch_samples if isinstance(mixture, MixtureSpec) else mixture.epoch(datasets)
 
 
 def weights_of(plan: PlanView) -> Weighted:

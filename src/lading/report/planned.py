@@ -57,10 +57,8 @@ class SeenSamples:
         numbers = self._numbers[dataset]
         if numbers is not None:
             numbers = np.union1d(numbers, indices)
-            self._numbers[dataset] = numbers if self._held() + len(numbers) <= _MOST_NUMBERS else None
-
-    def _held(self) -> int:
-        return sum(len(numbers) for numbers in self._numbers.values() if numbers is not None)
+            held = sum(len(known) for known in self._numbers.values() if known is not None)
+            self._numbers[dataset] = numbers if held + len(numbers) <= _MOST_NUMBERS else None
 
     def count(self, dataset: int) -> int | None:
         """Return how many there are; None where they are too many to count."""

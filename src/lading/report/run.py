@@ -68,16 +68,23 @@ class Run:
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], attempt: int | None = None, stores: Mapping[str, str] | None = None
+        self,
+        path: str | os.PathLike[str],
+        attempt: int | None = None,
+        stores: Mapping[str, str] | None = None,
+        evidence: Evidence | None = None,
     ) -> None:
-        self._take(read_evidence(local_path(path), attempt), stores)
+        self.evidence = read_evidence(local_path(path), attempt) if evidence is None else evidence
+        self.path = self.evidence.run.path
+        self.steps = History(self.evidence)
+        self.views = Views(self.evidence)
+        self._stores, self._digests = stores, dict[str, str]()
+        self._mixed: dict[str | int, Table] = {}  # answers that others are made of
 
     @classmethod
     def of(cls, evidence: Evidence, stores: Mapping[str, str] | None = None) -> Run:
         """Return the run of evidence that was taken: ``evidence.at(moment)`` is a run as a checkpoint saw it."""
-        run = cls.__new__(cls)
-        run._take(evidence, stores)
-        return run
+        return cls(evidence.run.path, stores=stores, evidence=evidence)
 
     def at(self, checkpoint: str | os.PathLike[str]) -> Run:
         """Return the run as one of its checkpoints saw it: history ends there.
@@ -94,13 +101,6 @@ class Run:
         run = Run.of(self.evidence.at(moment), self._stores)
         run._digests = {name: total.names for name, total in waybill.totals.items() if total.names is not None}
         return run
-
-    def _take(self, evidence: Evidence, stores: Mapping[str, str] | None) -> None:
-        self.path, self.evidence = evidence.run.path, evidence
-        self.steps = History(self.evidence)
-        self.views = Views(self.evidence)
-        self._stores, self._digests = stores, dict[str, str]()
-        self._mixed: dict[str | int, Table] = {}  # answers that others are made of
 
     def __repr__(self) -> str:
         attempts = sum(not attempt.is_void for attempt in self.evidence.attempts.values())

@@ -135,18 +135,6 @@ def untouched(loader: Any = None) -> Iterator[Callable[[], None]]:
         rewind()
 
 
-class PutBack:
-    """Puts generators back to a snapshot when it is called first, and only then."""
-
-    def __init__(self, states: Snapshot) -> None:
-        self._states: Snapshot | None = states
-
-    def __call__(self) -> None:
-        if self._states is not None:
-            states, self._states = self._states, None
-            restore(states)
-
-
 def generators_of(loader: Any) -> list[Any]:
     """Return the torch generators of a DataLoader and of its samplers, each once, in a fixed order."""
     torch = sys.modules.get("torch")

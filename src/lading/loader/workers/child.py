@@ -23,7 +23,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from lading.errors import LoaderError
 from lading.loader.failure import WorkerFailure
 from lading.loader.workers import wire
 from lading.loader.workers.slots import SlotPlace, SlotWriter
@@ -57,13 +56,6 @@ class Settings:
     prefetch_factor: int = 2
     timeout: float = 0.0
     worker_init_fn: Callable[[int], None] | None = None
-
-    def __post_init__(self) -> None:
-        if self.num_workers < 1 or self.prefetch_factor < 1 or self.timeout < 0:
-            raise LoaderError(
-                f"found num_workers={self.num_workers}, prefetch_factor={self.prefetch_factor}, timeout={self.timeout}:"
-                " expected at least 1 worker, at least 1 batch each, and a timeout of 0 (no limit) or more seconds."
-            )
 
 
 @dataclass(frozen=True)

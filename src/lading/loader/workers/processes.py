@@ -21,7 +21,7 @@ from typing import Any, Generic, TypeVar
 
 from lading.errors import LoaderError, WorkerError
 from lading.loader.workers import wire
-from lading.loader.workers.child import CANCEL, FAILURE, FINISH, REQUEST, ProcessSettings
+from lading.loader.workers.child import CANCEL, FAILURE, FINISH, REQUEST, ProcessSettings, Settings
 from lading.loader.workers.pool import Pool, WorkerProcess
 from lading.loader.workers.slots import SlotPlace
 
@@ -81,7 +81,13 @@ class OrderedRun(Generator[tuple[R, Any], None, None], Generic[R]):
 class AnyWorkers(ABC):
     """Workers and their iterations. Sent to another process they begin without either."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: Settings) -> None:
+        if settings.num_workers < 1 or settings.prefetch_factor < 1 or settings.timeout < 0:
+            raise LoaderError(
+                f"found num_workers={settings.num_workers}, prefetch_factor={settings.prefetch_factor}, "
+                f"timeout={settings.timeout}: expected at least 1 worker, at least 1 batch each, and a timeout of 0 (no "
+                "limit) or more seconds."
+            )
         self._runs: weakref.WeakSet[OrderedRun[Any]] = weakref.WeakSet()
 
     def run(self, requests: Iterator[R]) -> Generator[tuple[R, Any], None, None]:
@@ -112,7 +118,7 @@ class Workers(AnyWorkers):
     """
 
     def __init__(self, settings: ProcessSettings, *, persistent: bool = False) -> None:
-        super().__init__()
+        super().__init__(settings)
         self._settings, self._persistent = settings, persistent
         self._pool: Pool | None = None
 

@@ -28,7 +28,7 @@ class ThreadWorkers(AnyWorkers):
     """Threads that fetch ahead and return results in order."""
 
     def __init__(self, settings: Settings) -> None:
-        super().__init__()
+        super().__init__(settings)
         self._settings = settings
 
     def _started(self, requests: Iterator[R]) -> OrderedRun[R]:
