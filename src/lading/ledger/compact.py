@@ -126,16 +126,11 @@ def _tidied(folder: RankFolder, begun: Begun) -> Begun:
         was_replaced = (len(manifest.lines), manifest.sha256(len(manifest.lines))) == begun.compacting
         begun = _settled(begun, manifest) if was_replaced else replace(begun, compacting=None)
         write_begun(folder, begun)
-    _check_known(folder, manifest, begun)
+    is_known = len(manifest.lines) >= begun.lines and manifest.sha256(begun.lines) == begun.manifest
+    if manifest.problems or not is_known:  # `verify` names it
+        raise CorruptLedgerError(f"{folder.manifest} is not what {folder.begun} knows of it; left as it is.")
     _remove_old(folder, manifest, begun)
     return begun
-
-
-def _check_known(folder: RankFolder, manifest: Manifest, begun: Begun) -> None:
-    """Refuse a manifest that is damaged: its rank is left as it is, for `verify` to name."""
-    is_known = len(manifest.lines) >= begun.lines and manifest.sha256(begun.lines) == begun.manifest
-    if manifest.problems or not is_known:
-        raise CorruptLedgerError(f"{folder.manifest} is not what {folder.begun} knows of it; left as it is.")
 
 
 def _settled(begun: Begun, manifest: Manifest) -> Begun:

@@ -85,8 +85,8 @@ class AnyWorkers(ABC):
         if settings.num_workers < 1 or settings.prefetch_factor < 1 or settings.timeout < 0:
             raise LoaderError(
                 f"found num_workers={settings.num_workers}, prefetch_factor={settings.prefetch_factor}, "
-                f"timeout={settings.timeout}: expected at least 1 worker, at least 1 batch each, and a timeout of 0 (no "
-                "limit) or more seconds."
+                f"timeout={settings.timeout}: expected at least 1 worker, at least 1 batch each, and a timeout of 0 "
+                "(no limit) or more seconds."
             )
         self._runs: weakref.WeakSet[OrderedRun[Any]] = weakref.WeakSet()
 

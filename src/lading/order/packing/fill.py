@@ -52,9 +52,11 @@ def fill_rows(
     """
     rows = checked_rows(index, rows)
     columns = empty_columns(index, len(rows), with_documents) if out is None else out
-    if offsets is None or not isinstance(tokens, np.ndarray) or not compiled.enabled():
-        read = tokens if offsets is None else _reader(tokens, offsets)
-        return _fill_plainly(index, rows, read, columns, eod_token_id, reset_positions)
+    if offsets is None or not isinstance(tokens, np.ndarray):
+        assert callable(tokens), "an array of tokens comes with its offsets"
+        return _fill_plainly(index, rows, tokens, columns, eod_token_id, reset_positions)
+    if not compiled.enabled():
+        return _fill_plainly(index, rows, _reader(tokens, offsets), columns, eod_token_id, reset_positions)
     tokens = np.ascontiguousarray(tokens)
     wrong = compiled.kernels.fill(
         tokens,
@@ -105,7 +107,7 @@ def _damaged(index: PackingIndex, row: int) -> PackingError:
     )
 
 
-def _reader(tokens: Any, offsets: NDArray[np.int64]) -> Read:
+def _reader(tokens: NDArray[Any], offsets: NDArray[np.int64]) -> Read:
     def read(document: int, start: int, stop: int) -> NDArray[Any]:
         begin, end = int(offsets[document]), int(offsets[document + 1])
         if not 0 <= begin <= end <= len(tokens):
@@ -118,7 +120,7 @@ def _reader(tokens: Any, offsets: NDArray[np.int64]) -> Read:
 def _fill_plainly(
     index: PackingIndex,
     rows: NDArray[np.int64],
-    read: Any,
+    read: Read,
     columns: Columns,
     eod_token_id: int,
     reset_positions: bool,
