@@ -245,7 +245,7 @@ def tainted_by(log: Log, attempt: int, step: int) -> ForgetRequest | None:
 def leaves_out(launch: Launch, forget: ForgetRequest) -> bool:
     """Say whether an attempt began with everything left out that is to be forgotten."""
     events = [event_from_dict(event) for event in launch.events]
-    samples, documents = (set(left_out(stated(kind, events))) for kind in (Block, Mask))
+    samples, documents = set(left_out(stated(Block, events))), set(left_out(stated(Mask, events)))
     return samples >= set(forget.samples) and documents >= set(forget.documents)
 
 

@@ -173,7 +173,7 @@ def events_from(plan: PlanView, step: int) -> tuple[Event, ...]:
     known += [] if stage is None else [clock.step_from(stage.start)]
     kept = None if plan.adaptation is None else plan.adaptation.kept(past, order, clock, at)
     adapted, since = kept or (None, 0)
-    blocked, masked = (by_dataset(stated(kind, past)) for kind in (Block, Mask))
+    blocked, masked = by_dataset(stated(Block, past)), by_dataset(stated(Mask, past))
     base = ResumeBase(step, at.position, max(*known, since), pace, stage, blocked, adapted, masked)
     return (base, *later)
 
