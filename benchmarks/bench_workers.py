@@ -11,7 +11,7 @@ from benchmarks.measure import beside, spread_case
 from torch.utils.data import DataLoader, Dataset
 
 from lading.loader.torch.loader import Loader
-from lading.loader.workers import Workers
+from lading.loader.workers import ProcessSettings, Workers
 from lading.source.columns import Columns
 
 ROWS, COLUMNS, WIDTH = 16_384, 8, 288  # eight tensors, 9.2 kB a sample
@@ -67,7 +67,7 @@ def epochs(loader: Any, count: int = 1) -> Callable[[], int]:
 
 def bare(fetch: Callable[[list[int]], Any], size: int, count: int) -> Callable[[], int]:
     """Return the same for the bare workers, without plan, bills and names."""
-    workers = Workers(fetch, num_workers=2, seed=0, persistent=True)
+    workers = Workers(ProcessSettings(fetch, 2), persistent=True)
     order = torch.randperm(ROWS).tolist()
     requests = [order[first : first + size] for first in range(0, ROWS, size)]
     return lambda: sum(1 for _ in range(count) for _ in workers.run(iter(requests)))

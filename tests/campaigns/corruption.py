@@ -31,7 +31,8 @@ from lading.order import Block, Plan
 from lading.report import open_run
 from lading.report.summary import summarise
 from lading.report.verify.files import check_files
-from lading.report.verify.verdict import Verdict, silent
+from lading.report.verify.verdict import Verdict
+from lading.runtime.blocks.progress import silent
 
 PLAN = Plan.make({"code": 70, "prose": 31}, batch_size=8, seed=3)
 KINDS = [(record, ranks, killed) for record in ("digest", "names", "content") for ranks in (1, 3) for killed in (0, 1)]

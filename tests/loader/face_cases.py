@@ -23,7 +23,7 @@ from lading.kits.adaptive.policy.mixture import SteerToShares
 from lading.report.block import block
 from lading.report.summary import summarise
 from lading.testing import assert_resumable
-from lading.testing.resumable import same
+from lading.testing.contracts import same
 
 GOLDEN_NUMBERS = Path(__file__).parent / "golden" / "random-2.json"
 WORKERS = pytest.mark.parametrize("workers", [0, 2])

@@ -7,14 +7,14 @@ import numpy as np
 from lading.identity import World
 from lading.loader import NumpyLoader, planning
 from lading.loader.planning import describe
-from lading.runtime.blocks import local
+from lading.runtime.blocks import run as blocks
 from lading.source.columns import Columns
 from lading.source.reader import reader_of
 
 
 def test_a_full_fingerprint_is_the_same_for_any_number_of_workers(monkeypatch):
     """Blocks of samples are hashed by whoever is there, and folded in order."""
-    for module in (local, planning):
+    for module in (blocks, planning):
         monkeypatch.setattr(module, "start_method", lambda: "fork")  # whatever else is loaded
     monkeypatch.setattr(planning, "_CHUNK", 64)
     source = Columns(x=np.arange(200))

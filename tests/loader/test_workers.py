@@ -30,11 +30,22 @@ from lading.errors import LadingError, LoaderError, SourceError, WorkerError
 from lading.loader.failure import also
 from lading.loader.numpy import NumpyLoader
 from lading.loader.torch.loader import Loader
-from lading.loader.workers import ThreadWorkers, Workers
+from lading.loader.workers import ProcessSettings, Settings, ThreadWorkers, Workers
 from lading.loader.workers.slots import MAX_HELD, SlotReader, SlotWriter
 from lading.source.columns import Columns
 
-BOTH = pytest.mark.parametrize("kind", [Workers, ThreadWorkers])
+
+def worker_processes(fetch, *, persistent=False, **asked):
+    """Return processes that fetch."""
+    return Workers(ProcessSettings(fetch, **asked), persistent=persistent)
+
+
+def worker_threads(fetch, **asked):
+    """Return threads that fetch."""
+    return ThreadWorkers(Settings(fetch, **asked))
+
+
+BOTH = pytest.mark.parametrize("kind", [worker_processes, worker_threads])
 
 
 @dataclass
@@ -192,7 +203,7 @@ def test_tensors_of_every_type_and_shape_travel(dtype):
     """Contiguous or not, without elements, without dimensions: each bit arrives."""
     name = str(dtype).removeprefix("torch.")
 
-    (found,) = results(Workers(tensors_of, num_workers=1, seed=0), [name])
+    (found,) = results(worker_processes(tensors_of, num_workers=1, seed=0), [name])
 
     assert all(same_bits(a, b) for a, b in zip(tensors_of(name), found, strict=True))
 
@@ -215,7 +226,7 @@ def test_special_tensors_travel():
     """Channels last stay so; conjugates, sparse and nested tensors and parameters keep what they are."""
     torch.manual_seed(0)
 
-    (found,) = results(Workers(special_tensors, num_workers=1, seed=0), [0])
+    (found,) = results(worker_processes(special_tensors, num_workers=1, seed=0), [0])
 
     assert found["image"].is_contiguous(memory_format=torch.channels_last)
     assert found["conj"].tolist() == [1 - 2j, 3 + 1j]
@@ -250,7 +261,7 @@ def array_zoo(_):
 
 def test_arrays_of_every_kind_travel():
     """Strides, byte orders, text, dates, records, objects and subclasses; what arrives can be written to."""
-    (found,) = results(Workers(array_zoo, num_workers=1, seed=0), [0])
+    (found,) = results(worker_processes(array_zoo, num_workers=1, seed=0), [0])
 
     for expected, array in zip(array_zoo(0), found, strict=True):
         assert type(array) is type(expected) and array.dtype == expected.dtype
@@ -290,7 +301,7 @@ def sized(n):
 @given(st.lists(st.integers(0, 3_000_000), max_size=12), st.integers(1, 3))
 def test_results_of_any_size_travel(sizes, num_workers):
     """Slots grow with what is put into them."""
-    found = results(Workers(sized, num_workers=num_workers, seed=0), sizes)
+    found = results(worker_processes(sized, num_workers=num_workers, seed=0), sizes)
 
     assert [len(f) for f in found] == sizes
     assert all((f == n % 251).all() for f, n in zip(found, sizes, strict=True))
@@ -300,7 +311,7 @@ def test_large_requests_do_not_block():
     """Requests larger than the socket's buffer arrive while results come back."""
     requests = [np.full(500_000, k, np.int64) for k in range(10)]
 
-    found = results(Workers(double, num_workers=2, seed=0, prefetch_factor=4), requests)
+    found = results(worker_processes(double, num_workers=2, seed=0, prefetch_factor=4), requests)
 
     assert [int(f[-1]) for f in found] == [2 * k for k in range(10)]
 
@@ -308,7 +319,7 @@ def test_large_requests_do_not_block():
 @pytest.mark.parametrize("persistent", [False, True])
 def test_batches_that_are_held_never_change(persistent):
     """A user who keeps everything gets copies once the slots are used up."""
-    workers = Workers(arrays, num_workers=2, seed=0, persistent=persistent)
+    workers = worker_processes(arrays, num_workers=2, seed=0, persistent=persistent)
 
     kept = [result for _ in range(2) for result in results(workers, range(6 * MAX_HELD))]
     workers.close()
@@ -320,7 +331,7 @@ def test_batches_that_are_held_never_change(persistent):
 
 def test_a_part_of_a_batch_keeps_its_memory():
     """A view of a tensor, an array made of a tensor, a slice of an array: each keeps what it shows."""
-    workers = Workers(arrays, num_workers=1, seed=0)
+    workers = worker_processes(arrays, num_workers=1, seed=0)
     kept = []
 
     for _, batch in workers.run(iter(range(40))):
@@ -332,7 +343,7 @@ def test_a_part_of_a_batch_keeps_its_memory():
 
 def test_results_are_read_without_a_copy_and_slots_are_used_again():
     """A loop that drops its batches sees the same few addresses again and again."""
-    workers = Workers(arrays, num_workers=1, seed=0)
+    workers = worker_processes(arrays, num_workers=1, seed=0)
 
     addresses = {batch["a"].ctypes.data for _, batch in workers.run(iter(range(100)))}
 
@@ -405,7 +416,7 @@ def test_large_batches_of_workers_are_those_of_no_workers(loader, source):
 
 def test_a_forked_child_keeps_what_it_saw():
     """A child that was forked while a batch was held reads the same batch after the parent has let go of it."""
-    run = Workers(arrays, num_workers=1, seed=0).run(iter(range(60)))
+    run = worker_processes(arrays, num_workers=1, seed=0).run(iter(range(60)))
     _, batch = next(run)
     read_end, write_end = os.pipe()
     child = os.fork()
@@ -428,15 +439,15 @@ def test_a_forked_child_keeps_what_it_saw():
 @pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
 def test_start_methods_give_the_same(method):
     """However the processes start: results, generators and worker numbers are equal."""
-    workers = Workers(draws, num_workers=2, seed=5, context=method)
-    plain = Workers(draws, num_workers=2, seed=5)
+    workers = worker_processes(draws, num_workers=2, seed=5, context=method)
+    plain = worker_processes(draws, num_workers=2, seed=5)
 
     assert results(workers, range(6)) == results(plain, range(6))
 
 
 def test_a_context_object_is_taken():
     """As torch does, beside the name of a start method."""
-    workers = Workers(double, num_workers=1, seed=0, context=multiprocessing.get_context("fork"))
+    workers = worker_processes(double, num_workers=1, seed=0, context=multiprocessing.get_context("fork"))
 
     assert results(workers, range(3)) == [0, 2, 4]
 
@@ -445,7 +456,7 @@ def test_what_cannot_be_sent_to_a_new_process_is_refused_by_name():
     """A function inside a function cannot be spawned."""
     resource_tracker.ensure_running()  # Python's own process, started once
     before = counts()
-    workers = Workers(lambda k: k, num_workers=2, seed=0, context="spawn")
+    workers = worker_processes(lambda k: k, num_workers=2, seed=0, context="spawn")
 
     with pytest.raises(LoaderError, match=r"cannot be sent to a new process.*multiprocessing_context='fork'"):
         workers.run(iter(range(3)))
@@ -458,7 +469,7 @@ def test_workers_are_seeded_reproducibly_and_differently():
     torch.manual_seed(1)
     before = torch.random.get_rng_state()
 
-    first, again, other = (results(Workers(draws, num_workers=2, seed=s), range(4)) for s in (7, 7, 8))
+    first, again, other = (results(worker_processes(draws, num_workers=2, seed=s), range(4)) for s in (7, 7, 8))
 
     assert first == again != other
     assert len({number for result in first for number in result}) == 12
@@ -467,7 +478,7 @@ def test_workers_are_seeded_reproducibly_and_differently():
 
 def test_torch_knows_which_worker_it_is():
     """``get_worker_info`` has id, number of workers, seed and the user's dataset; torch has one thread."""
-    found = results(Workers(info, num_workers=2, seed=3, dataset=["mine"]), range(4))
+    found = results(worker_processes(info, num_workers=2, seed=3, dataset=["mine"]), range(4))
 
     assert [f[0] for f in found] == [0, 1, 0, 1]
     assert all(f[1] == 2 and f[3] == ["mine"] and f[4] == 1 and f[2] == f[5] < 2**63 for f in found)
@@ -498,10 +509,10 @@ def test_the_numpy_worker_never_loads_torch():
     script = """
         import sys
         import numpy as np
-        from lading.loader.workers import Workers
+        from lading.loader.workers import ProcessSettings, Workers
         def fetch(k):
             return np.full(3, k), "torch" in sys.modules
-        print([(int(a[0]), t) for _, (a, t) in Workers(fetch, num_workers=2, seed=0).run(iter(range(3)))])
+        print([(int(a[0]), t) for _, (a, t) in Workers(ProcessSettings(fetch, 2)).run(iter(range(3)))])
     """
     found = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=600)
 
@@ -526,7 +537,12 @@ def broken_start(number):
 
 def test_worker_init_fn_runs_once_in_each_worker():
     """With the worker's number, before the first request."""
-    assert results(Workers(marked, num_workers=2, seed=0, worker_init_fn=mark), range(4)) == ["0", "1", "0", "1"]
+    assert results(worker_processes(marked, num_workers=2, seed=0, worker_init_fn=mark), range(4)) == [
+        "0",
+        "1",
+        "0",
+        "1",
+    ]
 
 
 @BOTH
@@ -552,7 +568,7 @@ def test_an_error_is_raised_in_its_place_and_the_iteration_continues(kind):
     error = caught.value
     assert isinstance(error, WorkerError)
     assert isinstance(error.__cause__, FileNotFoundError) and error.filename == "a.wav" and error.errno == 2
-    assert kind is ThreadWorkers or "in sometimes" in error.__notes__[-1]
+    assert kind is worker_threads or "in sometimes" in error.__notes__[-1]
     assert before == [0, 1, 2]
     assert [result for _, result in run] == [4, 5, 6]
 
@@ -581,7 +597,7 @@ def odd(k):
 
 def test_every_kind_of_error_crosses():
     """Own ``__init__``, StopIteration, our own errors with a cause, what cannot be pickled, exits: none is lost."""
-    run = Workers(odd, num_workers=2, seed=0).run(iter(range(7)))
+    run = worker_processes(odd, num_workers=2, seed=0).run(iter(range(7)))
     errors = []
     for _ in range(6):
         with pytest.raises(LadingError) as caught:
@@ -632,7 +648,7 @@ def test_an_error_of_the_requests_comes_after_the_results_before_it(kind):
 def test_a_dead_worker_is_named_at_once(persistent):
     """With its process and signal; every further call says so; nothing is left behind."""
     before = counts()
-    workers = Workers(dies, num_workers=2, seed=0, persistent=persistent)
+    workers = worker_processes(dies, num_workers=2, seed=0, persistent=persistent)
     run = workers.run(iter(range(20)))
 
     with pytest.raises(WorkerError, match=r"worker 1 \(process \d+\) was killed by SIGKILL.*memory"):
@@ -654,7 +670,7 @@ def slow_or_dead(k):
 
 def test_the_death_of_another_worker_does_not_wait_for_its_turn():
     """While the first result is awaited, the second worker's end is seen."""
-    run = Workers(slow_or_dead, num_workers=2, seed=0).run(iter(range(4)))
+    run = worker_processes(slow_or_dead, num_workers=2, seed=0).run(iter(range(4)))
 
     with pytest.raises(WorkerError, match=r"worker 1 \(process \d+\) exited with code 3"):
         next(run)  # the sleeping worker is given its grace, then it is killed
@@ -688,8 +704,8 @@ def test_numbers_that_make_no_sense_are_refused(kind, numbers):
 
 def test_persistent_workers_are_used_again():
     """The same processes serve every iteration; others are new."""
-    kept = Workers(process_of, num_workers=2, seed=0, persistent=True)
-    fresh = Workers(process_of, num_workers=2, seed=0)
+    kept = worker_processes(process_of, num_workers=2, seed=0, persistent=True)
+    fresh = worker_processes(process_of, num_workers=2, seed=0)
 
     first, second = set(results(kept, range(6))), set(results(kept, range(6)))
     others = set(results(fresh, range(6))), set(results(fresh, range(6)))
@@ -718,7 +734,7 @@ def test_an_iteration_that_is_broken_off_leaves_persistent_workers_clean(kind, t
 
 def test_a_newer_iteration_of_persistent_workers_ends_the_older():
     """The older one says so instead of mixing up results."""
-    workers = Workers(double, num_workers=2, seed=0, persistent=True)
+    workers = worker_processes(double, num_workers=2, seed=0, persistent=True)
     old = workers.run(iter(range(10)))
     next(old)
     new = workers.run(iter(range(50, 53)))
@@ -742,7 +758,7 @@ def test_two_iterations_at_once(kind):
 
 def test_workers_can_be_pickled_after_use():
     """A copy starts processes of its own."""
-    workers = Workers(process_of, num_workers=1, seed=0, persistent=True)
+    workers = worker_processes(process_of, num_workers=1, seed=0, persistent=True)
     first = results(workers, range(2))
 
     copy = pickle.loads(pickle.dumps(workers))
@@ -756,11 +772,13 @@ def test_workers_can_be_pickled_after_use():
 @pytest.mark.parametrize("end", ["finish", "close", "drop", "error"])
 def test_nothing_is_left_behind(persistent, end):
     """No process, no zombie, no file descriptor, no shared memory, however an iteration ends."""
-    results(Workers(arrays, num_workers=1, seed=0), range(2))  # what Python opens once
+    results(worker_processes(arrays, num_workers=1, seed=0), range(2))  # what Python opens once
     before = counts()
 
     for _ in range(3):
-        workers = Workers(sometimes if end == "error" else arrays, num_workers=2, seed=0, persistent=persistent)
+        workers = worker_processes(
+            sometimes if end == "error" else arrays, num_workers=2, seed=0, persistent=persistent
+        )
         run = workers.run(iter(range(30)))
         taken = [request for request, _ in islice(run, 3)]
         assert taken == [0, 1, 2]
@@ -795,7 +813,7 @@ def sized_and_owner(n):
 def test_a_long_run_keeps_its_memory(batches):
     """Batches of changing sizes, some kept for a while: parent and workers stay where they were after a tenth."""
     sizes = (200_000 + 997 * (k % 300) for k in range(batches))
-    run = Workers(sized_and_owner, num_workers=2, seed=0).run(sizes)
+    run = worker_processes(sized_and_owner, num_workers=2, seed=0).run(sizes)
     kept, workers = [], set()
 
     for k, (size, (batch, worker)) in enumerate(run):
@@ -812,9 +830,9 @@ def test_a_long_run_keeps_its_memory(batches):
 
 def test_results_outlive_their_workers():
     """What was read stays valid after processes and iteration are gone; its memory goes with it."""
-    results(Workers(arrays, num_workers=1, seed=0), range(2))
+    results(worker_processes(arrays, num_workers=1, seed=0), range(2))
     before = counts()
-    workers = Workers(arrays, num_workers=2, seed=0)
+    workers = worker_processes(arrays, num_workers=2, seed=0)
     kept = results(workers, range(30))
     del workers
 
@@ -825,7 +843,7 @@ def test_results_outlive_their_workers():
 
 def test_a_worker_that_has_finished_is_not_taken_for_dead():
     """Workers end right after their last result, which is read before or after their end is seen."""
-    workers = Workers(double, num_workers=3, seed=0)
+    workers = worker_processes(double, num_workers=3, seed=0)
 
     for _ in range(20):
         assert results(workers, range(5)) == [0, 2, 4, 6, 8]
@@ -833,7 +851,7 @@ def test_a_worker_that_has_finished_is_not_taken_for_dead():
 
 def test_workers_finish_by_themselves_when_no_request_is_left():
     """A framework that never asks for the end of the iteration keeps no busy processes."""
-    run = Workers(process_of, num_workers=2, seed=0).run(iter(range(4)))
+    run = worker_processes(process_of, num_workers=2, seed=0).run(iter(range(4)))
     processes = [next(run)[1] for _ in range(4)]
 
     assert wait_until(lambda: all(has_ended(p) for p in processes))
@@ -902,13 +920,13 @@ def test_a_loader_tells_its_workers_of_the_dataset_and_a_seed():
 KILLED_PARENT = """
     import os, sys, time
     import numpy as np
-    from lading.loader.workers import Workers
+    from lading.loader.workers import ProcessSettings, Workers
     def fetch(k):
         if k >= 4:
             time.sleep(600)
         return os.getpid(), np.zeros(100_000)
     if __name__ == "__main__":
-        run = Workers(fetch, num_workers=2, seed=0, context=sys.argv[1]).run(iter(range(8)))
+        run = Workers(ProcessSettings(fetch, 2, context=sys.argv[1])).run(iter(range(8)))
         kept = [next(run)[1] for _ in range(4)]
         print(*sorted({pid for pid, _ in kept}), flush=True)
         time.sleep(600)
@@ -939,11 +957,11 @@ def test_a_killed_parent_leaves_nothing(tmp_path):
 
 IDLE_PARENT = """
     import os, sys, time
-    from lading.loader.workers import Workers
+    from lading.loader.workers import ProcessSettings, Workers
     def fetch(k):
         return os.getpid()
     if __name__ == "__main__":
-        workers = Workers(fetch, num_workers=2, seed=0, context=sys.argv[1], persistent=True)
+        workers = Workers(ProcessSettings(fetch, 2, context=sys.argv[1]), persistent=True)
         print(*sorted({pid for _, pid in workers.run(iter(range(8)))}), flush=True)
         if os.fork() == 0:
             time.sleep(600)
@@ -973,14 +991,14 @@ def test_idle_workers_of_a_killed_parent_end(method, tmp_path):
 INTERRUPTED = """
     import signal, sys, time
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs inherit that it is ignored
-    from lading.loader.workers import Workers
+    from lading.loader.workers import ProcessSettings, Workers
     def fetch(k):
         time.sleep(0.05)
         return k
     if __name__ == "__main__":
         print("ready", flush=True)
         try:
-            for _, k in Workers(fetch, num_workers=2, seed=0).run(iter(range(10_000))):
+            for _, k in Workers(ProcessSettings(fetch, 2)).run(iter(range(10_000))):
                 print(k, flush=True)
         except KeyboardInterrupt:
             print("interrupted", flush=True)

@@ -7,7 +7,7 @@ import os
 import jax.numpy as jnp
 import numpy as np
 
-from lading.loader.workers import Workers
+from lading.loader.workers import ProcessSettings, Workers
 from lading.loader.workers.slots import MAX_HELD
 
 
@@ -18,7 +18,7 @@ def parent_and_array(k):
 
 def test_workers_are_forked_from_a_server_without_jax():
     """Not from this process: a fork would be a RuntimeWarning, which is an error in these tests."""
-    found = [result for _, result in Workers(parent_and_array, num_workers=2, seed=0).run(iter(range(4)))]
+    found = [result for _, result in Workers(ProcessSettings(parent_and_array, 2)).run(iter(range(4)))]
 
     assert all(parent != os.getpid() for parent, _ in found)
     assert [int(array[0, 0]) for _, array in found] == [0, 1, 2, 3]
@@ -27,7 +27,7 @@ def test_workers_are_forked_from_a_server_without_jax():
 def test_device_arrays_made_of_results_never_change():
     """On the CPU they may lie in the very memory of the slot: they keep it."""
     count = 4 * MAX_HELD
-    run = Workers(parent_and_array, num_workers=1, seed=0).run(iter(range(count)))
+    run = Workers(ProcessSettings(parent_and_array, 1)).run(iter(range(count)))
 
     kept = [jnp.asarray(array) for _, (_, array) in run]
 

@@ -1,5 +1,4 @@
-from lading.batch.batch import Batch as Batch
-from lading.batch.convert import to_numpy as to_numpy
+from lading.batch.batch import Batch as Batch, to_numpy as to_numpy
 from lading.batch.jax import to_jax as to_jax
 from lading.batch.llm import (
     LLMBatch as LLMBatch,

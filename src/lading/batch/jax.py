@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lading.batch.convert import converted
+from lading.batch.batch import converted
 from lading.errors import SourceError
 from lading.runtime.arrays import beyond, framework, host
 

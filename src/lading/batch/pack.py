@@ -16,7 +16,7 @@ from lading.batch.llm import LLMIndexedBatch, filled_up
 from lading.errors import PackingError, SourceError
 from lading.order.packing.fill import fill_rows
 from lading.order.packing.index import PackingIndex
-from lading.runtime.arrays import framework, host
+from lading.runtime.arrays import beyond, framework, host
 
 
 def pack(
@@ -124,12 +124,10 @@ def _tokens(number: int, document: Any) -> NDArray[Any]:
 def _flat_int32(arrays: list[NDArray[Any]], offsets: NDArray[np.int64]) -> NDArray[np.int32]:
     """Return all documents one after the other; looked at once, because looking at each costs more than copying."""
     flat = np.concatenate(arrays) if arrays else np.zeros(0, np.int32)
-    limits = np.iinfo(np.int32)
-    if flat.size and (int(flat.min()) < limits.min or int(flat.max()) > limits.max):
-        place = int(np.argmax((flat < limits.min) | (flat > limits.max)))
-        number = int(np.searchsorted(offsets, place, side="right")) - 1
+    if (found := beyond(flat, np.int32)) is not None:
+        number = int(np.searchsorted(offsets, int(np.argmax(flat == found)), side="right")) - 1
         raise SourceError(
-            f"the tokens of document {number} hold {int(flat[place])}, which does not fit into int32. "
+            f"the tokens of document {number} hold {found}, which does not fit into int32. "
             "Check the tokenizer's output."
         )
     return flat.astype(np.int32, copy=False)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from lading.batch.convert import converted
+from lading.batch.batch import converted
 from lading.runtime.arrays import framework, host
 
 

@@ -74,7 +74,8 @@ _COMPUTING = {"plan", "audit", "tokens", "jasper", "train", "demo"}
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line."""
     words = sys.argv[1:] if arguments is None else arguments
-    verb = _verb(words or os.environ.get("_TYPER_COMPLETE_ARGS", "").split()[1:])  # the shell completes a line
+    asked = words or os.environ.get("_TYPER_COMPLETE_ARGS", "").split()[1:]  # the shell completes a line
+    verb = next((word for word in asked if not word.startswith("-")), None)
     given = _from_the_end(words, verb)
     if verb not in _COMPUTING:  # a question multiplies no matrices: NumPy need not start a thread per core
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -111,10 +112,6 @@ def _from_the_end(given: Sequence[str], verb: str | None) -> list[str]:
     if verb not in ("step", "explain") or "--" in given:
         return list(given)
     return [f"last{word}" if word[:1] == "-" and word[1:].isdecimal() else word for word in given]
-
-
-def _verb(given: Sequence[str]) -> str | None:
-    return next((word for word in given if not word.startswith("-")), None)
 
 
 def _app(verb: str | None):  # type: ignore[no-untyped-def]

@@ -21,7 +21,6 @@ from lading.cli.output import (
     add_contents,
     answer,
     complete_dataset,
-    decoded_table,
     grouped_by,
     looks_of,
     open_run,
@@ -265,7 +264,8 @@ def explain(
 
     def told() -> RenderableType:
         shown = render.explanation(found)
-        return shown if texts is None else render.sections(shown, decoded_table(values["samples"]))
+        columns = {"slot": "slot", "name": "dataset", "index": "index", "content": "content"}
+        return shown if texts is None else render.sections(shown, render.table(values["samples"], columns, "Content"))
 
     answer(values, told, as_json=as_json)
 

@@ -23,7 +23,7 @@ from rich.table import Table
 from lading.errors import ConfigError, LadingError, LedgerError
 from lading.report import Run as OpenedRun, open_run as open_folder
 from lading.report.summary import Summary
-from lading.report.text import cell, counted, room, summary, table
+from lading.report.text import cell, counted, room, summary
 from lading.runtime.arrow import without_pandas
 from lading.runtime.fields import shown
 from lading.runtime.imports import imported
@@ -251,8 +251,3 @@ def _stored(run: OpenedRun, number: int) -> Any:
         if store.readable:
             return store if corpus.packing is None else PackedRows(store, corpus.packing)
     return None
-
-
-def decoded_table(rows: list[dict[str, Any]]) -> RenderableType:
-    """Return the samples with their content as a table."""
-    return table(rows, {"slot": "slot", "name": "dataset", "index": "index", "content": "content"}, "Content")

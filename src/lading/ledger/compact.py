@@ -11,9 +11,8 @@ the moment leaves files that no manifest names, one that dies after it old ones:
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Iterator
+from collections import Counter
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
@@ -76,9 +75,11 @@ def compact(path: str | os.PathLike[str], progress: Progress = silent) -> Compac
     description = read_description(run)
     if read_log(run, description.sha256).problems:
         raise CorruptLedgerError(f"{run.log} is damaged. Run `lading verify` to see what is wrong, and restore it.")
-    with _alone(run):
+    with alone(run.path) as ours:
+        if not ours:
+            raise LedgerError(f"another process compacts {run.path}. Wait for it.")
         clean_up(run.log)
-        found = _Work(run, progress).done()
+        found = _compacted(run, progress)
         if found.closed or found.merged:
             fields = {"closed": found.closed, "merged": found.merged, "files": found.files_after}
             repeat_until_first(run, lambda: read_log(run, description.sha256), "compact", fields)
@@ -86,55 +87,35 @@ def compact(path: str | os.PathLike[str], progress: Progress = silent) -> Compac
     return found
 
 
-@contextlib.contextmanager
-def _alone(run: RunFolder) -> Iterator[None]:
-    """Have no second compaction of this run at the same time."""
-    with alone(run.path) as ours:
-        if not ours:
-            raise LedgerError(f"another process compacts {run.path}. Wait for it.")
-        yield
+def _compacted(run: RunFolder, progress: Progress) -> Compaction:
+    """Do it, rank by rank."""
+    attempts, counts, damaged = run.attempts(), Counter[str](), []
+    for attempt in attempts:
+        clean_up(run.begun(attempt))  # once: a folder of all ranks, read for each of them, is ranks squared
+    folders = [folder for attempt in attempts for folder in run.ranks(attempt)]
+    for number, folder in enumerate(folders):
+        progress(number / len(folders), f"attempt {folder.attempt}, rank {folder.rank}")
+        try:
+            counts.update(_of_rank(folder))
+        except CorruptLedgerError as error:
+            damaged.append(str(error))
+    progress(1.0, "done")
+    named = {name: counts[name] for name in ("closed", "merged", "files_before", "files_after", "running")}
+    return Compaction(ranks=len(folders), damaged=tuple(damaged), **named)
 
 
-class _Work:
-    """One compaction, rank by rank."""
-
-    def __init__(self, run: RunFolder, progress: Progress) -> None:
-        self._run, self._progress = run, progress
-        self._closed = self._merged = self._running = self._before = self._after = 0
-        self._damaged: list[str] = []
-
-    def done(self) -> Compaction:
-        """Do it."""
-        attempts = self._run.attempts()
-        for attempt in attempts:
-            clean_up(self._run.begun(attempt))  # once: a folder of all ranks, read for each of them, is ranks squared
-        folders = [folder for attempt in attempts for folder in self._run.ranks(attempt)]
-        for number, folder in enumerate(folders):
-            self._progress(number / len(folders), f"attempt {folder.attempt}, rank {folder.rank}")
-            try:
-                self._rank(folder)
-            except CorruptLedgerError as error:
-                self._damaged.append(str(error))
-        self._progress(1.0, "done")
-        counts = (len(folders), self._closed, self._merged, self._before, self._after, self._running)
-        return Compaction(*counts, tuple(self._damaged))
-
-    def _rank(self, folder: RankFolder) -> None:
-        begun = read_begun(folder.begun)
-        if lives(folder, begun):
-            self._running += 1
-            return
-        if begun.state == OPENING or not folder.path.exists():
-            return
-        begun = _tidied(folder, begun)
-        rank = _RankFolder(folder, begun)
-        before = sum(len(part.files) for part in rank.manifest.parts)
-        after = before
-        if rank.is_closable or rank.is_mergeable:
-            after = rank.compacted()
-            self._closed += rank.is_closable
-            self._merged += rank.is_mergeable
-        self._before, self._after = self._before + before, self._after + after
+def _of_rank(folder: RankFolder) -> dict[str, int]:
+    """Compact the files of a rank; return what there is to count."""
+    begun = read_begun(folder.begun)
+    if lives(folder, begun):
+        return {"running": 1}
+    if begun.state == OPENING or not folder.path.exists():
+        return {}
+    rank = _RankFolder(folder, _tidied(folder, begun))
+    before = sum(len(part.files) for part in rank.manifest.parts)
+    after = rank.compacted() if rank.is_closable or rank.is_mergeable else before
+    done = {"closed": int(rank.is_closable), "merged": int(rank.is_mergeable)}
+    return {**done, "files_before": before, "files_after": after}
 
 
 def _tidied(folder: RankFolder, begun: Begun) -> Begun:
@@ -145,16 +126,11 @@ def _tidied(folder: RankFolder, begun: Begun) -> Begun:
         was_replaced = (len(manifest.lines), manifest.sha256(len(manifest.lines))) == begun.compacting
         begun = _settled(begun, manifest) if was_replaced else replace(begun, compacting=None)
         write_begun(folder, begun)
-    _check_known(folder, manifest, begun)
+    is_known = len(manifest.lines) >= begun.lines and manifest.sha256(begun.lines) == begun.manifest
+    if manifest.problems or not is_known:  # `verify` names it
+        raise CorruptLedgerError(f"{folder.manifest} is not what {folder.begun} knows of it; left as it is.")
     _remove_old(folder, manifest, begun)
     return begun
-
-
-def _check_known(folder: RankFolder, manifest: Manifest, begun: Begun) -> None:
-    """Refuse a manifest that is damaged: its rank is left as it is, for `verify` to name."""
-    is_known = len(manifest.lines) >= begun.lines and manifest.sha256(begun.lines) == begun.manifest
-    if manifest.problems or not is_known:
-        raise CorruptLedgerError(f"{folder.manifest} is not what {folder.begun} knows of it; left as it is.")
 
 
 def _settled(begun: Begun, manifest: Manifest) -> Begun:

@@ -20,7 +20,7 @@ A state is judged by the steps that it has behind it, not by its name: whatever 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,9 +28,9 @@ from lading.errors import ResumeError
 from lading.identity import SampleId
 from lading.ledger.launch import MOST_STEPS, Launch, Parent, Range
 from lading.ledger.log import BlockRequest, CheckpointRecord, ForgetRequest, Log
-from lading.order.event import Block, Mask, ResumeBase, event_from_dict
+from lading.order.event import Block, Mask, event_from_dict
 from lading.order.plan import Plan
-from lading.order.substitute import all_masks, by_dataset
+from lading.order.substitute import all_masks, by_dataset, stated
 
 _MOST_PENDING = 4096  # no more wait at a time; a file from elsewhere may claim any
 
@@ -106,10 +106,11 @@ class Ancestry:
     parent: Parent | None = None
 
 
+@dataclass(frozen=True)
 class AncestryRules:
     """Decide what an attempt continues, from what was loaded and what the log knows.
 
-    Args:
+    Attributes:
         run: Id of the run.
         log: Its log.
         folder: Name of the run's folder, for errors.
@@ -117,17 +118,11 @@ class AncestryRules:
         allow_unknown: Whether a state of an attempt that this folder does not know may be continued.
     """
 
-    def __init__(
-        self,
-        run: str,
-        log: Log,
-        folder: str,
-        whole_until: Callable[[Launch], int | None],
-        *,
-        allow_unknown: bool = False,
-    ) -> None:
-        self._run, self._log, self._folder = run, log, folder
-        self._whole_until, self._allow_unknown = whole_until, allow_unknown
+    run: str
+    log: Log
+    folder: str
+    whole_until: Callable[[Launch], int | None]
+    allow_unknown: bool = False
 
     def decide(self, step: int, loaded: Mapping[str, Any] | None, replayed: Launch | None = None) -> Ancestry:
         """Return what an attempt that starts at a step continues.
@@ -138,10 +133,10 @@ class AncestryRules:
             replayed: The attempt of this process that is gone back behind without loading a state.
         """
         if replayed is not None:
-            return Ancestry("replay", Parent(self._run, replayed.sha256, replayed.attempt, step))
+            return Ancestry("replay", Parent(self.run, replayed.sha256, replayed.attempt, step))
         if loaded is None or not loaded["run"]:
             return self._without_state(step)
-        if loaded["run"] != self._run:
+        if loaded["run"] != self.run:
             return self._foreign(loaded)
         return self._resumed(loaded)
 
@@ -152,56 +147,55 @@ class AncestryRules:
             step: Its first step.
             before: Run, attempt and launch of the attempt before, and the step after its last.
         """
-        if before["run"] != self._run or self._log.by_hash(before["launch"]) is None:
+        if before["run"] != self.run or self.log.by_hash(before["launch"]) is None:
             return self._without_state(step)
         return Ancestry("resume" if step >= before["step"] else "replay", _parent({**before, "step": step}))
 
     def _without_state(self, step: int) -> Ancestry:
-        if step == 0 or not self._log.launches:
+        if step == 0 or not self.log.launches:
             return Ancestry("root")
         held = self._holder_of(step - 1) or self._nearest(step)
-        return Ancestry("root") if held is None else self._inferred(held, step)
-
-    def _inferred(self, held: Launch, step: int) -> Ancestry:
-        return Ancestry("inferred", Parent(self._run, held.sha256, held.attempt, max(step, held.start_step)))
+        if held is None:
+            return Ancestry("root")
+        return Ancestry("inferred", Parent(self.run, held.sha256, held.attempt, max(step, held.start_step)))
 
     def _holder_of(self, step: int) -> Launch | None:
         """Return the attempt that holds a step whole, on the newest line that has it."""
-        launches = self._log.launches
+        launches = self.log.launches
         for leaf in sorted(launches, reverse=True):
             for span in reversed(lineage(launches, leaf)):
                 if step in span:
-                    last = self._whole_until(launches[span.attempt])
+                    last = self.whole_until(launches[span.attempt])
                     if last is not None and last >= step:
                         return launches[span.attempt]
         return None
 
     def _nearest(self, step: int) -> Launch | None:
         """Return the newest attempt with a row that began before a step; the steps between will be missing."""
-        found = [n for n, launch in self._log.launches.items() if launch.start_step < step]
-        return next((self._log.launches[n] for n in sorted(found, reverse=True) if self._has_rows(n)), None)
+        found = [n for n, launch in self.log.launches.items() if launch.start_step < step]
+        return next((self.log.launches[n] for n in sorted(found, reverse=True) if self._has_rows(n)), None)
 
     def _has_rows(self, attempt: int) -> bool:
-        return self._whole_until(self._log.launches[attempt]) is not None
+        return self.whole_until(self.log.launches[attempt]) is not None
 
     def _foreign(self, loaded: Mapping[str, Any]) -> Ancestry:
-        if self._log.launches:
+        if self.log.launches:
             raise ResumeError(
-                f"the loaded state was taken in run {loaded['run']}, and {self._folder} is run {self._run}: its "
+                f"the loaded state was taken in run {loaded['run']}, and {self.folder} is run {self.run}: its "
                 "history would mix two runs. Give the run that continues from this state a new folder, or open the "
                 "folder that the state was taken in."
             )
         return Ancestry("root", _parent(loaded))
 
     def _resumed(self, loaded: Mapping[str, Any]) -> Ancestry:
-        parent = self._log.by_hash(loaded["launch"])
+        parent = self.log.by_hash(loaded["launch"])
         if parent is None or parent.attempt != loaded["attempt"]:
-            if self._allow_unknown:
+            if self.allow_unknown:
                 return Ancestry("unknown", _parent(loaded))
-            known = ", ".join(f"{n} ({launch.sha256[:8]})" for n, launch in sorted(self._log.launches.items())[-4:])
+            known = ", ".join(f"{n} ({launch.sha256[:8]})" for n, launch in sorted(self.log.launches.items())[-4:])
             raise ResumeError(
                 f"the loaded state was taken in attempt {loaded['attempt']} with launch {loaded['launch'][:8]} of this "
-                f"run, which {self._folder} does not know: it has {known or 'no attempts'}. It is an older copy, or "
+                f"run, which {self.folder} does not know: it has {known or 'no attempts'}. It is an older copy, or "
                 "one that was continued on its own. Open the folder that the state was taken in, or pass "
                 "Ledger(..., allow_unknown_parent=True): verify will then call the steps before unknown."
             )
@@ -228,11 +222,7 @@ def blocked_by_hand(blocks: Iterable[BlockRequest | ForgetRequest]) -> dict[Samp
 
 def masks_to_honour(forgets: Iterable[ForgetRequest], plan: Plan, step: int) -> tuple[Mask, ...]:
     """Return the mask events that a plan lacks, to act from a step on."""
-    known = {
-        (dataset, document)
-        for dataset, documents in by_dataset(all_masks(plan.masked, plan.events, plan.parts))
-        for document in documents
-    }
+    known = set(left_out(all_masks(plan.masked, plan.events, plan.parts)))
     wanted: dict[tuple[int, str], dict[int, None]] = {}
     for forget in forgets:
         for dataset, document in forget.documents:
@@ -254,16 +244,14 @@ def tainted_by(log: Log, attempt: int, step: int) -> ForgetRequest | None:
 
 def leaves_out(launch: Launch, forget: ForgetRequest) -> bool:
     """Say whether an attempt began with everything left out that is to be forgotten."""
-    samples, documents = set(), set()
-    for event in map(event_from_dict, launch.events):
-        if isinstance(event, Block):
-            samples |= {(event.dataset, index) for index in event.indices}
-        elif isinstance(event, Mask):
-            documents |= {(event.dataset, document) for document in event.documents}
-        elif isinstance(event, ResumeBase):
-            samples |= {(dataset, index) for dataset, indices in event.blocked for index in indices}
-            documents |= {(dataset, document) for dataset, found in event.masked for document in found}
+    events = [event_from_dict(event) for event in launch.events]
+    samples, documents = set(left_out(stated(Block, events))), set(left_out(stated(Mask, events)))
     return samples >= set(forget.samples) and documents >= set(forget.documents)
+
+
+def left_out(events: Iterable[Block | Mask]) -> Iterator[tuple[int, int]]:
+    """Yield dataset and sample of some blocks, or dataset and document of some masks."""
+    return ((dataset, number) for dataset, numbers in by_dataset(events) for number in numbers)
 
 
 def clean_checkpoints(log: Log) -> list[CheckpointRecord]:

@@ -176,7 +176,8 @@ def read_log(run: RunFolder, description_sha256: str, known: Log | None = None) 
     log.next_number = stop
     log.newest = hashes.get(stop - 1, description_sha256)
     _check_chain(run, log, hashes, previous)
-    _check_attempts(run, log)
+    if not log.problems and sorted(log.launches) != list(range(len(log.launches))):
+        log.problems.append(Problem(run.log, f"has launches of attempts {sorted(log.launches)}: a number is skipped"))
     return log
 
 
@@ -267,11 +268,6 @@ def _check_chain(run: RunFolder, log: Log, hashes: dict[int, str], previous: dic
             doubted.add(before)
             path = run.record(before) if before >= 0 else run.description
             log.problems.append(Problem(path, f"was altered: {run.record(number)} knows another SHA-256 of it"))
-
-
-def _check_attempts(run: RunFolder, log: Log) -> None:
-    if not log.problems and sorted(log.launches) != list(range(len(log.launches))):
-        log.problems.append(Problem(run.log, f"has launches of attempts {sorted(log.launches)}: a number is skipped"))
 
 
 def append(run: RunFolder, log: Log, kind: str, fields: dict[str, Any]) -> str | None:

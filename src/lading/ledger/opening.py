@@ -14,18 +14,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from lading.errors import ConfigError, ResumeError
-from lading.identity import SampleId, World
+from lading.identity import World
 from lading.ledger.attempts import Opened, Request, launch_token, open_attempt
 from lading.ledger.description import Description, check_plan, describe, keep_plan, new_description, read_description
 from lading.ledger.events import pending_at
 from lading.ledger.launch import Base, Launch, Range
 from lading.ledger.limits import now_seconds
-from lading.ledger.lineage import Ancestry, AncestryRules, blocked_by_hand, masks_to_honour, refuse_tainted
+from lading.ledger.lineage import Ancestry, AncestryRules, blocked_by_hand, left_out, masks_to_honour, refuse_tainted
 from lading.ledger.log import BlockRequest, ForgetRequest, Log, begin_log, read_log
 from lading.ledger.manifest import recorded_until
 from lading.ledger.run_folder import RunFolder
-from lading.order.event import Block, Event, ResumeBase, event_to_dict
+from lading.order.event import Block, Event, event_to_dict
 from lading.order.plan import Plan
+from lading.order.substitute import all_blocks
 from lading.runtime.fields import COUNT, SHA256, Fields, FieldTable, Origin
 from lading.runtime.processes import process_identity
 
@@ -116,10 +117,11 @@ def _launch(opening: Opening, description: Description, plan_sha256: str | None,
     ancestry = _ancestry(opening, description, log)
     refuse_tainted(log, ancestry)
     events: tuple[Event, ...] = plan.events if plan is not None else ()
-    if opening.honour_blocks and plan is not None:
-        events = (*events, *blocks_to_honour((*log.blocks, *log.forgets), plan, opening.step))
+    requests = (*log.blocks, *log.forgets)
+    if requests and plan is not None and opening.honour_blocks:
+        events = (*events, *blocks_to_honour(requests, plan, opening.step))
         events = (*events, *masks_to_honour(log.forgets, plan, opening.step))
-    elif plan is not None:
+    elif requests and plan is not None:
         _check_follows(log.forgets, plan, opening.step)
     return Launch(
         attempt=max(log.launches, default=-1) + 1,
@@ -199,10 +201,7 @@ _MARK: FieldTable = {
 
 def blocks_to_honour(blocks: Iterable[BlockRequest | ForgetRequest], plan: Plan, step: int) -> tuple[Block, ...]:
     """Return the block events that a plan lacks, to act from a step on."""
-    known = {SampleId(plan.number_of(name), i) for name, indices in plan.blocked for i in indices}
-    known |= {SampleId(e.dataset, i) for e in plan.events if isinstance(e, Block) for i in e.indices}
-    bases = [base for base in plan.events if isinstance(base, ResumeBase)]
-    known |= {SampleId(dataset, i) for base in bases for dataset, indices in base.blocked for i in indices}
+    known = set(left_out(all_blocks(plan.blocked, plan.events, plan.parts)))
     wanted: dict[tuple[int, str], list[int]] = {}
     for sample, reason in blocked_by_hand(blocks).items():
         if sample not in known:

@@ -61,12 +61,8 @@ def pieces_of(
         pieces[file.table].append(StoredRows(file.first_step, partial(read, file)))
     for name, table in tail.items():
         if len(table):
-            pieces[name].append(StoredRows(int(numbers(table["step"])[0].min()), partial(_the_same, table)))
+            pieces[name].append(StoredRows(int(numbers(table["step"])[0].min()), partial(pa.Table.slice, table)))
     return pieces
-
-
-def _the_same(table: pa.Table) -> pa.Table:
-    return table
 
 
 def live_tables(manifest: Manifest, tail: Tail) -> dict[str, pa.Table]:

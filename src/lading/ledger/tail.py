@@ -167,10 +167,8 @@ def _read_static(content: bytes, tail: Tail) -> int | None:
     head, end = content[: _STATIC.size], _STATIC.size + _CRC.size
     crc = zlib.crc32(head)
     padding = content[end : _LENGTHS_AT[0]].strip(b"\0")
-    if len(content) < HEADER_BYTES or head[:8] != MAGIC or head[-8:].strip(b"\0") or padding:
-        tail.damaged.append((0, None))
-        return None
-    if _CRC.unpack(content[_STATIC.size : end])[0] != crc:
+    is_ours = len(content) >= HEADER_BYTES and head[:8] == MAGIC and not head[-8:].strip(b"\0") and not padding
+    if not is_ours or _CRC.unpack(content[_STATIC.size : end])[0] != crc:
         tail.damaged.append((0, None))
         return None
     _, tail.generation, launch, tail.rank = _STATIC.unpack(head)

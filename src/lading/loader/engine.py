@@ -171,7 +171,7 @@ class Engine:
 
     def coming(self) -> range:
         """Return the steps that an iteration would yield if it started now."""
-        return self.cursor.coming(self.plan) if self.delivers else range(0)
+        return self.cursor.coming(self.iteration_steps())
 
     def begin(self) -> tuple[range, range]:
         """Agree with the other ranks and notify trackers; return the steps of the epoch or chunk, and those to yield.
@@ -180,20 +180,20 @@ class Engine:
         """
         plan, notes, whole = self.plan, self.notes, self.iteration_steps()
         check_world(self.world, self.face.world())
-        steps = self.cursor.left(whole)
+        coming = self.cursor.coming(whole)
         if not self._has_agreed and not notes.is_peeking:
-            agree_on_plan(self.world, plan, steps.start)
+            agree_on_plan(self.world, plan, coming.start)
             self._has_agreed = True
-        for event in notes.trackers.begin(steps.start, plan, self.world, notes.loaded):
+        for event in notes.trackers.begin(coming.start, plan, self.world, notes.loaded):
             self.made_plan = self.plan.with_event(event)
             self._carrier.drop()
         for observer in () if notes.is_peeking else notes.observers:
-            observer.begin(self, steps.start)
+            observer.begin(self, coming.start)
         self.fetcher.parts = self.plan.parts
-        if masked := self.plan.masked_at(steps.start):
+        if masked := self.plan.masked_at(coming.start):
             self.fetcher.masked_readers(masked)  # refused now, not in a worker
-        self.cursor.begin(steps, whole)
-        return whole, steps
+        self.cursor.begin(coming, whole)
+        return whole, coming
 
     def name_columns(self) -> Mapping[str, str]:
         """Return the key in dict batches of each name column."""

@@ -73,7 +73,7 @@ def also(error: E, original: BaseException | None) -> E:
     if not isinstance(original, Exception) or isinstance(original, (type(error), *_CONTROL)):
         return error
     try:
-        both: E = _both(*_types(error, original))()
+        both: E = _both(type(error), type(original))()
         both.__dict__.update({**vars(original), **vars(error)})
         both.args = error.args
         for name in ("errno", "strerror", "filename", "filename2"):
@@ -90,10 +90,6 @@ def plain(error: LadingError) -> LadingError:
     known = vars(errors).values()
     kind = next(kind for kind in type(error).__mro__ if kind in known)
     return error if type(error) is kind else kind(*error.args)
-
-
-def _types(*found: Any) -> list[Any]:
-    return [type(error) for error in found]
 
 
 @functools.lru_cache(maxsize=256)

@@ -3,36 +3,32 @@
     FetchRequest (bill)  ─▶  Fetcher  ─▶  Delivery (batch, amended bill or failure)
 
 The worker gets the bill, not bare indices: epoch and keys travel with it, so
-nothing depends on which worker reads it or what it read before. A sample that
-cannot be read is raised, skipped (its row becomes padding) or substituted by
-the next index that can, by policy of its source.
+nothing depends on which worker reads it or what it read before. What becomes of
+a batch with a sample that cannot be read is in ``recovery``.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import traceback
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from lading.errors import LadingError, SourceError
-from lading.identity import Bill, Deviation
+from lading.identity import Bill
 from lading.identity.bill import DATASET_IDX, IDX
 from lading.identity.hashing import key64
 from lading.loader.failure import Failure, also
 from lading.loader.gather import Arrays, RowGather, check_alike, gather_columns, gather_samples, sample_keys
 from lading.order.dataset import Parts
-from lading.order.substitute import part_substitutes
 from lading.runtime import compiled
 from lading.runtime.processes import usable_cpus
 from lading.source.counting import RowCounter, kept_rows
 from lading.source.protocol import HoldsDocuments
 from lading.source.reader import Reader, draws_nothing, provides_names, reader_of
 
-_SUBSTITUTE_TRIES = 100
 _READ_TRIES = 3
 _NOTHING_TO_PUT_BACK = contextlib.nullcontext()
 
@@ -275,14 +271,14 @@ class Fetcher:
             raise also(wrong, error) from error
 
     def _recover(self, request: FetchRequest, error: _ReadError) -> Delivery:
-        bill = request.bill
-        with self._drawing(bill):
-            failures = [f for row in range(len(bill)) if (f := self._attempt(bill, row)) is not None]
-            for row, failure in failures:
-                if self.policies[failure.source] == "raise":
-                    return Delivery(None, failure=failure)
-                bill = self._amended(request, bill, row, failure, {r for r, _ in failures})
-        if not failures:
+        from lading.loader.recovery import Recovery  # few batches need it
+
+        with self._drawing(request.bill):
+            one_by_one = Recovery(self._read, self.readers, self.policies, self.parts, self.seed, request.blocked)
+            bill = one_by_one.amended(request.bill)
+        if isinstance(bill, Failure):
+            return Delivery(None, failure=bill)
+        if bill is None:
             return self._read_again(request, error)
         try:
             found = self._batch(bill)
@@ -308,65 +304,3 @@ class Fetcher:
             "on_bad_sample='skip' or 'substitute', which read such a batch again."
         )
         raise also(wrong, cause) from cause
-
-    def _attempt(self, bill: Bill, row: int) -> tuple[int, Failure] | None:
-        """Read one row alone; return what went wrong."""
-        chosen = bill.select(np.array([row]))
-        try:
-            self._read(chosen)
-        except Exception as error:
-            source = int(chosen.source_idx[0])
-            text = f"{type(error).__name__}: {error}"
-            file = self.readers[source].file_of(int(chosen.rows[0]))
-            sample = int(chosen.dataset_idx[0]), int(chosen.idx[0])
-            return row, Failure(*sample, file, text, traceback.format_exc(), source, error)
-        return None
-
-    def _amended(self, request: FetchRequest, bill: Bill, row: int, failure: Failure, bad_rows: set[int]) -> Bill:
-        """Return the bill with a bad row skipped or substituted."""
-        slot, was_padding = int(bill.slots[row]), bool(bill.is_padding[row])
-        good = next((r for r in range(len(bill)) if r not in bad_rows), None)
-        chosen = np.arange(len(bill))
-        if self.policies[failure.source] == "skip":
-            if good is None:
-                bill = self._substituted(request, bill, row, failure)
-            else:
-                chosen[row] = good
-            is_padding = bill.is_padding.copy()
-            is_padding[row] = True
-            bill = bill.select(chosen, slots=bill.slots, is_padding=is_padding)
-            deviation = Deviation(slot, "skipped", failure.dataset, failure.index, None, failure.error)
-        else:
-            bill = self._substituted(request, bill, row, failure)
-            instead = int(bill.idx[row])
-            deviation = Deviation(slot, "substituted", failure.dataset, failure.index, instead, failure.error)
-        return bill if was_padding else bill.replace(deviations=(*bill.deviations, deviation))
-
-    def _substituted(self, request: FetchRequest, bill: Bill, row: int, failure: Failure) -> Bill:
-        """Return the bill with the first sample in a bad one's place that can be read."""
-        assert self.parts is not None, "the engine sets the parts with its plan"
-        blocked = request.blocked.get(failure.dataset, frozenset())
-        tries = 0
-        for candidate in part_substitutes(self.parts, failure.dataset, self.seed, failure.index, blocked):
-            changed = self._with_index(bill, row, candidate)
-            if self._attempt(changed, row) is None:
-                return changed
-            tries += 1
-            if tries == _SUBSTITUTE_TRIES:
-                break
-        name = self.parts.names[failure.dataset]
-        raise SourceError(
-            f"sample {failure.index} of dataset {name!r} cannot be read ({failure.error}), "
-            f"nor can {tries} others tried in its place. The dataset seems broken as a whole: check its files."
-        )
-
-    def _with_index(self, bill: Bill, row: int, index: int) -> Bill:
-        """Return the bill with another sample of the same dataset in a row."""
-        assert self.parts is not None
-        idx = bill.idx.copy()
-        idx[row] = index
-        if bill.source_rows is None:
-            return bill.replace(idx=idx)
-        sources, rows = bill.source_idx, bill.rows.copy()
-        rows[row] = self.parts.row_near(int(bill.dataset_idx[row]), index, int(rows[row]))
-        return bill.replace(idx=idx, source_rows=(sources, rows))

@@ -102,18 +102,13 @@ def worker_pool(
     asked: WorkerRequest, plan: Plan, fetcher: Fetcher, dataset: Any, *, persistent: bool
 ) -> Workers | ThreadWorkers:
     """Return workers that fetch as far ahead as the plan allows; ``dataset``: what they see as theirs."""
-    from lading.loader.workers import ThreadWorkers, Workers  # a loader without workers opens none of their files
+    from lading.loader.workers import ProcessSettings, Settings, ThreadWorkers, Workers  # not without workers
 
-    common: dict[str, Any] = {
-        "num_workers": asked.num_workers,
-        "prefetch_factor": capped_prefetch_factor(plan, asked),
-        "timeout": asked.timeout,
-        "worker_init_fn": asked.worker_init_fn,
-    }
+    common = asked.num_workers, capped_prefetch_factor(plan, asked), asked.timeout, asked.worker_init_fn
     if asked.kind == "threads":
-        return ThreadWorkers(fetcher, **common)
-    own = {"seed": fetcher.seed, "context": asked.context, "persistent": persistent, "dataset": dataset}
-    return Workers(fetcher.in_worker, **common, **own, memory=fetcher.arrays.memory)
+        return ThreadWorkers(Settings(fetcher, *common))
+    own = fetcher.seed, asked.context, dataset, fetcher.arrays.memory
+    return Workers(ProcessSettings(fetcher.in_worker, *common, *own), persistent=persistent)
 
 
 def check_threads(asked: WorkerRequest, fetcher: Fetcher) -> None:

@@ -204,12 +204,8 @@ class Cursor:
         first = plan.epoch_start(at.epoch)
         return first, first + plan.epoch_steps(at.epoch)
 
-    def coming(self, plan: Plan) -> range:
-        """Return the steps that an iteration would yield if it started now."""
-        return self.left(range(*self.bounds(plan)))
-
-    def left(self, whole: range) -> range:
-        """Return the steps that are left of those that the next iteration covers."""
+    def coming(self, whole: range) -> range:
+        """Return the steps that an iteration would yield if it started now, of those that it covers."""
         return whole[self._iteration_step - whole.start :] if self._resuming else whole
 
     def begin(self, steps: range, whole: range) -> None:

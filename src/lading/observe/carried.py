@@ -103,14 +103,11 @@ class CarriedNames:
         return RowNames(datasets, indices, np.zeros(len(indices), bool))
 
 
-class CarriedPass:
+class CarriedPass(Iterator[Any]):
     """One pass: batches, each with its names."""
 
     def __init__(self, recording: CarriedNames, batches: Iterator[Any], skip: int) -> None:
         self._recording, self._batches, self._to_skip = recording, batches, skip
-
-    def __iter__(self) -> CarriedPass:
-        return self
 
     def __next__(self) -> tuple[Any, RowNames, int]:
         batch = next(self._batches)

@@ -26,7 +26,7 @@ from lading.identity import World
 from lading.identity.bill import DATASET_IDX, IDX, IS_PADDING
 from lading.observe.slips import StreamPlace
 from lading.order.dataset import Parts, PlannedDataset, numbered
-from lading.runtime import compiled
+from lading.runtime.arrays import extent
 from lading.source.reader import parts_called, provides_names
 from lading.source.stream.torch import TaggedIterableDataset
 
@@ -69,7 +69,7 @@ def pulled_indices(pulled: Any, length: int) -> NDArray[np.int64]:
 
 
 def _counted_from_start(indices: NDArray[np.int64], length: int) -> NDArray[np.int64]:
-    if not len(indices) or (compiled.kernels.extent(indices)[0] if compiled.enabled() else indices.min()) >= 0:
+    if extent(indices)[0] >= 0:
         return indices
     return np.where(indices < 0, indices + length, indices)
 

@@ -122,7 +122,7 @@ def _has_state(part: Any) -> bool:
     return hasattr(part, "state_dict") and hasattr(part, "load_state_dict")
 
 
-class SamplerPulls:
+class SamplerPulls(Iterator[Any]):
     """One pass over a sampler that notes what it gives, as the DataLoader pulls it.
 
     Attributes:
@@ -136,9 +136,6 @@ class SamplerPulls:
         self._recorded, self._number = recorded, recorded.passes
         self._to_skip, self._caught_up = recorded.skip, recorded.caught_up
         self._pulled = 0
-
-    def __iter__(self) -> SamplerPulls:
-        return self
 
     def __next__(self) -> Any:
         if self._to_skip:

@@ -156,7 +156,7 @@ class Recording:
         return self._resolve(indices)
 
 
-class RecordedPass:
+class RecordedPass(Iterator[Any]):
     """One pass: batches, each with the names of its rows and the worker it came from."""
 
     def __init__(self, recording: Recording, batches: Iterator[Any]) -> None:
@@ -165,9 +165,6 @@ class RecordedPass:
         self._first: tuple[Any, RowNames, int] | None = None
         self._workers = max(recording.dataloader.num_workers, 1)
         self._number: int | None = None
-
-    def __iter__(self) -> RecordedPass:
-        return self
 
     def __next__(self) -> tuple[Any, RowNames, int]:
         if self._first is not None:

@@ -20,15 +20,13 @@ from __future__ import annotations
 
 import functools
 import os
-import warnings
-import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lading.errors import ConfigError, InexactResumeWarning, LoaderError, ResumeError
+from lading.errors import ConfigError, LoaderError, ResumeError
 from lading.identity import Bill, World
 from lading.ledger.ledger import Ledger
 from lading.loader.iteration import Batches
@@ -36,11 +34,10 @@ from lading.loader.note import BeginsIterations, Tracker, Trackers
 from lading.loader.state import loaded_mark, marked
 from lading.loader.torch.ray import Lockstep, is_ray_worker
 from lading.observe.carried import CarriedNames, CarriedPass
-from lading.observe.dataloader import described, draws_in_workers, order_of, pass_length, told_epoch
+from lading.observe.dataloader import described, order_of, pass_length
 from lading.observe.names import RowNames
 from lading.observe.recording import RecordedPass, Recording
-from lading.observe.track_state import TrackedState, names_digest
-from lading.runtime.random_state import GLOBAL, PutBack, Snapshot, capture, restore, same
+from lading.observe.track_state import Beginning, TrackedState
 from lading.source.counting import kept_rows
 
 
@@ -88,16 +85,14 @@ class TrackedLoader(Lockstep):
     def __init__(
         self,
         dataloader: Any,
-        run: str | os.PathLike[str] | Ledger | None = None,
-        tracker: Any = None,
-        *,
-        names: Sequence[str] | None = None,
-        ids: str | tuple[str, str] | None = None,
-        random: str = "restore",
+        run: str | os.PathLike[str] | Ledger | None,
+        tracker: Any,
+        names: Sequence[str] | None,
+        ids: str | tuple[str, str] | None,
+        random: str,
     ) -> None:
         _check(run, tracker, names, ids, random)
         self.dataloader = dataloader
-        self._restores = random == "restore"
         self._recording: Recording | CarriedNames
         self._recording = Recording(self.dataloader) if ids is None else CarriedNames(dataloader, ids, names)
         self._inner: Any = self._recording.dataloader  # knows order, length and random generators
@@ -111,13 +106,11 @@ class TrackedLoader(Lockstep):
         self._known: tuple[Any, Any, Trackers] | None = None
         self.last_bill: Bill | None = None
         self._source = described(self._inner)
-        self._standing = TrackedState()
-        self._is_resumed = False
+        self._begins = Beginning(self._recording, restores=random == "restore")
         self._loaded: dict[str, Any] | None = None  # the state loaded last, until its first batch is yielded
         # A mark, not the pass itself: a cycle would keep a pass's workers alive until the garbage collector comes.
         self._newest: object = None
         self._pass_length: int | None = None
-        self._idle: _Idle | None = None
         self._world: World | None = None
 
     @property
@@ -154,17 +147,17 @@ class TrackedLoader(Lockstep):
     @property
     def epoch(self) -> int:
         """The pass that the next batch belongs to."""
-        return self._standing.epoch
+        return self._begins.standing.epoch
 
     @property
     def batches_done(self) -> int:
         """Batches of the pass that were yielded or lie before a loaded state: ``initial=`` of a tqdm bar."""
-        return self._standing.batch
+        return self._begins.standing.batch
 
     @property
     def step(self) -> int:
         """The number of batches yielded in the run."""
-        return self._standing.step
+        return self._begins.standing.step
 
     def set_epoch(self, epoch: int) -> None:
         """Tell the epoch to the sampler and the dataset, where they want to know."""
@@ -205,13 +198,9 @@ class TrackedLoader(Lockstep):
         """
         self._settle_last()
         self._listeners().flush()
-        if not self._is_resumed:
-            if self._standing.batch == 0:
-                self._note_start()
-            self._standing.rank, self._standing.drawn_from = self.world.rank, self._recording.drawn_from
-        self._standing.now = capture(self._inner)
+        standing = self._begins.caught(self.world)
         mark = self._listeners().mark(self.step)
-        return {**self._standing.to_state(self._source), **marked(mark or self._loaded)}
+        return {**standing.to_state(self._source), **marked(mark or self._loaded)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume where a state was taken: the next pass draws its order again and leaves out what was yielded.
@@ -231,84 +220,22 @@ class TrackedLoader(Lockstep):
                 "it cannot be entered in the middle without reading it from the start. Resume at the end of an "
                 "epoch, use lading.TaggedIterableDataset(...).starting_at(batch), or a map-style dataset."
             )
-        is_own = standing.rank == self.world.rank
-        if not is_own and standing.drawn_from:
-            raise ResumeError(
-                f"this is the state of rank {standing.rank}, loaded on rank {self.world.rank}, and its order was drawn "
-                f"from {standing.drawn_from}'s global generator, which each rank has for itself: samples would repeat "
-                "or be missed. Save and load a state on every rank, or give the loader a DistributedSampler."
-            )
-        restore({n: s for n, s in standing.now.items() if n not in GLOBAL or (is_own and self._restores)}, self._inner)
-        self._standing, self._is_resumed, self._loaded = standing, True, loaded_mark(state)
+        self._begins.resume(standing, self.world)
+        self._loaded = loaded_mark(state)
         self._newest = self.last_bill = None  # what was yielded since then is rolled back
 
     def _start(self, *, with_bills: bool) -> Batches[Any]:
-        self._recording.world = self.world
         self._newest = object()
         self._pass_length = pass_length(self._inner)
-        # A resumed pass draws from its own snapshot, so it can wait until a batch is really wanted.
-        batches = None if self._is_resumed else self._begin_anew()
-        started = TrackedPass(self, batches, self._newest, with_bills=with_bills)
-        if self._idle is not None:
-            self._idle = self._idle._replace(owner=weakref.ref(started))
+        started = TrackedPass(self, self._begins.now(self.world), self._newest, with_bills=with_bills)
+        self._begins.held_by(started)
         return self._in_place(started)
 
-    def _begin_anew(self, *, is_resumed: bool = False) -> RecordedPass | CarriedPass:
-        """Begin a pass just as ``iter(dataloader)`` would: random numbers are drawn now."""
-        if self._standing.batch:
-            self._standing.next_pass()  # the pass before was broken off
-        idle = self._idle
-        if idle is not None and idle.owner() is None and same(capture(self._inner), idle.after):
-            # Lightning calls iter() once only to see whether it can: as if it had not.
-            restore(idle.before, self._inner)
-        # The seed of persistent workers was drawn in an earlier pass; here it is drawn now, and must not count.
-        has_seed = is_resumed and not self._standing.starts_workers
-        self._note_start()
-        self._standing.began = began = capture(self._inner)
-        batches = self._recording.start(rewind=self._rewind(began) if has_seed else None)
-        self._standing.starts_workers &= not has_seed
-        self._idle = _Idle(_nobody, began, capture(self._inner))
-        return batches
-
-    def _note_start(self) -> None:
-        """Note what a pass that begins now depends on, beside random numbers."""
-        self._standing.sampler_epoch = told_epoch(self._inner)
-        self._standing.starts_workers = self._recording.starts_workers
-
-    def _rewind(self, states: Snapshot) -> Callable[[], None]:
-        return functools.partial(restore, states, self._inner)
-
-    def _begin_late(self) -> RecordedPass | CarriedPass:
-        is_inside = self._is_resumed and self._standing.batch
-        batches = self._begin_inside() if is_inside else self._begin_anew(is_resumed=self._is_resumed)
-        self._is_resumed = False  # only now: a resume that was refused is refused again
-        return batches
-
-    def _begin_inside(self) -> RecordedPass | CarriedPass:
-        """Enter a pass in its middle: draw its order as when it began, and leave the global generators as they are."""
-        standing, sampler = self._standing, order_of(self._inner)
-        # Between epochs the training loop says which one comes; in the middle of one there is no choice.
-        if standing.sampler_epoch is not None and hasattr(sampler, "set_epoch"):
-            sampler.set_epoch(standing.sampler_epoch)
-        put_back = PutBack(capture())
-        restore(standing.began, self._inner)
-        try:
-            rewind = None if standing.starts_workers else self._rewind(standing.began)
-            batches = self._recording.start(standing.batch, rewind, put_back)
-            skipped = batches.catch_up()
-        finally:
-            put_back()
-        if skipped is not None and names_digest(0, skipped.datasets, skipped.indices) != standing.digest:
-            raise ResumeError(_another_order(sampler, standing, self.world))
-        if draws_in_workers(self._inner):
-            self._recording.notes.append(_INEXACT)
-            warnings.warn(_INEXACT, InexactResumeWarning, stacklevel=4)
-        return batches
-
     def _yielded(self, names: RowNames, mark: object, batch: Any) -> Bill:
-        standing, world = self._standing, self.world
+        standing, world = self._begins.standing, self.world
         bill = observed_bill(standing, world, names, self.names)
-        self.last_bill, self._idle = bill, None
+        self.last_bill = bill
+        self._begins.yielded()
         standing.count(len(names.indices) * world.world_size)
         if mark is self._newest:  # an older pass that continues uses up steps, but not the newest pass
             standing.note(names.datasets, names.indices)
@@ -321,12 +248,10 @@ class TrackedLoader(Lockstep):
             self._loaded = None
         self._listeners().update(bill, batch)
         while self._recording.notes:
-            self._record_note(bill.step, self._recording.notes.pop(0))
+            text = self._recording.notes.pop(0)
+            for ledger in (tracker for tracker in self._trackers() if isinstance(tracker, Ledger)):
+                ledger.note(bill.step, text)
         return bill
-
-    def _record_note(self, step: int, text: str) -> None:
-        for ledger in (tracker for tracker in self._trackers() if isinstance(tracker, Ledger)):
-            ledger.note(step, text)
 
     def _settle_last(self) -> None:
         ledger = self.ledger if self._settles else None
@@ -334,8 +259,8 @@ class TrackedLoader(Lockstep):
             ledger.commit(self.last_bill)
 
     def _finish(self, mark: object) -> None:
-        if mark is self._newest and self._standing.batch:
-            self._standing.next_pass()
+        if mark is self._newest and self._begins.standing.batch:
+            self._begins.standing.next_pass()
 
     def _listeners(self) -> Trackers:
         """Return those who are notified; looked at once, not for each batch."""
@@ -367,27 +292,7 @@ def _check(run: Any, tracker: Any, names: Any, ids: Any, random: Any) -> None:
         raise ConfigError(f"ids is {ids!r}: expected the name of a column, or two, ('dataset', 'id').")
 
 
-_INEXACT = (
-    "the workers of this DataLoader draw the random numbers of this epoch from its beginning again, because it was "
-    "resumed in the middle: samples and their order are the same, what is drawn for them in workers is not. Resume at "
-    "the end of an epoch, read without workers, or use lading.Loader, whose random numbers belong to batches; a "
-    "dataset that draws nothing says so with random_free = True."
-)
-
-
-class _Idle(NamedTuple):
-    """A pass that yielded nothing so far: who holds it, and where random numbers were before and after it began."""
-
-    owner: Callable[[], Any]
-    before: Snapshot
-    after: Snapshot
-
-
-def _nobody() -> None:
-    return None
-
-
-class TrackedPass:
+class TrackedPass(Iterator[Any]):
     """One pass over a tracked loader."""
 
     def __init__(
@@ -398,9 +303,6 @@ class TrackedPass:
         self._mark = mark
         self._with_bills = with_bills
 
-    def __iter__(self) -> TrackedPass:
-        return self
-
     def __len__(self) -> int:
         """Return the batches of a whole pass."""
         return len(self._loader)
@@ -408,7 +310,7 @@ class TrackedPass:
     def __next__(self) -> Any:
         self._loader._settle_last()
         if self._batches is None:
-            self._batches = self._loader._begin_late()
+            self._batches = self._loader._begins.late(self._loader.world)
         try:
             batch, names, _ = next(self._batches)
         except StopIteration:
@@ -416,19 +318,6 @@ class TrackedPass:
             raise
         bill = self._loader._yielded(names, self._mark, batch)
         return (batch, bill) if self._with_bills else batch
-
-
-def _another_order(sampler: Any, standing: TrackedState, world: World) -> str:
-    if standing.rank != world.rank:
-        return (
-            f"this is the state of rank {standing.rank}, loaded on rank {world.rank}, which had other samples: nothing "
-            "says that they come again. Save and load a state on every rank, or resume at the end of an epoch."
-        )
-    return (
-        f"the {type(sampler).__name__} gave other samples when its first {standing.batch} batches were drawn again: "
-        "samples would repeat or be missed. It takes random numbers that no state can bring back; give it a seeded "
-        "torch.Generator, or set_epoch, or use lading.Loader, whose order is a pure function."
-    )
 
 
 def track(
@@ -464,4 +353,4 @@ def track(
         A loader; not a DataLoader by isinstance, so frameworks leave its sampler alone. With several ranks give the
         DataLoader a distributed sampler yourself.
     """
-    return TrackedLoader(dataloader, run, tracker, names=names, ids=ids, random=random)
+    return TrackedLoader(dataloader, run, tracker, names, ids, random)

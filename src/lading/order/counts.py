@@ -63,7 +63,10 @@ def _between(plan: Plan, start: int, stop: int) -> I64:
     ):
         return np.array(parts.rows, dtype=np.int64)
     total = np.zeros(len(plan.names), dtype=np.int64)
-    if counts_are_known(plan):
+    one_part_each = len(parts.numbers) == len(plan.datasets)
+    if one_part_each and (
+        plan.mixture is not None or len(plan.datasets) == 1
+    ):  # the order knows, without a look at each
         by_source = np.array([stop - start])
         if plan.mixture is not None:
             by_source = np.subtract(plan.order.counts(stop), plan.order.counts(start), dtype=np.int64)
@@ -78,8 +81,3 @@ def _between(plan: Plan, start: int, stop: int) -> I64:
         datasets, _ = plan.samples(low, min(low + MOST_SAMPLES, stop))
         total += np.bincount(datasets, minlength=len(total))
     return total
-
-
-def counts_are_known(plan: Plan) -> bool:
-    """Say whether the order knows how many samples of each dataset it has, without a look at each."""
-    return (plan.mixture is not None or len(plan.datasets) == 1) and len(plan.parts.numbers) == len(plan.datasets)

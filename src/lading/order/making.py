@@ -1,5 +1,9 @@
 """What a plan is made of: its fields from what the user gives, its clock and its order from its fields; and what
-its fields must be, and which go together.
+its fields must be, and which go together. And what resuming at a step needs of its events: one ``ResumeBase`` for all
+that have acted, however many they were.
+
+events   reweight · block · rebatch · reweight · reweight │ step │ reweight
+         ╰──────── pace · stage · blocked · masked · adapted ╯        ╰ kept as it is
 """
 
 from __future__ import annotations
@@ -9,14 +13,15 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lading.errors import MixtureError, PlanError
-from lading.order.clock import MAX_POSITION, Batching, Clock
+from lading.order.clock import MAX_POSITION, Batching, Clock, Location
 from lading.order.dataset import Part, PlannedDataset, datasets_of
-from lading.order.event import Rebatch, Reweight
+from lading.order.event import Block, Event, Mask, Rebatch, ResumeBase, Reweight
 from lading.order.mixture import spec as mixtures
 from lading.order.mixture.order import Mixed, Passes, timeline
 from lading.order.mixture.spec import MixtureSpec
 from lading.order.permutation import MAX_SEED
 from lading.order.shuffle import SHUFFLES, Order, Shuffled
+from lading.order.substitute import by_dataset, stated
 from lading.runtime.fields import whole
 
 if TYPE_CHECKING:
@@ -50,17 +55,15 @@ def fields_of(
     if batch_schedule is not None:
         from lading.order.batch_schedule import planned_sizes  # few runs have one
 
-        epoch = sum(d.length for d in datasets) if mixture is None else _epoch(mixture, datasets)
+        epoch = sum(d.length for d in datasets)
+        if mixture is not None:
+            epoch = mixture.epoch_samples if isinstance(mixture, MixtureSpec) else mixture.epoch(datasets)
         gapless = mixture is not None and mixture.stopping == "restart"
         sizes = planned_sizes(batch_schedule, epoch, drop_last=drop_last, gapless=gapless)
         planned["batch_schedule"] = sizes if len(sizes) > 1 else ()
     if mixture is not None and not isinstance(mixture, MixtureSpec):
         mixture = mixture.planned(datasets, sizes, drop_last)
     return {**more, **planned, "datasets": datasets, "global_batch_size": sizes[0][1], "mixture": mixture}
-
-
-def _epoch(mixture: Mixture | MixtureSpec, datasets: Sequence[PlannedDataset]) -> int:
-    return mixture.epoch_samples if isinstance(mixture, MixtureSpec) else mixture.epoch(datasets)
 
 
 def weights_of(plan: PlanView) -> Weighted:
@@ -147,3 +150,36 @@ def _check_schedule(plan: PlanView, field: str, of: str, way_out: str) -> None:
             f"{field} is {pairs[:5]} with {of} {first}: expected ({place}, size) pairs in order, the first (0, {of}). "
             f"{way_out}"
         )
+
+
+def events_from(plan: PlanView, step: int) -> tuple[Event, ...]:
+    """Return the events that resuming at a step needs: those that have acted become one ``ResumeBase``."""
+    events, clock, order = plan.events, plan.clock, plan.order
+    at = clock.locate(step)
+    past, later = [e for e in events if _has_acted(e, at)], [e for e in events if not _has_acted(e, at)]
+    # Of sizes that are to act at one step the last holds.
+    sizes = {e.step: e for e in later if isinstance(e, Rebatch)}
+    later = [e for e in later if not isinstance(e, Rebatch) or sizes[e.step] is e]
+    if not past:
+        return tuple(later)
+    resized = any(isinstance(e, Rebatch) or (isinstance(e, ResumeBase) and e.pace) for e in past)
+    reweighted = any(isinstance(e, Reweight) or (isinstance(e, ResumeBase) and e.stage) for e in past)
+    pace = clock.pace_at(step) if resized else None
+    stage = None
+    if isinstance(order, Mixed) and clock.gapless and (resized or reweighted):
+        stage = order.stage_at(at.position)
+    known = [clock.first_step, *(e.step for e in past if isinstance(e, Block | Mask))]
+    known += [] if pace is None else [pace.step]
+    known += [] if stage is None else [clock.step_from(stage.start)]
+    kept = None if plan.adaptation is None else plan.adaptation.kept(past, order, clock, at)
+    adapted, since = kept or (None, 0)
+    blocked, masked = by_dataset(stated(Block, past)), by_dataset(stated(Mask, past))
+    base = ResumeBase(step, at.position, max(*known, since), pace, stage, blocked, adapted, masked)
+    return (base, *later)
+
+
+def _has_acted(event: Event, at: Location) -> bool:
+    """Say whether an event acts at or before a step."""
+    if isinstance(event, Reweight):
+        return event.position <= at.position
+    return event.step <= at.step

@@ -315,9 +315,7 @@ class Plan:
         ``plan.with_events(plan.events_from(step))`` has the same bills from ``ResumeBase.first_step`` on, and says of
         earlier steps that the ledger has them. What it takes does not grow with the number of past events.
         """
-        from lading.order.resuming import events_from
-
-        return events_from(self, step)
+        return making.events_from(self, step)
 
     def with_event(self, event: Event) -> Plan:
         """Return the plan as it is after an event. Nothing before the event changes."""

@@ -10,7 +10,7 @@ source that packs documents into rows puts padding where a masked one was.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
@@ -78,18 +78,18 @@ def numbers_by_name(field: str, given: Any, parts: Parts) -> tuple[tuple[str, tu
 
 def all_blocks(blocked: Born, events: Iterable[Event], parts: Parts) -> list[Block]:
     """Return what a plan blocks: what it was born with, at step 0, and what its events say."""
-    return _stated(Block, blocked, events, parts, lambda base: base.blocked)
+    return [*(Block(0, parts.number_of(name), indices) for name, indices in blocked), *stated(Block, events)]
 
 
-def _stated(
-    kind: type[Kind], born: Born, events: Iterable[Event], parts: Parts, before: Callable[[ResumeBase], Any]
-) -> list[Kind]:
-    found = [kind(0, parts.number_of(name), numbers) for name, numbers in born]
+def stated(kind: type[Kind], events: Iterable[Event]) -> list[Kind]:
+    """Return the blocks or the masks among events, those that a resume base keeps too."""
+    found = []
     for event in events:
         if isinstance(event, kind):
             found.append(event)
         elif isinstance(event, ResumeBase):
-            found += [kind(event.first_step, dataset, numbers) for dataset, numbers in before(event)]
+            kept = event.blocked if kind is Block else event.masked
+            found += [kind(event.first_step, dataset, numbers) for dataset, numbers in kept]
     return found
 
 
@@ -146,7 +146,8 @@ def born_masked(masked: Any, parts: Parts) -> tuple[tuple[str, tuple[int, ...]],
 
 def all_masks(masked: Born, events: Iterable[Event], parts: Parts) -> list[Mask]:
     """Return what a plan masks: what it was born with, at step 0, and what its events say."""
-    return sorted(_stated(Mask, masked, events, parts, lambda base: base.masked), key=lambda mask: mask.step)
+    masks = [*(Mask(0, parts.number_of(name), documents) for name, documents in masked), *stated(Mask, events)]
+    return sorted(masks, key=lambda mask: mask.step)
 
 
 def by_dataset(events: Iterable[Block | Mask]) -> Masked:

@@ -323,6 +323,18 @@ class Evidence:
             for deviation in self.deviations(row)
         ]
 
+    @functools.cached_property
+    def departures(self) -> dict[tuple[int, int], list[dict[str, Any]]]:
+        """The exceptions to the plan, by attempt and step."""
+        found: dict[tuple[int, int], list[dict[str, Any]]] = {}
+        for exception in self.exceptions():
+            found.setdefault((exception["attempt"], exception["step"]), []).append(exception)
+        return found
+
+    def departures_of(self, attempt: int) -> dict[int, list[dict[str, Any]]]:
+        """Return the exceptions to the plan in an attempt, by step."""
+        return {step: found for (number, step), found in self.departures.items() if number == attempt}
+
     def deviations(self, row: dict[str, Any]) -> list[dict[str, Any]]:
         """Return the exceptions to the plan that a row of ``batches`` records."""
         if not row["exceptions"]:

@@ -21,8 +21,7 @@ from lading.order.counts import counts_of_steps, planned_counts
 from lading.order.plan import Plan
 from lading.report.evidence import Evidence
 from lading.report.history import History
-from lading.report.planned import mark_seen
-from lading.report.seen import SeenSamples
+from lading.report.planned import SeenSamples, mark_seen
 from lading.report.table import Table, schema_of
 from lading.report.views import Views
 from lading.report.where import newest_plan
@@ -222,7 +221,7 @@ def _distinct(evidence: Evidence, views: Views, applied: dict[str, I64]) -> tupl
     if plan is None:
         known = [length or None for length in evidence.description.lengths]
         return _named_distinct(evidence, views), known + [None] * (len(evidence.datasets) - len(known))
-    steps, exceptions = applied["step"], evidence.exceptions()
+    steps = applied["step"]
     lengths: Counts = list(plan.parts.samples)
     if _is_simple(evidence, plan, steps):
         coverage = plan.simulate(len(steps)).coverage
@@ -231,19 +230,15 @@ def _distinct(evidence: Evidence, views: Views, applied: dict[str, I64]) -> tupl
     for span in evidence.spans:
         mine = evidence.plan(span.attempt)
         chosen = steps[applied["attempt"] == span.attempt]
-        by_step: dict[int, list[dict[str, Any]]] = {}
-        for e in exceptions:
-            if e["attempt"] == span.attempt:
-                by_step.setdefault(e["step"], []).append(e)
         if mine is not None and len(chosen):
-            mark_seen(mine, chosen, seen, by_step)
+            mark_seen(mine, chosen, seen, evidence.departures_of(span.attempt))
     return [seen.count(d) for d in range(len(lengths))], lengths
 
 
 def _is_simple(evidence: Evidence, plan: Plan, steps: I64) -> bool:
     """Say whether the steps are those of one plan from its first on, none left out or changed."""
     gapless = np.array_equal(steps, np.arange(len(steps)))
-    changed = bool(evidence.exceptions()) or plan.blocked_from is not None or len(evidence.plans) > 1
+    changed = bool(evidence.departures) or plan.blocked_from is not None or len(evidence.plans) > 1
     return gapless and not changed and plan.parts.is_plain and plan.first_step == 0
 
 

@@ -1,8 +1,12 @@
-"""What the plan says of many steps at once: samples, counts by dataset and digests, visiting no more than needed."""
+"""What the plan says of many steps at once: samples, counts by dataset and digests, visiting no more than needed.
+
+Which samples of each dataset were used (``SeenSamples``): flags where they fit, sorted numbers where a dataset is too
+long.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,12 +20,52 @@ from lading.order.counts import MOST_SAMPLES, runs_of
 from lading.order.plan import Plan
 from lading.report.evidence import Evidence
 from lading.report.row_losses import losses_of_samples
-from lading.report.seen import SeenSamples
 from lading.report.table import schema_of
 from lading.report.where import expected_bill
 from lading.runtime.processes import each_in_threads
 
 I64 = NDArray[np.int64]
+
+
+_FLAG_BYTES = 1 << 27
+_MOST_NUMBERS = 1 << 24
+
+
+class SeenSamples:
+    """Count the distinct samples of each dataset, in bounded memory.
+
+    Args:
+        lengths: Samples of each dataset, by number.
+    """
+
+    def __init__(self, lengths: Sequence[int]) -> None:
+        self._flags: dict[int, NDArray[np.bool_]] = {}
+        self._numbers: dict[int, I64 | None] = {}
+        room = _FLAG_BYTES
+        for dataset, length in sorted(enumerate(lengths), key=lambda pair: pair[1]):
+            if length <= room:
+                self._flags[dataset] = np.zeros(length, dtype=bool)
+                room -= length
+            else:
+                self._numbers[dataset] = np.empty(0, dtype=np.int64)
+
+    def add(self, dataset: int, indices: I64) -> None:
+        """Take in samples of a dataset, counted from its first."""
+        if dataset in self._flags:
+            self._flags[dataset][indices] = True
+            return
+        numbers = self._numbers[dataset]
+        if numbers is not None:
+            numbers = np.union1d(numbers, indices)
+            held = sum(len(known) for known in self._numbers.values() if known is not None)
+            self._numbers[dataset] = numbers if held + len(numbers) <= _MOST_NUMBERS else None
+
+    def count(self, dataset: int) -> int | None:
+        """Return how many there are; None where they are too many to count."""
+        if dataset in self._flags:
+            return int(np.count_nonzero(self._flags[dataset]))
+        numbers = self._numbers[dataset]
+        return None if numbers is None else len(numbers)
 
 
 def mark_seen(plan: Plan, steps: I64, seen: SeenSamples, skip: dict[int, list[dict[str, Any]]]) -> None:
@@ -48,9 +92,6 @@ MOST_ROWS = 20_000_000
 
 def planned_samples(evidence: Evidence, steps: list[tuple[int, int]]) -> pa.Table:
     """Return the samples of (attempt, step) pairs, exceptions taken into account, and the losses of their rows."""
-    by_step: dict[tuple[int, int], list[dict[str, Any]]] = {}
-    for e in evidence.exceptions():
-        by_step.setdefault((e["attempt"], e["step"]), []).append(e)
     columns: list[list[Any]] = [[] for _ in range(6)]
     places: list[I64] = [np.empty(0, dtype=np.int64)]
     rows = 0
@@ -58,7 +99,7 @@ def planned_samples(evidence: Evidence, steps: list[tuple[int, int]]) -> pa.Tabl
         plan = evidence.plan(attempt)
         if plan is None:
             continue
-        bill = expected_bill(plan, step, by_step.get((attempt, step), ()))
+        bill = expected_bill(plan, step, evidence.departures.get((attempt, step), ()))
         real, count = bill.is_real, bill.num_samples
         rows += count
         if rows > MOST_ROWS:

@@ -41,10 +41,11 @@ from lading.report.snapshot import read_evidence
 from lading.report.step import StepRecord, step_of_batch, step_record
 from lading.report.suspects import Lengths
 from lading.report.table import Table
-from lading.report.verify.verdict import Progress, Verdict, silent
+from lading.report.verify.verdict import Verdict
 from lading.report.views import NoSamples, Views
 from lading.report.where import dataset_number, newest_plan, next_step, run_events, where
 from lading.runtime.arrow import numbers
+from lading.runtime.blocks.progress import Progress, silent
 from lading.runtime.fields import INT64_MAX, shown_html
 from lading.runtime.paths import local_path
 
@@ -67,16 +68,23 @@ class Run:
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], attempt: int | None = None, stores: Mapping[str, str] | None = None
+        self,
+        path: str | os.PathLike[str],
+        attempt: int | None = None,
+        stores: Mapping[str, str] | None = None,
+        evidence: Evidence | None = None,
     ) -> None:
-        self._take(read_evidence(local_path(path), attempt), stores)
+        self.evidence = read_evidence(local_path(path), attempt) if evidence is None else evidence
+        self.path = self.evidence.run.path
+        self.steps = History(self.evidence)
+        self.views = Views(self.evidence)
+        self._stores, self._digests = stores, dict[str, str]()
+        self._mixed: dict[str | int, Table] = {}  # answers that others are made of
 
     @classmethod
     def of(cls, evidence: Evidence, stores: Mapping[str, str] | None = None) -> Run:
         """Return the run of evidence that was taken: ``evidence.at(moment)`` is a run as a checkpoint saw it."""
-        run = cls.__new__(cls)
-        run._take(evidence, stores)
-        return run
+        return cls(evidence.run.path, stores=stores, evidence=evidence)
 
     def at(self, checkpoint: str | os.PathLike[str]) -> Run:
         """Return the run as one of its checkpoints saw it: history ends there.
@@ -93,13 +101,6 @@ class Run:
         run = Run.of(self.evidence.at(moment), self._stores)
         run._digests = {name: total.names for name, total in waybill.totals.items() if total.names is not None}
         return run
-
-    def _take(self, evidence: Evidence, stores: Mapping[str, str] | None) -> None:
-        self.path, self.evidence = evidence.run.path, evidence
-        self.steps = History(self.evidence)
-        self.views = Views(self.evidence)
-        self._stores, self._digests = stores, dict[str, str]()
-        self._mixed: dict[str | int, Table] = {}  # answers that others are made of
 
     def __repr__(self) -> str:
         attempts = sum(not attempt.is_void for attempt in self.evidence.attempts.values())

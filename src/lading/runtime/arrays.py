@@ -29,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lading.errors import PlanError, SourceError
+from lading.runtime import compiled
 
 _KINDS = {int: ("q", np.int64), float: ("d", np.float64)}  # of Python's arrays, and of NumPy's
 
@@ -91,6 +92,14 @@ def beyond(values: NDArray[Any], kind: Any) -> int | None:
         return None
     low, high, limits = int(values.min()), int(values.max()), np.iinfo(kind)
     return high if high > limits.max else low if low < limits.min else None
+
+
+def extent(numbers: NDArray[np.int64]) -> tuple[int, int]:
+    """Return the smallest and the largest of some integers of 64 bits; of none 0 and -1."""
+    if compiled.enabled() and numbers.size and numbers.flags.c_contiguous:
+        found: tuple[int, int] = compiled.kernels.extent(numbers)
+        return found
+    return (int(numbers.min()), int(numbers.max())) if numbers.size else (0, -1)
 
 
 def shifted_right(array: Any, first: int) -> Any:

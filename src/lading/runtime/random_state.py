@@ -49,7 +49,9 @@ GLOBAL = ("python", "numpy", "torch")
 
 def capture(loader: Any = None) -> Snapshot:
     """Return the state of the global generators, and of those that a DataLoader and its samplers hold."""
-    states: Snapshot = {"python": _python_state(), "numpy": _numpy_state()}
+    _, words, gauss = random.getstate()
+    python = Twister(np.array(words[:-1], np.uint32).tobytes(), words[-1], gauss)
+    states: Snapshot = {"python": python, "numpy": _numpy_state()}
     if (of_torch := _torch_generator()) is not None:
         states["torch"] = of_torch.get_state()
     for i, generator in enumerate(generators_of(loader)):
@@ -60,7 +62,8 @@ def capture(loader: Any = None) -> Snapshot:
 def restore(states: Snapshot, loader: Any = None) -> None:
     """Set the generators to a snapshot; what it does not hold is left alone."""
     if "python" in states:
-        _set_python_state(states["python"])
+        words = np.frombuffer(states["python"].words, np.uint32).tolist()
+        random.setstate((3, (*words, states["python"].place), states["python"].gauss))
     if "numpy" in states:
         _set_numpy_state(states["numpy"])
     if "torch" in states and (of_torch := _torch_generator()) is not None:
@@ -132,18 +135,6 @@ def untouched(loader: Any = None) -> Iterator[Callable[[], None]]:
         rewind()
 
 
-class PutBack:
-    """Puts generators back to a snapshot when it is called first, and only then."""
-
-    def __init__(self, states: Snapshot) -> None:
-        self._states: Snapshot | None = states
-
-    def __call__(self) -> None:
-        if self._states is not None:
-            states, self._states = self._states, None
-            restore(states)
-
-
 def generators_of(loader: Any) -> list[Any]:
     """Return the torch generators of a DataLoader and of its samplers, each once, in a fixed order."""
     torch = sys.modules.get("torch")
@@ -186,16 +177,6 @@ def _own_generators(loader: Any) -> Iterator[tuple[Callable[[Any], Any], Any]]:
 def _torch_generator() -> Any:
     torch = sys.modules.get("torch")
     return None if torch is None else torch.default_generator
-
-
-def _python_state() -> Twister:
-    _, words, gauss = random.getstate()
-    return Twister(np.array(words[:-1], np.uint32).tobytes(), words[-1], gauss)
-
-
-def _set_python_state(state: Twister) -> None:
-    words = np.frombuffer(state.words, np.uint32).tolist()
-    random.setstate((3, (*words, state.place), state.gauss))
 
 
 def _numpy_state() -> Any:

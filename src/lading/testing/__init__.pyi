@@ -1,6 +1,9 @@
-from lading.testing.contracts import OrderContract as OrderContract, SourceContract as SourceContract
+from lading.testing.contracts import (
+    OrderContract as OrderContract,
+    SourceContract as SourceContract,
+    assert_resumable as assert_resumable,
+)
 from lading.testing.isolation import assert_isolated as assert_isolated
-from lading.testing.resumable import assert_resumable as assert_resumable
 from lading.testing.witnessing import (
     Witness as Witness,
     WitnessDifference as WitnessDifference,

@@ -18,7 +18,7 @@ from lading.ledger.tracker.tracker import BatchTracker
 from lading.loader.note import Trackers
 
 
-class RepeatingLoader:
+class RepeatingLoader(Iterator[Any]):
     """Yield a loader's batches for ever.
 
     >>> batches = RepeatingLoader([{"idx": [0], "dataset_idx": [0]}], use_batch_tracker=True)
@@ -49,9 +49,6 @@ class RepeatingLoader:
         if self._data_iter is None:
             self._data_iter = iter(self.loader)
         return self._data_iter
-
-    def __iter__(self) -> RepeatingLoader:
-        return self
 
     def __next__(self) -> Any:
         try:

@@ -297,7 +297,7 @@ def test_what_cannot_work_is_refused_with_a_way_out(alone, case, words):
 def test_a_batch_that_is_not_its_bill_is_refused(tmp_path):
     """The loader that a DsTrainer trains with counts rows, as every one does."""
     from lading.kits.deepspeed.arguments import DsTrainingArguments
-    from lading.kits.deepspeed.trainer import training_loader
+    from lading.kits.deepspeed.loaders import training_loader
 
     args = DsTrainingArguments(str(tmp_path), per_device_train_batch_size=4)
     loader = training_loader(args, list(range(20)), lambda samples: torch.tensor(samples[1:]), None)

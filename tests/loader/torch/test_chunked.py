@@ -17,7 +17,7 @@ from torch.utils.data import (
 )
 
 from lading.errors import LoaderError, ResumeError
-from lading.loader.torch.chunked import ChunkedDataLoader, chunk_info, progress_line
+from lading.loader.torch.chunked import ChunkedDataLoader, chunk_info
 from lading.loader.torch.loader import Loader
 from lading.order.chunked_sampler import ChunkedSampler
 
@@ -184,7 +184,7 @@ def test_set_chunk_stands_at_its_start():
     assert flat(loader) == ChunkedSampler(20, 6).get_chunk_indices(6).tolist()
 
 
-def test_info_and_line_tell_where_we_are():
+def test_info_tells_where_we_are():
     """Chunk, pass and the share of the data, from 0, in the middle of a chunk too."""
     loader = ChunkedDataLoader(range(100), 5, 6)
     take(loader, 20 + 8)
@@ -193,7 +193,6 @@ def test_info_and_line_tell_where_we_are():
 
     assert (info["current_chunk"], info["pass"], info["pass_chunk"], info["total_chunks"]) == (5, 1, 1, 4)
     assert info["share"] == pytest.approx(0.4) and info["num_batches"] == 6
-    assert progress_line(info) == "pass 1, chunk 1/4, 40 % of the data"
     with pytest.raises(LoaderError, match="has no chunks"):
         chunk_info(Loader(range(10), 2))
 

@@ -26,7 +26,7 @@ from lading.order.mixture.request import Mixture
 from lading.report import open_run
 from lading.source.columns import Columns
 from lading.testing import assert_resumable
-from lading.testing.resumable import same
+from lading.testing.contracts import same
 
 
 class Squares(Dataset):

@@ -15,7 +15,7 @@ from torch.utils.data import Dataset
 
 from lading.loader.torch.loader import Loader
 from lading.source.columns import Columns
-from lading.testing.resumable import same
+from lading.testing.contracts import same
 
 SCRIPT = Path(__file__).parent / "scripts" / "drawing.py"
 WAYS = [

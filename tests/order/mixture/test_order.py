@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+from contextlib import nullcontext
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from lading.errors import MixtureError, PlanError
 from lading.identity.hashing import key64
 from lading.order.clock import Batching, Clock
 from lading.order.event import Reweight
+from lading.order.mixture import tree
 from lading.order.mixture.order import Mixed, Passes, stream_end, timeline
 from lading.order.mixture.spec import MixtureSpec, integer_weights
 from lading.order.mixture.tree import PlainTree
@@ -40,12 +43,13 @@ def stagings(draw, most: int = 4):
     return tuple(lengths), tuple(zip(starts.tolist(), weights, strict=True))
 
 
-def mixed(lengths, stages, events=(), batch=32, shuffle="full", window_samples=4096, make_tree=None) -> Mixed:
+def mixed(lengths, stages, events=(), batch=32, shuffle="full", window_samples=4096, plain=False) -> Mixed:
     """Make the order of a mixture that never ends, in steps of one size."""
     spec = MixtureSpec(10**6, tuple(stages))
     clock = Clock(spec.epoch_samples, Batching(((0, batch),)), gapless=True)
     passes = Passes(lengths, 7, shuffle, window_samples)
-    return Mixed(passes, spec, clock, timeline(spec, events), make_tree=make_tree)
+    with patch.object(tree, "tree_class", lambda: PlainTree) if plain else nullcontext():
+        return Mixed(passes, spec, clock, timeline(spec, events))
 
 
 def ending(lengths, weights, stopping, batch=32, drop_last=False, seed=3) -> Mixed:
@@ -78,7 +82,7 @@ def test_positions_undo_samples(staging, start, shuffle, batch):
 def test_far_positions_agree_with_the_reference(staging, far, shuffle, batch):
     """Plain integers and the kernel give the same samples and the same inverse, however far."""
     fast = mixed(*staging, shuffle=shuffle, batch=batch)
-    plain = mixed(*staging, shuffle=shuffle, batch=batch, make_tree=PlainTree)
+    plain = mixed(*staging, shuffle=shuffle, batch=batch, plain=True)
 
     ours = fast.samples(far - 300, far + 300)
 
@@ -104,7 +108,7 @@ def test_slots_of_a_step_are_those_of_the_whole_step(staging, step, batch, shuff
 
     equal(fast.step_samples(at.position, at.size, first, stop), (datasets[first:stop], indices[first:stop]))
     if batch <= 1000:
-        plain = mixed(*staging, batch=batch, shuffle=shuffle, make_tree=PlainTree)
+        plain = mixed(*staging, batch=batch, shuffle=shuffle, plain=True)
         equal(plain.step_samples(at.position, at.size, first, stop), (datasets[first:stop], indices[first:stop]))
 
 
@@ -148,7 +152,7 @@ def test_any_number_of_reweightings(staging, gaps, random):
         equal(before.samples(0, step * 32), order.samples(0, step * 32))
 
     end = (step + 5) * 32
-    for other in (mixed(lengths, stages, events), mixed(lengths, stages, events, make_tree=PlainTree)):
+    for other in (mixed(lengths, stages, events), mixed(lengths, stages, events, plain=True)):
         equal(order.samples(0, end), other.samples(0, end))
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from lading.errors import PackingError
-from lading.order.packing.fill import fill_rows, read_rows
+from lading.order.packing.fill import fill_rows
 from lading.order.packing.index import PackingIndex
 from lading.order.packing.rules import ALGORITHMS
 from lading.runtime import compiled
@@ -33,7 +33,7 @@ def test_the_kernel_fills_as_the_reference_does(lengths, algorithm, overflow, dt
     options = {"eod_token_id": 200, "reset_positions": reset, "with_documents": named}
 
     fast = fill_rows(index, rows, tokens, offsets, **options)
-    slow = read_rows(index, rows, lambda d, a, b: tokens[offsets[d] :][a : min(b, lengths[d])], **options)
+    slow = fill_rows(index, rows, lambda d, a, b: tokens[offsets[d] :][a : min(b, lengths[d])], **options)
 
     assert list(fast) == list(slow) and len(fast) == (6 if named else 4)
     for name in fast:

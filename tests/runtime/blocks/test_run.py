@@ -9,7 +9,7 @@ import time
 import pytest
 
 from lading.errors import ConfigError, SourceError, WorkerError
-from lading.runtime.blocks import local
+from lading.runtime.blocks import run as blocks
 from lading.runtime.blocks.run import Task, run_blocks
 from lading.runtime.processes import is_running
 
@@ -17,12 +17,12 @@ from lading.runtime.processes import is_running
 @pytest.fixture(autouse=True)
 def forked(monkeypatch):
     """Functions of a test cannot be sent, only inherited, whatever else is loaded."""
-    monkeypatch.setattr(local, "start_method", lambda: "fork")
+    monkeypatch.setattr(blocks, "start_method", lambda: "fork")
 
 
 def test_what_cannot_be_sent_is_refused(monkeypatch):
     """Where processes are not forked, a function must be one that pickle takes."""
-    monkeypatch.setattr(local, "start_method", lambda: "forkserver")
+    monkeypatch.setattr(blocks, "start_method", lambda: "forkserver")
 
     with pytest.raises(ConfigError, match=r"cannot be sent to worker processes .* or use one worker"):
         list(run_blocks(lambda number: number, range(4), workers=2))

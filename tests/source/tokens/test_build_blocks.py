@@ -17,7 +17,7 @@ import pytest
 from tests.crash_points import crash_points
 
 from lading.errors import SourceError
-from lading.runtime.blocks import local
+from lading.runtime.blocks import run as blocks
 from lading.runtime.blocks.run import Task
 from lading.runtime.processes import is_running
 from lading.source.tokens import block as tokens_block, inputs as tokens_inputs
@@ -37,7 +37,7 @@ def digests(folder):
 def corpus(tmp_path, monkeypatch):
     """Files of every kind, cut into blocks of 2 kB; what they hold in order."""
     monkeypatch.setattr(tokens_inputs, "_LEAST_BLOCK", 2048)
-    monkeypatch.setattr(local, "start_method", lambda: "fork")  # whatever else is loaded
+    monkeypatch.setattr(blocks, "start_method", lambda: "fork")  # whatever else is loaded
     draw = random.Random(1)
     texts = ["".join(draw.choices("abc déf ☃ ", k=draw.randrange(1, 400))).strip() or "x" for _ in range(120)]
     folder = tmp_path / "corpus"

@@ -15,7 +15,7 @@ from hypothesis import given, settings, strategies as st
 
 from lading import PackedRows, TaggedDataset, TokenStore, Windows, build_tokens
 from lading.errors import SourceError
-from lading.runtime.blocks import local
+from lading.runtime.blocks import run as blocks
 from lading.runtime.blocks.run import Task
 from lading.source.protocol import Named
 from lading.source.tokens import inputs as tokens_inputs
@@ -99,7 +99,7 @@ def test_columns_of_other_types_are_ids_too(tmp_path):
 def corpus(tmp_path, monkeypatch):
     """Files of every kind in blocks of 1 kB, with blank lines; each document says the line that it stands in."""
     monkeypatch.setattr(tokens_inputs, "_LEAST_BLOCK", 1024)
-    monkeypatch.setattr(local, "start_method", lambda: "fork")
+    monkeypatch.setattr(blocks, "start_method", lambda: "fork")
     folder = tmp_path / "corpus"
     folder.mkdir()
 

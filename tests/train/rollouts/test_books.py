@@ -16,7 +16,8 @@ from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 from lading import Plan, Rollout, RolloutBooks, RolloutGroup, World, open_run
 from lading.errors import ConfigError, LedgerError, ResumeError
 from lading.report.verify.rollouts import check_rollouts
-from lading.report.verify.verdict import Verdict, silent
+from lading.report.verify.verdict import Verdict
+from lading.runtime.blocks.progress import silent
 
 SCRIPT = Path(__file__).parent / "scripts" / "loop.py"
 SIZE = 3

@@ -20,7 +20,8 @@ from lading.identity.world import process_group
 from lading.kits.chunked.datamodule.chunked import ChunkedSequenceDataset
 from lading.kits.chunked.datamodule.sequence import SequenceDataset
 from lading.kits.chunked.datamodule.sizes import chunk_sizes
-from lading.loader.torch.chunked import progress_line, seen_info
+from lading.loader.torch.chunked import chunk_info
+from lading.loader.torch.loader import Loader
 from lading.train.metrics.torch import added_over_ranks
 
 
@@ -188,3 +189,24 @@ def _limited(batches: Any, limit: float | int | None) -> Iterable[Any] | None:
         found: Iterable[Any] | None = batches
         return found
     return islice(batches, limit if isinstance(limit, int) else int(limit * len(batches)))
+
+
+def seen_info(loader: Loader) -> dict[str, Any]:
+    """Return ``chunk_info`` of the batch yielded last: the loader itself may be at the next chunk already."""
+    info, bill = chunk_info(loader), loader.last_bill
+    if bill is None or bill.chunk is None:
+        return info
+    samples = loader.plan.epoch_samples
+    first = loader.plan.clock.first_chunk(bill.epoch)
+    share = (bill.position + bill.global_size - bill.epoch * samples) / samples
+    return {**info, "current_chunk": bill.chunk, "pass": bill.epoch, "pass_chunk": bill.chunk - first, "share": share}
+
+
+def progress_line(info: Mapping[str, Any]) -> str:
+    """Return one line for people.
+
+    >>> progress_line({"pass": 2, "pass_chunk": 37, "total_chunks": 112, "share": 37 / 112})
+    'pass 2, chunk 37/112, 33 % of the data'
+    """
+    share = round(100 * info["share"])
+    return f"pass {info['pass']}, chunk {info['pass_chunk']}/{info['total_chunks']}, {share} % of the data"

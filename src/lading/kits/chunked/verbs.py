@@ -70,7 +70,7 @@ def _find_classes_beside(config: str) -> None:
 
 
 def _told(outcome) -> Text:  # type: ignore[no-untyped-def]
-    from lading.loader.torch.chunked import progress_line  # here: it opens torch, which --print-config does not need
+    from lading.kits.chunked.mixin import progress_line  # here: it opens torch, which --print-config does not need
 
     lines = [f"{outcome.updates} updates in {outcome.epochs} epochs of the trainer"]
     if outcome.data:

@@ -38,13 +38,11 @@ from lading.kits.deepspeed.callback import DsCallbackHandler, Update
 from lading.kits.deepspeed.checkpoint import Checkpoint, restore_random, save_random, seed_random
 from lading.kits.deepspeed.compiling import waiting_is_named
 from lading.kits.deepspeed.config import deepspeed_config, given_config, learning_rate_factor, scheduled
+from lading.kits.deepspeed.loaders import evaluation_loader, training_loader
 from lading.kits.deepspeed.logging import TrainingLog, roll_back_logs
 from lading.kits.deepspeed.update import Arguments, Updater, evaluate
 from lading.ledger.ledger import Ledger
-from lading.loader.adapting import Adapting, curriculum
-from lading.loader.request import Resume
 from lading.loader.torch.loader import Loader
-from lading.order.mixture.request import Mixture
 from lading.runtime.files import sync_tree
 from lading.train.loggers.logged import LoggedLedger, Sink, logged
 from lading.train.repeating import RepeatingLoader
@@ -73,44 +71,6 @@ def make_engine(model: torch.nn.Module, args: DsTrainingArguments, rows: int, up
             dist_init_required=False,
         )
     return engine
-
-
-def training_loader(
-    args: DsTrainingArguments, dataset: Any, collate_fn: Callable[..., Any] | None, policy: Any
-) -> Loader:
-    """Return the loader to train with; an incomplete global batch at the end of an epoch is dropped."""
-    return Loader(
-        dataset,
-        args.per_device_train_batch_size if args.global_batch_size is None else None,
-        global_batch_size=args.global_batch_size,
-        seed=args.seed,
-        shuffle=args.dataloader_shuffle,
-        mixture=_mixture(args, policy),
-        sample_weights=args.sample_weights,
-        chunk_batches=args.train_chunk_size,
-        drop_last=True,
-        collate_fn=collate_fn,
-        on_bad_sample=args.on_bad_sample,
-        **worker_arguments(args),
-        on_resume=Resume(rebatch=args.allow_rebatch, changed_plan=args.allow_changed_plan),
-    )
-
-
-def _mixture(args: DsTrainingArguments, policy: Any) -> Mixture | Adapting:
-    if args.curriculum is None:
-        return Mixture(args.weights, policy=policy)
-    if args.weights is not None or policy is not None:
-        raise ConfigError("curriculum and weights (or a policy) were both given: each says what is drawn when.")
-    return curriculum(args.curriculum)
-
-
-def worker_arguments(args: DsTrainingArguments) -> dict[str, Any]:
-    """Return how batches are read ahead, as both loaders take it."""
-    return {
-        "num_workers": args.dataloader_num_workers,
-        "prefetch_factor": args.dataloader_prefetch_factor,
-        "pin_memory": args.dataloader_pin_memory,
-    }
 
 
 def join_processes(backend: str | None = None, timeout: float = 1800) -> World:
@@ -210,16 +170,7 @@ class DsTrainer:
         """The evaluation loader: in order, every sample once."""
         if self.eval_dataset is None:
             raise ConfigError("there is nothing to evaluate on: expected eval_dataset=, a dataset or several by name.")
-        args = self.args
-        return Loader(
-            self.eval_dataset,
-            args.per_device_eval_batch_size or args.per_device_train_batch_size,
-            seed=args.seed,
-            shuffle=args.eval_dataloader_shuffle,
-            collate_fn=self.collate_fn,
-            on_bad_sample=args.on_bad_sample,
-            **worker_arguments(args),
-        )
+        return evaluation_loader(self.args, self.eval_dataset, self.collate_fn)
 
     @functools.cached_property
     def max_steps(self) -> int:

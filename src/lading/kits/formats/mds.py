@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from lading.errors import BadSampleError, SourceError
 from lading.runtime.fields import COUNT, Fields, Origin, given, listed, nullable, shown, tuple_of
 from lading.runtime.paths import local_path
-from lading.source.sampled import sampled_digest
+from lading.source.windows import sampled_digest
 
 _SCALARS = {
     *("uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"),

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from lading.errors import SourceError
 from lading.runtime.files import named_aside
 from lading.runtime.paths import local_path
-from lading.source.sampled import sampled_digest
+from lading.source.windows import sampled_digest
 
 MAGIC = b"MMIDIDX\x00\x00"
 _HEADER = struct.Struct("<9sQBQQ")

@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lading.runtime import compiled
+from lading.runtime.arrays import extent
 
 I64 = NDArray[np.int64]
 
@@ -46,7 +47,7 @@ def counted(datasets: I64) -> tuple[I64, I64]:
     """Return the datasets that occur, ascending, and how often each does."""
     if len(datasets) == 0:
         return np.empty(0, np.int64), np.empty(0, np.int64)
-    low, high = _extent(datasets)
+    low, high = extent(datasets)
     if high - low >= _WIDEST_SPAN:
         values, counts = np.unique(datasets, return_counts=True)
         return values, counts.astype(np.int64)
@@ -60,7 +61,7 @@ def grouped(datasets: I64, indices: I64) -> Group:
     values, counts = counted(datasets)
     if len(values) == 0:
         return Group(values, counts, np.empty(0, np.uint32))
-    least, most = _extent(indices)
+    least, most = extent(indices)
     dtype = np.uint32 if least >= 0 and most < _NARROW else np.int64
     if len(values) == 1:
         return Group(values, counts, indices.astype(dtype))
@@ -79,13 +80,6 @@ def _ordered(datasets: I64, indices: I64, values: I64, counts: I64, dtype: type)
     out: NDArray[Any] = np.empty(len(indices), dtype)
     compiled.kernels.group(datasets, indices, low, places, out)
     return out
-
-
-def _extent(values: I64) -> tuple[int, int]:
-    if not compiled.enabled():
-        return int(values.min()), int(values.max())
-    found: tuple[int, int] = compiled.kernels.extent(values)
-    return found
 
 
 def _counts(values: I64, low: int, high: int) -> I64:

@@ -198,7 +198,7 @@ class ChunkedDataLoader(DataLoader[Any]):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or "use_chunked" not in self.__dict__:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        if name == "sampler" and self.use_chunked and self._alone():
+        if name == "sampler" and self.use_chunked and (self._world or World.current()).world_size == 1:
             # A sampler in the plan's fixed order: frameworks replace what they take for shuffled, and chunks would end.
             return PlannedSequentialSampler(cast(PlanSampler, self._loader.sampler))
         return getattr(self.inner, name)
@@ -211,9 +211,6 @@ class ChunkedDataLoader(DataLoader[Any]):
     @_is_accelerate_prepared.setter
     def _is_accelerate_prepared(self, value: bool) -> None:
         self.chunks._is_accelerate_prepared = value
-
-    def _alone(self) -> bool:
-        return (self._world or World.current()).world_size == 1
 
     @property
     def chunks(self) -> Loader:
@@ -319,41 +316,16 @@ def chunk_info(loader: Loader) -> dict[str, Any]:
     at = plan.locate(loader.step)
     if at.chunk is None:
         raise LoaderError("this loader has no chunks. Pass chunk_batches= when making it.")
+    first, steps = plan.chunk_start(at.chunk), plan.chunk_steps(at.chunk)
     return {
         "current_chunk": at.chunk,
         "total_chunks": pass_chunks(loader),
         "pass": at.epoch,
         "pass_chunk": at.chunk - plan.clock.first_chunk(at.epoch),
-        "num_batches": plan.chunk_steps(at.chunk),
-        "samples_in_current_chunk": _samples_of(plan, at.chunk),
+        "num_batches": steps,
+        "samples_in_current_chunk": int(plan.clock.spans(np.arange(first, first + steps))[1].sum()),
         "share": at.offset / plan.epoch_samples,
     }
-
-
-def _samples_of(plan: Plan, chunk: int) -> int:
-    first, steps = plan.clock.chunk_start(chunk), plan.chunk_steps(chunk)
-    return int(plan.clock.spans(np.arange(first, first + steps))[1].sum())
-
-
-def seen_info(loader: Loader) -> dict[str, Any]:
-    """Return ``chunk_info`` of the batch yielded last: the loader itself may be at the next chunk already."""
-    info, bill = chunk_info(loader), loader.last_bill
-    if bill is None or bill.chunk is None:
-        return info
-    samples = loader.plan.epoch_samples
-    first = loader.plan.clock.first_chunk(bill.epoch)
-    share = (bill.position + bill.global_size - bill.epoch * samples) / samples
-    return {**info, "current_chunk": bill.chunk, "pass": bill.epoch, "pass_chunk": bill.chunk - first, "share": share}
-
-
-def progress_line(info: Mapping[str, Any]) -> str:
-    """Return one line for people.
-
-    >>> progress_line({"pass": 2, "pass_chunk": 37, "total_chunks": 112, "share": 37 / 112})
-    'pass 2, chunk 37/112, 33 % of the data'
-    """
-    share = round(100 * info["share"])
-    return f"pass {info['pass']}, chunk {info['pass_chunk']}/{info['total_chunks']}, {share} % of the data"
 
 
 def _refuse_rebuilding(dataset: Any, batch_sampler: Any) -> None:

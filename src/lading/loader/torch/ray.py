@@ -52,7 +52,7 @@ class Placed(Iterator[Any]):
         return len(self._batches)
 
     def __next__(self) -> Any:
-        from lading.batch.convert import converted  # twelve files that other loops never open
+        from lading.batch.batch import converted  # twelve files that other loops never open
 
         return converted(next(self._batches), self._moved)
 

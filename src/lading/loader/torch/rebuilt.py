@@ -25,7 +25,7 @@ to overfit (around a sequential sampler). Both are understood; any other sampler
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sized
+from collections.abc import Callable, Iterator, Sized
 from functools import partial
 from typing import Any, NamedTuple, NoReturn, cast
 
@@ -279,9 +279,6 @@ class SourceView(Dataset[Any]):
         kept = {"_fetcher": self._fetcher, "_starts": self._starts, "_collate": PlannedCollate(None, None)}
         return {**kept, "_last": None, "_rank": partial(int, self._rank())}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or len(self._fetcher.sources) > 1:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
@@ -373,9 +370,6 @@ class PlannedCollate:
 
     def __getstate__(self) -> dict[str, Any]:
         return {"given": self.given, "_pulls": None}
-
-    def __setstate__(self, state: Mapping[str, Any]) -> None:
-        vars(self).update(state)
 
     def reports_to(self, pulls: Pulls) -> None:
         """Say who is notified in the training process."""

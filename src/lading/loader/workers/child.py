@@ -39,15 +39,49 @@ _PARENT_CHECK_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
-class WorkerTask:
-    """What a worker is started with; ``memory`` lends what ``fetch`` puts results together in."""
+class Settings:
+    """What is asked of workers.
+
+    Attributes:
+        fetch: Makes a result of a request. It is pickled for processes unless they are forked. Several threads call it
+            at once: it must not draw from global random generators, which belong to all of them together.
+        num_workers: How many.
+        prefetch_factor: Requests that each worker has at a time.
+        timeout: Seconds to wait for a result; 0: no limit.
+        worker_init_fn: Called with the worker's number in each worker before its first request.
+    """
 
     fetch: Callable[[Any], Any]
-    memory: Memory | None
-    dataset: Any
-    init: Callable[[int], None] | None
-    number: int
     num_workers: int
+    prefetch_factor: int = 2
+    timeout: float = 0.0
+    worker_init_fn: Callable[[int], None] | None = None
+
+
+@dataclass(frozen=True)
+class ProcessSettings(Settings):
+    """What is asked of worker processes.
+
+    Attributes:
+        seed: Seeds the global generators of each worker, together with its number.
+        context: Start method or multiprocessing context; None: fork, or forkserver where JAX is loaded.
+        dataset: What ``torch.utils.data.get_worker_info().dataset`` is in the workers.
+        memory: Where ``fetch`` asks for large arrays: in the workers it lends shared memory, so that a result is sent
+            without a copy. Nobody may hold such an array longer than its result.
+    """
+
+    seed: int = 0
+    context: Any = None
+    dataset: Any = None
+    memory: Memory | None = None
+
+
+@dataclass(frozen=True)
+class WorkerTask:
+    """What a worker is started with; the seed is its own."""
+
+    settings: ProcessSettings
+    number: int
     seed: int
     parent: int
     dies_with_parent: bool
@@ -70,13 +104,13 @@ def work(link: socket.socket, task: WorkerTask) -> None:
 
 class _Worker:
     def __init__(self, link: socket.socket, task: WorkerTask) -> None:
-        self._task = task
+        self._task, settings = task, task.settings
         self._inbox = _Inbox(link, task.parent)
         self._link, self._slots = link, SlotWriter()
-        if task.memory is not None:
-            task.memory.lend = self._slots.lend
+        if settings.memory is not None:
+            settings.memory.lend = self._slots.lend
         self._broken: WorkerFailure | None = None
-        self._where = f"worker {task.number} of {task.num_workers}"
+        self._where = f"worker {task.number} of {settings.num_workers}"
 
     def run(self) -> None:
         try:
@@ -97,7 +131,7 @@ class _Worker:
         if self._broken is not None:
             return FAILURE, *self._slots.write(self._broken)
         try:
-            result = self._task.fetch(wire.unpack(request))
+            result = self._task.settings.fetch(wire.unpack(request))
         except BaseException as error:
             return FAILURE, *self._slots.write(WorkerFailure.of(error, f"{self._where} could not fetch"))
         try:
@@ -160,15 +194,16 @@ class _Inbox:
 def _prepare(task: WorkerTask) -> None:
     """Seed the generators; tell torch which worker this is; call the user's function."""
     seed(task.seed)
+    settings = task.settings
     torch = sys.modules.get("torch")
     if torch is not None:
         torch.set_num_threads(1)
         module: Any = importlib.import_module("torch.utils.data._utils.worker")
         module._worker_info = module.WorkerInfo(
-            id=task.number, num_workers=task.num_workers, seed=task.seed, dataset=task.dataset
+            id=task.number, num_workers=settings.num_workers, seed=task.seed, dataset=settings.dataset
         )
-    if task.init is not None:
-        task.init(task.number)
+    if settings.worker_init_fn is not None:
+        settings.worker_init_fn(task.number)
 
 
 def _process_handle(process: int) -> int | None:

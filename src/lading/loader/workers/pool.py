@@ -18,16 +18,15 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from lading.errors import LoaderError
 from lading.identity.hashing import key64
-from lading.loader.workers.child import FRAME, MESSAGE, WorkerTask, work
+from lading.loader.workers.child import FRAME, MESSAGE, ProcessSettings, WorkerTask, work
 from lading.loader.workers.slots import SlotPlace, SlotReader
 from lading.runtime.processes import at_fork, start_method
-from lading.source.columns import Memory
 
 GRACE_SECONDS = 5.0  # for the fetch that is under way when a worker is stopped; then it is killed
 _CLOSE_ON_EXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
@@ -168,11 +167,6 @@ def end_all(workers: Sequence[WorkerProcess]) -> None:
         worker.end(deadline)
 
 
-def starts_in_main_thread() -> bool:
-    """Say whether this is the main thread: a worker started here may be tied to the life of its thread."""
-    return threading.current_thread() is threading.main_thread()
-
-
 def _death_handle(process: Any) -> tuple[int, bool]:
     """Return a descriptor that is readable once a process has ended, and whether it is ours to close."""
     try:
@@ -200,25 +194,10 @@ _PRELOADED = ("torch", "lading.loader.workers.child", "lading.loader.fetch", "la
 _SEEDS = 1 << 63  # torch takes seeds of 63 bits without overflowing
 
 
-@dataclass(frozen=True)
-class Settings:
-    """What the workers of a loader have in common; see ``Workers``."""
-
-    fetch: Callable[[Any], Any]
-    num_workers: int
-    seed: int
-    context: Any
-    prefetch_factor: int
-    timeout: float
-    worker_init_fn: Callable[[int], None] | None
-    dataset: Any
-    memory: Memory | None
-
-
 class Pool:
     """Running workers. They end with the last object that refers to the pool, and with this process."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: ProcessSettings) -> None:
         self.settings, self.generation, self._owner = settings, 0, os.getpid()
         self.workers: list[WorkerProcess] = []
         self._finalizer = weakref.finalize(self, end_all, self.workers)
@@ -287,16 +266,13 @@ def _preload(context: Any) -> None:
         context.set_forkserver_preload(["__main__", *needed])
 
 
-def _task(settings: Settings, number: int, context: Any) -> WorkerTask:
-    is_our_child = context.get_start_method() in ("fork", "spawn")
+def _task(settings: ProcessSettings, number: int, context: Any) -> WorkerTask:
+    is_our_child = sys.platform == "linux" and context.get_start_method() in ("fork", "spawn")
+    in_main_thread = threading.current_thread() is threading.main_thread()  # else its end would be the worker's, too
     return WorkerTask(
-        fetch=settings.fetch,
-        memory=settings.memory,
-        dataset=settings.dataset,
-        init=settings.worker_init_fn,
-        number=number,
-        num_workers=settings.num_workers,
+        replace(settings, context=None),  # which no worker needs, and which need not be one that can be sent
+        number,
         seed=((key64(settings.seed, "workers") >> 1) + number) % _SEEDS,
         parent=os.getpid(),
-        dies_with_parent=is_our_child and sys.platform == "linux" and starts_in_main_thread(),
+        dies_with_parent=is_our_child and in_main_thread,
     )

@@ -11,18 +11,19 @@ iteration over requests, is in ``OrderedRun``.
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
 import weakref
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from typing import Any, Generic, TypeVar
 
 from lading.errors import LoaderError, WorkerError
 from lading.loader.workers import wire
-from lading.loader.workers.child import CANCEL, FAILURE, FINISH, REQUEST
-from lading.loader.workers.pool import Pool, Settings, WorkerProcess
+from lading.loader.workers.child import CANCEL, FAILURE, FINISH, REQUEST, ProcessSettings, Settings
+from lading.loader.workers.pool import Pool, WorkerProcess
 from lading.loader.workers.slots import SlotPlace
-from lading.source.columns import Memory
 
 R = TypeVar("R")
 
@@ -77,43 +78,17 @@ class OrderedRun(Generator[tuple[R, Any], None, None], Generic[R]):
             raise error
 
 
-class Workers:
-    """Processes that fetch ahead and return results in order.
+class AnyWorkers(ABC):
+    """Workers and their iterations. Sent to another process they begin without either."""
 
-    Args:
-        fetch: Makes a result of a request; runs in the workers, is pickled unless they are forked.
-        seed: Seeds the global generators of each worker, together with its number.
-        context: Start method or multiprocessing context; None: fork, or forkserver where JAX is loaded.
-        prefetch_factor: Requests that each worker has at a time.
-        timeout: Seconds to wait for a result; 0: no limit.
-        worker_init_fn: Called with the worker's number in each worker before its first request.
-        persistent: Whether the processes are kept for the next ``run``.
-        dataset: What ``torch.utils.data.get_worker_info().dataset`` is in the workers.
-        memory: Where ``fetch`` asks for large arrays: in the workers it lends shared memory, so that a result is sent
-            without a copy. Nobody may hold such an array longer than its result.
-    """
-
-    def __init__(
-        self,
-        fetch: Callable[[Any], Any],
-        *,
-        num_workers: int,
-        seed: int = 0,
-        context: Any = None,
-        prefetch_factor: int = 2,
-        timeout: float = 0.0,
-        worker_init_fn: Callable[[int], None] | None = None,
-        persistent: bool = False,
-        dataset: Any = None,
-        memory: Memory | None = None,
-    ) -> None:
-        check_numbers(num_workers, prefetch_factor, timeout)
-        self._settings = Settings(
-            fetch, num_workers, seed, context, prefetch_factor, timeout, worker_init_fn, dataset, memory
-        )
-        self._persistent = persistent
-        self._pool: Pool | None = None
-        self._runs: weakref.WeakSet[WorkerRun[Any]] = weakref.WeakSet()
+    def __init__(self, settings: Settings) -> None:
+        if settings.num_workers < 1 or settings.prefetch_factor < 1 or settings.timeout < 0:
+            raise LoaderError(
+                f"found num_workers={settings.num_workers}, prefetch_factor={settings.prefetch_factor}, "
+                f"timeout={settings.timeout}: expected at least 1 worker, at least 1 batch each, and a timeout of 0 "
+                "(no limit) or more seconds."
+            )
+        self._runs: weakref.WeakSet[OrderedRun[Any]] = weakref.WeakSet()
 
     def run(self, requests: Iterator[R]) -> Generator[tuple[R, Any], None, None]:
         """Start fetching now; iterate over (request, result) in order.
@@ -121,43 +96,48 @@ class Workers:
         Args:
             requests: Read ahead by at most ``num_workers * prefetch_factor``.
         """
-        if not self._persistent:
-            run = WorkerRun(Pool(self._settings), requests, keeps_pool=False)
-        else:
-            if self._pool is None or not self._pool.is_usable():
-                self.close()
-                self._pool = Pool(self._settings)
-            run = WorkerRun(self._pool, requests, keeps_pool=True)
+        run = self._started(requests)
         self._runs.add(run)
         return run
 
+    @abstractmethod
+    def _started(self, requests: Iterator[R]) -> OrderedRun[R]:
+        """Start an iteration."""
+
     def close(self) -> None:
-        """End all processes and iterations."""
+        """End all workers and iterations."""
         for run in list(self._runs):
             run.close()
+
+
+class Workers(AnyWorkers):
+    """Processes that fetch ahead and return results in order.
+
+    Args:
+        persistent: Whether the processes are kept for the next ``run``.
+    """
+
+    def __init__(self, settings: ProcessSettings, *, persistent: bool = False) -> None:
+        super().__init__(settings)
+        self._settings, self._persistent = settings, persistent
+        self._pool: Pool | None = None
+
+    def _started(self, requests: Iterator[R]) -> OrderedRun[R]:
+        if not self._persistent:
+            return WorkerRun(Pool(self._settings), requests, keeps_pool=False)
+        if self._pool is None or not self._pool.is_usable():
+            self.close()
+            self._pool = Pool(self._settings)
+        return WorkerRun(self._pool, requests, keeps_pool=True)
+
+    def close(self) -> None:
+        super().close()
         if self._pool is not None:
             self._pool.end()
             self._pool = None
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"_settings": self._settings, "_persistent": self._persistent}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._pool, self._runs = None, weakref.WeakSet()
-
-
-def check_numbers(num_workers: int, prefetch_factor: int, timeout: float) -> None:
-    """Refuse numbers that make no sense.
-
-    Raises:
-        LoaderError: Naming all three.
-    """
-    if num_workers < 1 or prefetch_factor < 1 or timeout < 0:
-        raise LoaderError(
-            f"found num_workers={num_workers}, prefetch_factor={prefetch_factor}, timeout={timeout}: expected at least "
-            "1 worker, at least 1 batch each, and a timeout of 0 (no limit) or more seconds."
-        )
+    def __reduce__(self) -> tuple[Any, ...]:
+        return functools.partial(Workers, persistent=self._persistent), (self._settings,)
 
 
 class WorkerRun(OrderedRun[R]):

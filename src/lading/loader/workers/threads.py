@@ -2,79 +2,50 @@
 
 For sources that release the interpreter's lock while they read or decode:
 nothing is pickled or copied. A fork waits until no thread is in the middle of a
-fetch (``runtime.threads``).
+fetch (``runtime.processes``).
 """
 
 from __future__ import annotations
 
 import queue
 import threading
-import weakref
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, TimeoutError as FutureTimeoutError
 from typing import Any, TypeVar
 
 from lading.errors import LadingError, WorkerError
 from lading.loader.failure import also
-from lading.loader.workers.processes import OrderedRun, check_numbers
+from lading.loader.workers.child import Settings
+from lading.loader.workers.processes import AnyWorkers, OrderedRun
 from lading.runtime.processes import Busy
 
 R = TypeVar("R")
 THREAD_NAME = "lading-worker"
 
 
-class ThreadWorkers:
-    """Threads that fetch ahead and return results in order.
+class ThreadWorkers(AnyWorkers):
+    """Threads that fetch ahead and return results in order."""
 
-    Global random generators belong to all threads together: ``fetch`` must not draw from them.
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self._settings = settings
 
-    Args:
-        fetch: Makes a result of a request; called in several threads at once.
-    """
+    def _started(self, requests: Iterator[R]) -> OrderedRun[R]:
+        return ThreadRun(requests, self._settings)
 
-    def __init__(
-        self,
-        fetch: Callable[[Any], Any],
-        *,
-        num_workers: int,
-        prefetch_factor: int = 2,
-        timeout: float = 0.0,
-        worker_init_fn: Callable[[int], None] | None = None,
-    ) -> None:
-        check_numbers(num_workers, prefetch_factor, timeout)
-        self._fetch, self._num_workers, self._init = fetch, num_workers, worker_init_fn
-        self._depth, self._timeout = num_workers * prefetch_factor, timeout
-        self._runs: weakref.WeakSet[ThreadRun[Any]] = weakref.WeakSet()
-
-    def run(self, requests: Iterator[R]) -> Generator[tuple[R, Any], None, None]:
-        """Start fetching now; iterate over (request, result) in order."""
-        threads = _Threads(self._fetch, self._init, self._num_workers)
-        run = ThreadRun(requests, threads, self._depth, self._timeout)
-        self._runs.add(run)
-        return run
-
-    def close(self) -> None:
-        """End all threads and iterations."""
-        for run in list(self._runs):
-            run.close()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_runs"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._runs = weakref.WeakSet()
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ThreadWorkers, (self._settings,)
 
 
 class _Threads:
     """Running threads and the jobs they take."""
 
-    def __init__(self, fetch: Callable[[Any], Any], init: Callable[[int], None] | None, count: int) -> None:
+    def __init__(self, settings: Settings) -> None:
         self._jobs: queue.SimpleQueue[tuple[Future[Any], Any] | None] = queue.SimpleQueue()
         self._threads = [
-            threading.Thread(target=_work, args=(self._jobs, fetch, init, k), name=f"{THREAD_NAME}-{k}", daemon=True)
-            for k in range(count)
+            threading.Thread(target=_work, args=(self._jobs, settings, k), name=f"{THREAD_NAME}-{k}", daemon=True)
+            for k in range(settings.num_workers)
         ]
         for thread in self._threads:
             thread.start()
@@ -92,17 +63,12 @@ class _Threads:
             thread.join()
 
 
-def _work(
-    jobs: queue.SimpleQueue[tuple[Future[Any], Any] | None],
-    fetch: Callable[[Any], Any],
-    init: Callable[[int], None] | None,
-    number: int,
-) -> None:
+def _work(jobs: queue.SimpleQueue[tuple[Future[Any], Any] | None], settings: Settings, number: int) -> None:
     busy, broken = Busy(), None
     try:
-        if init is not None:
+        if settings.worker_init_fn is not None:
             with busy:
-                init(number)
+                settings.worker_init_fn(number)
     except Exception as error:
         broken = error
     while (job := jobs.get()) is not None:
@@ -113,7 +79,7 @@ def _work(
             if broken is not None:
                 raise broken
             with busy:
-                result = fetch(request)
+                result = settings.fetch(request)
         except BaseException as error:
             future.set_exception(error)
         else:
@@ -125,12 +91,12 @@ def _work(
 class ThreadRun(OrderedRun[R]):
     """One iteration over requests; ends its threads."""
 
-    def __init__(self, requests: Iterator[R], threads: _Threads, depth: int, timeout: float) -> None:
+    def __init__(self, requests: Iterator[R], settings: Settings) -> None:
         super().__init__(requests)
-        self._threads: _Threads | None = threads
-        self._timeout = timeout or None
+        self._threads: _Threads | None = _Threads(settings)
+        self._timeout = settings.timeout or None
         self._sent: deque[tuple[R, Future[Any]]] = deque()
-        for _ in range(depth):
+        for _ in range(settings.num_workers * settings.prefetch_factor):
             self._request_next()
 
     def __next__(self) -> tuple[R, Any]:

@@ -143,7 +143,6 @@ class Mixed:
         changes: (position asked for, weights), ascending: the planned stages and what was changed since. None: the
             planned stages.
         base: The stage in force, where the past is not known; ``changes`` then come after it.
-        make_tree: Plain or compiled trees; what this process uses, by default.
     """
 
     def __init__(
@@ -153,9 +152,8 @@ class Mixed:
         clock: Clock,
         changes: Timeline | None = None,
         base: StageBase | None = None,
-        make_tree: Any = None,
     ) -> None:
-        self.passes, self.spec, self.clock, self.base, self._make_tree = passes, spec, clock, base, make_tree
+        self.passes, self.spec, self.clock, self.base = passes, spec, clock, base
         self.changes = spec.stages if changes is None else changes
         self.lengths, self.epoch_samples, self._is_finite = passes.lengths, spec.epoch_samples, spec.is_finite
         _check_end(self.lengths, spec)
@@ -254,7 +252,7 @@ class Mixed:
         return after
 
     def __reduce__(self) -> Any:
-        return Mixed, (self.passes, self.spec, self.clock, self.changes, self.base, self._make_tree)
+        return Mixed, (self.passes, self.spec, self.clock, self.changes, self.base)
 
     def _borders(self, changes: Timeline) -> list[tuple[int, tuple[int, ...]]]:
         """Return where each change acts: at the first step at or after its position; the later one where two meet."""
@@ -265,7 +263,7 @@ class Mixed:
         return list(borders.items())
 
     def _set_stages(self, known: list[Stage], borders: list[tuple[int, tuple[int, ...]]]) -> None:
-        self.stream = StagedStream(known, borders, self._make_tree)
+        self.stream = StagedStream(known, borders)
         self._table = functools.lru_cache(maxsize=64)(
             lambda epoch, s: self.passes.table(epoch, self.stream.stages[s].drawn)
         )

@@ -345,13 +345,10 @@ class StagedStream:
     Args:
         known: The first stage, and those after it that are already worked out.
         stages: (start, integer weights) of the stages that follow, ascending.
-        make_tree: Plain or compiled trees; what this process uses, by default.
     """
 
-    def __init__(
-        self, known: Sequence[Stage], stages: Sequence[tuple[int, Sequence[int]]] = (), make_tree: Any = None
-    ) -> None:
-        self._make_tree = make_tree or tree_class()
+    def __init__(self, known: Sequence[Stage], stages: Sequence[tuple[int, Sequence[int]]] = ()) -> None:
+        self._make_tree = tree_class()
         self.tree = functools.lru_cache(maxsize=64)(self._plant)
         self.stages = list(known)
         for start, weights in stages:

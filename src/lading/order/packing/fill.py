@@ -20,29 +20,31 @@ from numpy.typing import NDArray
 from lading.errors import PackingError
 from lading.order.packing.index import PackingIndex
 from lading.runtime import compiled
+from lading.runtime.arrays import extent
 
 Columns = dict[str, NDArray[Any]]
+Read = Callable[[int, int, int], NDArray[Any]]
 NAMES = ("inputs", "targets", "segmentation", "position", "document_idx", "sequence_idx")
 
 
 def fill_rows(
     index: PackingIndex,
     rows: NDArray[np.int64],
-    tokens: NDArray[Any],
-    offsets: NDArray[np.int64],
+    tokens: NDArray[Any] | Read,
+    offsets: NDArray[np.int64] | None = None,
     *,
     eod_token_id: int = 0,
     reset_positions: bool = True,
     with_documents: bool = True,
     out: Columns | None = None,
 ) -> Columns:
-    """Return the arrays of some rows from one flat array of tokens.
+    """Return the arrays of some rows, from one flat array of tokens or from documents that are read piece by piece.
 
     Args:
         index: What the rows hold.
         rows: Numbers of the rows wanted, in any order.
-        tokens: The tokens of all documents, one after the other.
-        offsets: Where each document starts in ``tokens``, and the end.
+        tokens: The tokens of all documents, one after the other; or ``read(document, start, stop)``.
+        offsets: Where each document starts in an array of tokens, and the end.
         eod_token_id: The token E.
         reset_positions: Whether positions start again in every segment, or run on through the row.
         with_documents: Whether to say whose tokens they are.
@@ -50,6 +52,9 @@ def fill_rows(
     """
     rows = checked_rows(index, rows)
     columns = empty_columns(index, len(rows), with_documents) if out is None else out
+    if offsets is None or not isinstance(tokens, np.ndarray):
+        assert callable(tokens), "an array of tokens comes with its offsets"
+        return _fill_plainly(index, rows, tokens, columns, eod_token_id, reset_positions)
     if not compiled.enabled():
         return _fill_plainly(index, rows, _reader(tokens, offsets), columns, eod_token_id, reset_positions)
     tokens = np.ascontiguousarray(tokens)
@@ -72,42 +77,16 @@ def fill_rows(
     return columns
 
 
-def read_rows(
-    index: PackingIndex,
-    rows: NDArray[np.int64],
-    read: Callable[[int, int, int], NDArray[Any]],
-    *,
-    eod_token_id: int = 0,
-    reset_positions: bool = True,
-    with_documents: bool = True,
-    out: Columns | None = None,
-) -> Columns:
-    """Return the arrays of some rows from documents that are read piece by piece: ``read(document, start, stop)``."""
-    rows = checked_rows(index, rows)
-    columns = empty_columns(index, len(rows), with_documents) if out is None else out
-    return _fill_plainly(index, rows, read, columns, eod_token_id, reset_positions)
-
-
 def checked_rows(index: PackingIndex, rows: Any) -> NDArray[np.int64]:
     """Return row numbers as int64, refusing those that do not exist."""
     numbers: NDArray[np.int64] = rows
     if type(rows) is not np.ndarray or rows.dtype != np.int64 or rows.ndim != 1:
         numbers = np.atleast_1d(np.asarray(rows)).astype(np.int64, copy=False)
-    low, high = _extent(numbers)
+    low, high = extent(numbers)
     if low < 0 or high >= len(index):
         wrong = int(numbers[(numbers < 0) | (numbers >= len(index))][0])
         raise PackingError(f"row {wrong} does not exist: there are {len(index)} rows, counted from 0.")
     return numbers
-
-
-def _extent(numbers: NDArray[np.int64]) -> tuple[int, int]:
-    """Return the smallest and the largest of some numbers; of none 0 and -1."""
-    if not numbers.size:
-        return 0, -1
-    if compiled.enabled() and numbers.flags.c_contiguous:
-        found: tuple[int, int] = compiled.kernels.extent(numbers)
-        return found
-    return int(numbers.min()), int(numbers.max())
 
 
 def empty_columns(index: PackingIndex, num_rows: int, with_documents: bool = True) -> Columns:
@@ -128,7 +107,7 @@ def _damaged(index: PackingIndex, row: int) -> PackingError:
     )
 
 
-def _reader(tokens: NDArray[Any], offsets: NDArray[np.int64]) -> Callable[[int, int, int], NDArray[Any]]:
+def _reader(tokens: NDArray[Any], offsets: NDArray[np.int64]) -> Read:
     def read(document: int, start: int, stop: int) -> NDArray[Any]:
         begin, end = int(offsets[document]), int(offsets[document + 1])
         if not 0 <= begin <= end <= len(tokens):
@@ -141,7 +120,7 @@ def _reader(tokens: NDArray[Any], offsets: NDArray[np.int64]) -> Callable[[int, 
 def _fill_plainly(
     index: PackingIndex,
     rows: NDArray[np.int64],
-    read: Callable[[int, int, int], NDArray[Any]],
+    read: Read,
     columns: Columns,
     eod_token_id: int,
     reset_positions: bool,

@@ -21,7 +21,8 @@ from lading.report.verify.files import check_files
 from lading.report.verify.history import check_history, check_names
 from lading.report.verify.rollouts import check_rollouts
 from lading.report.verify.seal import check_seal
-from lading.report.verify.verdict import Progress, Verdict, silent
+from lading.report.verify.verdict import Verdict
+from lading.runtime.blocks.progress import Progress, silent
 
 
 def verify(evidence: Evidence, progress: Progress = silent, *, allow_empty: bool = False) -> Verdict:

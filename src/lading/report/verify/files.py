@@ -6,7 +6,8 @@ import pyarrow as pa
 
 from lading.ledger.manifest import PartFile
 from lading.report.evidence import AttemptEvidence, Evidence, RankEvidence, read_part
-from lading.report.verify.verdict import Progress, Verdict
+from lading.report.verify.verdict import Verdict
+from lading.runtime.blocks.progress import Progress
 
 
 def check_files(evidence: Evidence, verdict: Verdict, progress: Progress) -> None:

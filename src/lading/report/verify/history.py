@@ -20,9 +20,10 @@ from lading.report.history import History, taken
 from lading.report.planned import expected_digests
 from lading.report.verify.files import rank_rows
 from lading.report.verify.settled import check_anything, check_ranks, fates_at, lacking
-from lading.report.verify.verdict import Progress, Verdict
+from lading.report.verify.verdict import Verdict
 from lading.report.where import expected_bill, notes_of_history, plan_changes
 from lading.runtime.arrow import words_of
+from lading.runtime.blocks.progress import Progress
 
 _NAMED = ["step", "position", "samples", "digest", "content", "fate"]
 
@@ -32,7 +33,6 @@ def check_history(evidence: Evidence, verdict: Verdict, progress: Progress, *, a
     _check_ancestry(evidence, verdict)
     steps = History(evidence).steps
     columns = taken({**steps, "settled": (steps["open"] == 0) | steps["waits"]}, steps["owned"])
-    exceptions = evidence.exceptions()
     counts: dict[int, tuple[int, int]] = {}
     for done, span in enumerate(evidence.spans):
         progress(0.5 + 0.4 * done / len(evidence.spans), f"history of attempt {span.attempt}")
@@ -44,8 +44,7 @@ def check_history(evidence: Evidence, verdict: Verdict, progress: Progress, *, a
         verdict.steps += int(np.count_nonzero(complete))
         total = int(rows["digest"][complete].sum(dtype=np.uint64)) if complete.any() else 0
         verdict.digest = (verdict.digest + total) % (1 << 64)
-        mine = [e for e in exceptions if e["attempt"] == span.attempt]
-        _check_digests(evidence, span, {name: values[complete] for name, values in rows.items()}, mine, verdict)
+        _check_digests(evidence, span, {name: values[complete] for name, values in rows.items()}, verdict)
     check_anything(evidence, counts, verdict, allow_empty=allow_empty)
 
 
@@ -125,15 +124,11 @@ def _is_explained(evidence: Evidence, attempt: int, step: int) -> bool:
     return any(damaged)
 
 
-def _check_digests(
-    evidence: Evidence, span: Span, rows: dict[str, Any], exceptions: list[dict[str, Any]], verdict: Verdict
-) -> None:
+def _check_digests(evidence: Evidence, span: Span, rows: dict[str, Any], verdict: Verdict) -> None:
     plan, steps = evidence.plan(span.attempt), rows["step"]
     if plan is None or not len(steps):
         return
-    by_step: dict[int, list[dict[str, Any]]] = {}
-    for exception in exceptions:
-        by_step.setdefault(exception["step"], []).append(exception)
+    by_step = evidence.departures_of(span.attempt)
     counted = (rows["samples"] == plan.clock.spans(steps)[1]) | np.isin(steps, list(by_step))
     if plan.blocked_from is not None:
         counted |= steps >= plan.blocked_from
@@ -159,8 +154,7 @@ def _rank_at_fault(evidence: Evidence, attempt: int, step: int) -> RankEvidence 
         row = rows.get(rank.folder.rank)
         if row is None or plan is None:
             continue
-        mine = [e for e in evidence.exceptions() if (e["attempt"], e["step"]) == (attempt, step)]
-        whole = expected_bill(plan, step, mine)
+        whole = expected_bill(plan, step, evidence.departures.get((attempt, step), ()))
         share = whole.share(World(rank.folder.rank, found.launch.world_size), full_size=plan.clock.batch_at(step))
         if share.digest != as_unsigned(row["digest"]):
             return rank

@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 from lading.report.evidence import Evidence
 from lading.report.history import NOTHING, History
 from lading.report.rollouts import RolloutHistory
-from lading.report.verify.verdict import Progress, Verdict
+from lading.report.verify.verdict import Verdict
+from lading.runtime.blocks.progress import Progress
 
 I64 = NDArray[np.int64]
 

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-Progress = Callable[[float, str], None]
-
-
-def silent(share: float, what: str) -> None:
-    """Progress callback that does nothing."""
+from lading.runtime.blocks.progress import Progress as Progress
 
 
 @dataclass(frozen=True)

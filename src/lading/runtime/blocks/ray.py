@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from lading.errors import missing_extra
-from lading.runtime.blocks.local import as_done
 
 T = TypeVar("T")
 _AHEAD = 2
@@ -35,13 +34,17 @@ def run_ray(function: Callable[[int], T], numbers: Sequence[int], workers: int) 
 
 
 def _results(ray: Any, function: Callable[[int], T], numbers: Sequence[int], workers: int) -> Iterator[tuple[int, T]]:
+    """Yield (number, result), with a few tasks a worker under way: Ray keeps the results of those that are not read."""
     sent = ray.put(function)
     task = ray.remote(num_cpus=1, max_retries=3)(_work)
-    running = as_done(
-        numbers, _AHEAD * workers, lambda n: task.remote(sent, n), lambda of: ray.wait(of, num_returns=1)[0]
-    )
-    for number, reference in running:
-        yield number, _result(ray, reference)
+    left, running = iter(numbers), dict[Any, int]()
+    while True:
+        while len(running) < _AHEAD * workers and (number := next(left, None)) is not None:
+            running[task.remote(sent, number)] = number
+        if not running:
+            return
+        for done in ray.wait(list(running), num_returns=1)[0]:
+            yield running.pop(done), _result(ray, done)
 
 
 def _result(ray: Any, reference: Any) -> Any:

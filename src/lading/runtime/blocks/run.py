@@ -10,14 +10,20 @@ A function must give the same whoever calls it and may be called again: a block 
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import pickle
 import re
+import signal
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from lading.errors import ConfigError
-from lading.runtime.blocks.local import run_local
+from lading.errors import ConfigError, WorkerError
 from lading.runtime.fields import is_whole
+from lading.runtime.processes import die_with_parent, start_method
 
 T = TypeVar("T")
 EXECUTORS = ("local", "ray")
@@ -53,6 +59,9 @@ def run_blocks(
     """Yield (number, result) of each block as it is done, in any order; so many workers work at once.
 
     The function is pickled unless the processes are forked.
+
+    Raises:
+        WorkerError: A worker died.
     """
     if on not in EXECUTORS:
         raise ConfigError(f"on={on!r} is unknown: expected one of {', '.join(map(repr, EXECUTORS))}.")
@@ -62,4 +71,55 @@ def run_blocks(
         from lading.runtime.blocks.ray import run_ray  # here: only those who ask for it need it
 
         return run_ray(function, numbers, workers)
-    return run_local(function, numbers, min(workers, len(numbers)))
+    return _in_processes(function, numbers, min(workers, len(numbers)))
+
+
+def _in_processes(function: Callable[[int], T], numbers: Sequence[int], workers: int) -> Iterator[tuple[int, T]]:
+    """Yield (number, result) of each block as processes of this machine have done it; one works in this process."""
+    if workers <= 1:
+        yield from ((number, function(number)) for number in numbers)
+        return
+    method = start_method()
+    if method != "fork":
+        _check_sendable(function)
+    parent = os.getpid() if method in ("fork", "spawn") else 0
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context(method), _begin, (function, parent))
+    try:
+        numbered = {pool.submit(_work, number): number for number in numbers}
+        for future in as_completed(numbered):
+            yield numbered[future], future.result()
+    except BrokenProcessPool as error:
+        raise WorkerError(
+            "a worker process died while it worked on a block: expected it to finish. Was there too little memory? "
+            "Finished blocks are kept; run the same again, perhaps with fewer workers."
+        ) from error
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _check_sendable(function: Callable[[int], Any]) -> None:
+    try:
+        pickle.dumps(function)
+    except Exception as error:  # whatever a user's object raises
+        raise ConfigError(
+            f"what the blocks need cannot be sent to worker processes ({error}): expected what pickle takes, for they "
+            "are not forked here (JAX is loaded, or multiprocessing was told so). Give a tokenizer by its name "
+            "('package.module:object'), or use one worker."
+        ) from error
+
+
+_function: Callable[[int], Any] | None = None
+
+
+def _begin(function: Callable[[int], Any], parent: int) -> None:
+    """Begin a worker: it keeps the function and dies with its parent."""
+    global _function
+    _function = function
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is interrupted too, and ends its workers
+    if parent:
+        die_with_parent(parent)
+
+
+def _work(number: int) -> Any:
+    assert _function is not None
+    return _function(number)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from lading.errors import SourceError
 from lading.order.packing.file import index_for, open_index
-from lading.order.packing.fill import checked_rows, empty_columns, fill_rows, read_rows
+from lading.order.packing.fill import checked_rows, empty_columns, fill_rows
 from lading.order.packing.index import PackingIndex, Piece
 from lading.order.packing.rules import PackingRules
 from lading.runtime.arrays import announce, is_in_memory, is_mapped, some_of
@@ -124,7 +124,7 @@ class PackedRows:
             self._read_ahead(rows)
             columns = fill_rows(self.index, rows, self.tokens.tokens, self.tokens.offsets, **options)
         else:
-            columns = read_rows(self.index, rows, self.tokens.read, **options)
+            columns = fill_rows(self.index, rows, self.tokens.read, **options)
         if len(self.masked):
             self._mask(columns, np.asarray(rows))
         shared = {what: columns.pop(what) for what in ("position", "segmentation")}

@@ -103,8 +103,7 @@ class TokenWriter:
         self.dtype = dtype_for(tokenizer)
         self._hashes = hashlib.blake2b(digest_size=16), hashlib.blake2b(digest_size=16)
         self._pending: list[NDArray[Any]] = []
-        self._ends: list[int] = []
-        self._num_tokens = self._num_documents = self._num_flushed = 0
+        self._num_tokens = self._num_documents = self._num_pending = 0
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
@@ -120,20 +119,18 @@ class TokenWriter:
         """Where the store is until it is whole: what lies in it becomes part of it."""
         return self._aside
 
-    def add(self, ids: Any, *, file: str = "", place: str = "") -> None:
+    def add(self, ids: Any, *, place: str = "") -> None:
         """Add a document of ready ids.
 
         Args:
             ids: Its tokens; an empty document keeps its number and holds nothing.
-            file: The file it came from, for errors.
-            place: Where in the file, for errors.
+            place: Where it came from, for errors.
         """
-        array = checked_ids(ids, self.tokenizer.vocab_size, lambda: self._name(file, place))
+        number = self._num_documents + len(self._pending)
+        array = checked_ids(ids, self.tokenizer.vocab_size, lambda: place or f"document {number}")
         self._pending.append(array.astype(self.dtype, copy=False))
-        self._num_tokens += array.size
-        self._num_documents += 1
-        self._ends.append(self._num_tokens)
-        if len(self._ends) >= FLUSH_DOCUMENTS or self._num_tokens - self._num_flushed >= FLUSH_TOKENS:
+        self._num_pending += array.size
+        if len(self._pending) >= FLUSH_DOCUMENTS or self._num_pending >= FLUSH_TOKENS:
             self._flush()
 
     def add_many(self, tokens: NDArray[Any], lengths: NDArray[Any], *, name: str = "a document") -> None:
@@ -154,7 +151,6 @@ class TokenWriter:
             self._write(1, ends.astype("<i8", copy=False).tobytes())
             self._num_tokens = int(ends[-1])
         self._num_documents += len(lengths)
-        self._num_flushed = self._num_tokens
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         if kind is not None:
@@ -168,10 +164,9 @@ class TokenWriter:
             raise SourceError(f"{self.out} was made by another process meanwhile. Choose another directory.") from found
 
     def _flush(self) -> None:
-        if self._ends:
-            self._write(0, np.concatenate(self._pending).tobytes())
-            self._write(1, np.array(self._ends, "<i8").tobytes())
-        self._pending, self._ends, self._num_flushed = [], [], self._num_tokens
+        pending, self._pending, self._num_pending = self._pending, [], 0
+        if pending:
+            self.add_many(np.concatenate(pending), np.array([len(ids) for ids in pending], np.int64))
 
     def _write(self, which: int, content: bytes) -> None:
         (self._tokens, self._offsets)[which].write(content)
@@ -188,7 +183,3 @@ class TokenWriter:
             "tokenizer": name_of(self.tokenizer),
             "content": fingerprint([self.dtype.str, *(state.hexdigest() for state in self._hashes)]),
         }
-
-    def _name(self, file: str, place: str) -> str:
-        source = f"{file}{', ' + place if place else ''}: " if file else ""
-        return f"{source}document {self._num_documents}"

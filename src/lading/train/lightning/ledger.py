@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.loggers import Logger
 
 from lading.errors import LedgerError
 from lading.ledger.ledger import Ledger
 from lading.loader.torch.loader import Loader
 from lading.train.fates import Fates
-from lading.train.lightning.loops import any_train_loader, flat, iterate_anew
-from lading.train.loggers.lightning import LightningSink
+from lading.train.lightning.plain import any_train_loader, flat, iterate_anew
 from lading.train.loggers.logged import LoggedLedger, logged
 
 
@@ -121,3 +123,25 @@ def _loader(trainer: Trainer) -> Loader:
 
 def _loss(outputs: Any) -> Any:
     return outputs.get("loss") if isinstance(outputs, dict) else outputs
+
+
+class LightningSink:
+    """A sink that passes on to any logger of Lightning's (TensorBoard, CSV, Weights & Biases and others).
+
+    ``LedgerCallback(run, log_every=50)`` takes its trainer's.
+    """
+
+    def __init__(self, logger: Logger) -> None:
+        self.logger = logger
+
+    def scalars(self, values: Mapping[str, float], step: int) -> None:
+        """Record numbers at a step."""
+        self.logger.log_metrics(dict(values), step)
+
+    def facts(self, facts: Mapping[str, Any]) -> None:
+        """Record texts as hyperparameters."""
+        self.logger.log_hyperparams(dict(facts))
+
+    def close(self, run: Path) -> None:
+        """Write down what was logged. The logger stays open: it is the trainer's."""
+        self.logger.save()

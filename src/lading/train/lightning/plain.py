@@ -10,6 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from lightning.pytorch import Trainer
+from lightning.pytorch.utilities.combined_loader import CombinedLoader
+
 from lading.identity import Bill
 from lading.loader.torch.chunked import ChunkedDataLoader
 from lading.loader.torch.loader import Loader
@@ -57,7 +60,18 @@ def lading_loader(loader: Any) -> Loader | None:
     return loader if isinstance(loader, Loader) else None
 
 
-def chunked_loader(loader: Any) -> Loader | None:
-    """Return Lading's loader inside what a trainer was given if it has chunks, else None."""
-    found = lading_loader(loader)
-    return found if found is not None and found.chunk_batches is not None else None
+def any_train_loader(trainer: Trainer) -> Loader | None:
+    """Return Lading's loader that is trained on, with chunks or without, if it is the only one."""
+    loaders = flat(trainer.fit_loop._combined_loader)
+    return lading_loader(loaders[0]) if len(loaders) == 1 else None
+
+
+def flat(combined: CombinedLoader | None) -> list[Any]:
+    """Return the loaders that Lightning holds together."""
+    return [] if combined is None else list(combined.flattened)
+
+
+def iterate_anew(trainer: Trainer) -> None:
+    """Let training take its batches from where the loader stands now."""
+    if trainer.fit_loop._data_fetcher is not None:
+        iter(trainer.fit_loop._data_fetcher)

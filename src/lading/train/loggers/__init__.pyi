@@ -1,4 +1,4 @@
-from lading.train.loggers.lightning import LightningSink as LightningSink
+from lading.train.lightning.ledger import LightningSink as LightningSink
 from lading.train.loggers.logged import LoggedLedger as LoggedLedger, Sink as Sink, logged as logged
 from lading.train.loggers.mlflow import MLflow as MLflow
 from lading.train.loggers.tensorboard import TensorBoard as TensorBoard

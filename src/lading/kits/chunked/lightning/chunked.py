@@ -22,10 +22,11 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_warn  # type: ignore
 from lading.errors import ConfigError, ResumeError
 from lading.kits.chunked.datamodule.sequence import SequenceDataset
 from lading.kits.chunked.datamodule.sizes import ChunkSizes, chunk_sizes
-from lading.loader.torch.chunked import progress_line, seen_info
+from lading.kits.chunked.lightning import loops
+from lading.kits.chunked.mixin import progress_line, seen_info
 from lading.loader.torch.loader import Loader
 from lading.runtime.fields import Fields, Origin
-from lading.train.lightning import loops
+from lading.train.lightning.plain import any_train_loader, iterate_anew
 
 _WAY_OUT = "Take an older checkpoint."
 
@@ -66,13 +67,13 @@ class ChunkedTraining(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Resume where the checkpoint was taken, if there is one."""
-        loader, state = loops.any_train_loader(trainer), self._saved
+        loader, state = any_train_loader(trainer), self._saved
         if loader is None or not loops.limits_are_free(trainer):
             return
         if state is not None:
             loader.load_state_dict(state["train"])
             self._load_validation(trainer)
-            loops.iterate_anew(trainer)
+            iterate_anew(trainer)
         if loader.chunk_batches is not None:
             _close_or_go_on(trainer, loader)
 
@@ -168,7 +169,7 @@ class ChunkedTraining(Callback):
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the loaders stand, for the checkpoint."""
-        loader = None if self._trainer is None else loops.any_train_loader(self._trainer)
+        loader = None if self._trainer is None else any_train_loader(self._trainer)
         if self._trainer is None or loader is None:
             return {}
         state, bill = loader.state_dict(), loader.last_bill

@@ -36,11 +36,11 @@ from lading.kits.chunked.component import Component, made, misspelt
 from lading.kits.chunked.config import Config, wrong
 from lading.kits.chunked.datamodule import chunked, sequence
 from lading.kits.chunked.lightning.datamodule import ChunkedSequenceDataset
-from lading.loader.torch.chunked import seen_info
+from lading.kits.chunked.lightning.loops import train_loader
+from lading.kits.chunked.mixin import seen_info
 from lading.runtime.files import write_aside
 from lading.runtime.paths import local_path
 from lading.train.lightning.ledger import LedgerCallback
-from lading.train.lightning.loops import train_loader
 
 LOGGER = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from lading.report.run import Run
 from lading.report.shares import step_shares
 from lading.report.summary import run_state, summarise
 from lading.report.suspects import exposures, ranked
-from lading.report.verify.verdict import Progress, silent
+from lading.runtime.blocks.progress import Progress, silent
 from lading.source.looks import SourceLooks
 
 MOST_DRAWN = MOST_LINES

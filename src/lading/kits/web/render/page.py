@@ -17,7 +17,7 @@ from lading.kits.web.render import charts
 from lading.kits.web.render.jinja2 import rendered
 from lading.report.losses import SPIKE_WINDOW
 from lading.report.run import Run
-from lading.report.verify.verdict import Progress, silent
+from lading.runtime.blocks.progress import Progress, silent
 from lading.runtime.files import clean_up, write_aside
 from lading.source.looks import SourceLooks
 

@@ -3,7 +3,8 @@
 Lightning reads the number of batches when it sets its loaders up and keeps
 it: the limits, the length of the epoch, and the batch after which it
 validates. With chunks of different lengths these have to follow the loader.
-Everything here that Lightning does not promise to keep is touched nowhere else.
+Everything here that Lightning does not promise to keep is touched nowhere else;
+what runs without chunks need of it is in ``lading.train.lightning.plain``.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from lightning.pytorch.utilities.combined_loader import CombinedLoader
 from torch.utils.data import DataLoader
 
 from lading.loader.torch.loader import Loader
-from lading.train.lightning.plain import chunked_loader, lading_loader
+from lading.train.lightning.plain import any_train_loader, flat, lading_loader
 
 
-def any_train_loader(trainer: Trainer) -> Loader | None:
-    """Return Lading's loader that is trained on, with chunks or without, if it is the only one."""
-    loaders = flat(trainer.fit_loop._combined_loader)
-    return lading_loader(loaders[0]) if len(loaders) == 1 else None
+def chunked_loader(loader: Any) -> Loader | None:
+    """Return Lading's loader inside what a trainer was given if it has chunks, else None."""
+    found = lading_loader(loader)
+    return found if found is not None and found.chunk_batches is not None else None
 
 
 def train_loader(trainer: Trainer) -> Loader | None:
@@ -77,12 +78,6 @@ def batches_under_way(trainer: Trainer) -> int | None:
     return None if fetcher is None else fetcher.length
 
 
-def iterate_anew(trainer: Trainer) -> None:
-    """Let training take its batches from where the loader stands now."""
-    if trainer.fit_loop._data_fetcher is not None:
-        iter(trainer.fit_loop._data_fetcher)
-
-
 def batches_done(trainer: Trainer) -> int:
     """Return the batches of its epoch that Lightning counts as trained on."""
     return int(_batches(trainer).processed)
@@ -124,8 +119,3 @@ def _batches(trainer: Trainer) -> Any:
 
 def _val_loop(trainer: Trainer) -> Any:
     return trainer.fit_loop.epoch_loop.val_loop
-
-
-def flat(combined: CombinedLoader | None) -> list[Any]:
-    """Return the loaders that Lightning holds together."""
-    return [] if combined is None else list(combined.flattened)
