@@ -44,10 +44,19 @@ from lading.runtime.random_state import GLOBAL, PutBack, Snapshot, capture, rest
 from lading.source.counting import kept_rows
 
 
-def observed_bill(at: TrackedState, world: World, names: RowNames, datasets: tuple[str, ...]) -> Bill:
+class _Yielded(NamedTuple):
+    """A batch that was yielded: its bill is made when somebody wants it."""
+
+    step: int
+    epoch: int
+    position: int
+    names: RowNames
+
+
+def observed_bill(at: TrackedState | _Yielded, world: World, names: RowNames, datasets: tuple[str, ...]) -> Bill:
     """Return the bill of the batch yielded next; ``datasets`` are the names of the datasets, by number."""
     rows = len(names.indices)
-    names.indices.flags.writeable = False  # what is written into it before the commit would be in the books
+    names.indices.setflags(write=False)  # what is written into it before the commit would be in the books
     bill = Bill(
         "",
         at.step,
@@ -82,7 +91,6 @@ class TrackedLoader(Lockstep):
         dataloader: The DataLoader; it stays as it is.
         tracker: What is notified of every bill.
         ledger: The ledger of ``run``, or None.
-        last_bill: The bill of the batch yielded last.
     """
 
     def __init__(
@@ -109,7 +117,7 @@ class TrackedLoader(Lockstep):
         self.ledger: Any = Ledger(run, **options) if isinstance(run, str | os.PathLike) else run
         self._settles = self.ledger is not run
         self._known: tuple[Any, Any, Trackers] | None = None
-        self.last_bill: Bill | None = None
+        self._bill: Bill | _Yielded | None = None  # of the batch yielded last
         self._source = described(self._inner)
         self._standing = TrackedState()
         self._is_resumed = False
@@ -126,6 +134,13 @@ class TrackedLoader(Lockstep):
         if self._world is None:
             self._world = World.current()
         return self._world
+
+    @property
+    def last_bill(self) -> Bill | None:
+        """The bill of the batch yielded last."""
+        if isinstance(self._bill, _Yielded):
+            self._bill = observed_bill(self._bill, self.world, self._bill.names, self.names)
+        return self._bill
 
     def __iter__(self) -> Iterator[Any]:
         self._check_lockstep()
@@ -240,7 +255,7 @@ class TrackedLoader(Lockstep):
             )
         restore({n: s for n, s in standing.now.items() if n not in GLOBAL or (is_own and self._restores)}, self._inner)
         self._standing, self._is_resumed, self._loaded = standing, True, loaded_mark(state)
-        self._newest = self.last_bill = None  # what was yielded since then is rolled back
+        self._newest = self._bill = None  # what was yielded since then is rolled back
 
     def _start(self, *, with_bills: bool) -> Batches[Any]:
         self._recording.world = self.world
@@ -305,11 +320,11 @@ class TrackedLoader(Lockstep):
             warnings.warn(_INEXACT, InexactResumeWarning, stacklevel=4)
         return batches
 
-    def _yielded(self, names: RowNames, mark: object, batch: Any) -> Bill:
-        standing, world = self._standing, self.world
-        bill = observed_bill(standing, world, names, self.names)
-        self.last_bill, self._idle = bill, None
-        standing.count(len(names.indices) * world.world_size)
+    def _yielded(self, names: RowNames, mark: object, batch: Any) -> None:
+        standing = self._standing
+        self._bill = _Yielded(standing.step, standing.epoch, standing.position, names)
+        self._idle = None
+        standing.count(len(names.indices) * self.world.world_size)
         if mark is self._newest:  # an older pass that continues uses up steps, but not the newest pass
             standing.note(names.datasets, names.indices)
             if standing.batch == self._pass_length:
@@ -317,12 +332,12 @@ class TrackedLoader(Lockstep):
         if self._loaded is not None:
             ledger: Any  # without a plan
             for ledger in (tracker for tracker in self._trackers() if isinstance(tracker, BeginsIterations)):
-                ledger.begin(bill.step, None, self.world, self._loaded)
+                ledger.begin(self._bill.step, None, self.world, self._loaded)
             self._loaded = None
-        self._listeners().update(bill, batch)
+        if listeners := self._listeners():
+            listeners.update(self.last_bill, batch)
         while self._recording.notes:
-            self._record_note(bill.step, self._recording.notes.pop(0))
-        return bill
+            self._record_note(self._bill.step, self._recording.notes.pop(0))
 
     def _record_note(self, step: int, text: str) -> None:
         for ledger in (tracker for tracker in self._trackers() if isinstance(tracker, Ledger)):
@@ -414,8 +429,8 @@ class TrackedPass:
         except StopIteration:
             self._loader._finish(self._mark)
             raise
-        bill = self._loader._yielded(names, self._mark, batch)
-        return (batch, bill) if self._with_bills else batch
+        self._loader._yielded(names, self._mark, batch)
+        return (batch, self._loader.last_bill) if self._with_bills else batch
 
 
 def _another_order(sampler: Any, standing: TrackedState, world: World) -> str:
