@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from lading.errors import PackingError
 from lading.order.packing.index import PackingIndex
 from lading.runtime import compiled
+from lading.runtime.arrays import aligned
 
 Columns = dict[str, NDArray[Any]]
 NAMES = ("inputs", "targets", "segmentation", "position", "document_idx", "sequence_idx")
@@ -113,10 +114,10 @@ def _extent(numbers: NDArray[np.int64]) -> tuple[int, int]:
 def empty_columns(index: PackingIndex, num_rows: int, with_documents: bool = True) -> Columns:
     """Return arrays that are about to be filled."""
     shape = (num_rows, index.rules.row_length)
-    columns: Columns = {name: np.empty(shape, np.int32) for name in NAMES[:4]}
+    columns: Columns = {name: aligned(shape, np.int32) for name in NAMES[:4]}
     if with_documents:
-        columns["document_idx"] = np.empty(shape, np.int32 if index.num_documents < (1 << 31) - 1 else np.int64)
-        columns["sequence_idx"] = np.empty(shape, np.int32)
+        columns["document_idx"] = aligned(shape, np.int32 if index.num_documents < (1 << 31) - 1 else np.int64)
+        columns["sequence_idx"] = aligned(shape, np.int32)
     return columns
 
 
