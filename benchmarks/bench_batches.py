@@ -6,14 +6,16 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterable
 from itertools import islice
+from time import perf_counter
 from typing import Any
 
 import numpy as np
 import torch
-from benchmarks.measure import beside, spread_case
+from benchmarks.measure import alone, beside, spread_case
 from torch.utils.data import DataLoader, Dataset
 
 from lading import Columns, Ledger, Loader
+from lading.runtime import random_state
 
 ROWS, WIDTH = 100_000, 288
 
@@ -32,6 +34,15 @@ class RandomFree(Cheap):
     """The same, with the user's word that nothing is drawn."""
 
     random_free = True
+
+
+class CheapTensors(Cheap):
+    """The same, each a tensor that is there already."""
+
+    ONE = torch.zeros(4)
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return self.ONE
 
 
 class Rows(Dataset):
@@ -68,7 +79,6 @@ def as_it_is(batch: Any) -> Any:
 
 def taking(make: Callable[[], Any], batches: int) -> Callable[[], float]:
     """Return a way: take some batches of a fresh loader, the first not counted, and return microseconds a batch."""
-    from time import perf_counter
 
     def way() -> float:
         iterator = iter(make())
@@ -102,6 +112,31 @@ def cheap_cases() -> Iterable[dict[str, Any]]:
         )
         yield spread_case(f"cheap samples, batch {size}", us, "us a batch")
         yield spread_case(f"cheap samples, random_free, batch {size}", us, "us a batch", ours="free")
+
+    for size in (1, 32, 256):
+        us = beside(
+            {
+                "ours": taking(lambda s=size: Loader(CheapTensors(), s), 1000),
+                "peer": taking(lambda s=size: DataLoader(CheapTensors(), s, shuffle=True), 1000),
+            }
+        )
+        yield spread_case(f"cheap tensors, batch {size}", us, "us a batch")
+    yield worker_case()
+
+
+def worker_case() -> dict[str, Any]:
+    """What a batch of a class that may draw costs more in a worker: three generators are seeded."""
+
+    def way() -> float:
+        start = perf_counter()
+        for key in range(5000):
+            random_state.seed(key)
+        return (perf_counter() - start) / 5000 * 1e6
+
+    with random_state.untouched():
+        found = beside({"ours": way})["ours"]
+    sizes = {"low": round(found.low, 1), "high": round(found.high, 1)}
+    return alone("a user's own class in a worker, more", round(found.median, 1), "us a batch", **sizes)
 
 
 def array_cases() -> Iterable[dict[str, Any]]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from benchmarks.bench_batches import taking
+from benchmarks.bench_books import more
 from benchmarks.measure import alone, beside
 
 from lading import Loader, World
@@ -27,6 +28,9 @@ def cases() -> Iterable[dict[str, Any]]:
         us = beside({str(n): taking(lambda n=n: one(n), 70) for n in RANKS}, 7)
         for ranks in RANKS:
             found, first = us[str(ranks)], us["1"]
-            more = {"low": round(found.low, 1), "high": round(found.high, 1), "more": found.median - first.median}
-            name = f"{ROWS_A_RANK} rows a rank, four datasets {kind}, {ranks} ranks"
-            yield alone(name, round(found.median, 1), "us a batch", growth=found.median / first.median, **more)
+            sizes = {"low": round(found.low, 1), "high": round(found.high, 1), "growth": found.median / first.median}
+            name = f"{ROWS_A_RANK} rows a rank, four datasets {kind}"
+            yield alone(f"{name}, {ranks} ranks", round(found.median, 1), "us a batch", **sizes)
+            if ranks >= 1024:
+                both = list(found.rounds), list(first.rounds)
+                yield more(f"{name}, from 1 to {ranks} ranks, more", *both, "us a batch", "the same of one rank, ours")

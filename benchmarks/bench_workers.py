@@ -78,35 +78,35 @@ def cases() -> Iterable[dict[str, Any]]:
     torch.set_num_threads(1)
     data = {f"c{k}": torch.randn(ROWS, WIDTH) for k in range(COLUMNS)}
     kept: dict[str, Any] = {"num_workers": 2, "persistent_workers": True}
-    for size, count, goal in ((64, 1, 8.0), (1024, 4, 3.0)):
+    for size, count in ((64, 1), (1024, 4)):
         torch_loader = DataLoader(Batched(data), size, shuffle=True, collate_fn=as_it_is, **kept)
         ways = {
             "bare": bare(Batched(data).__getitems__, size, count),
             "lading": epochs(Loader(Columns(**data), size, **kept), count),
             "torch": epochs(torch_loader, count),
         }
-        yield from compared(f"two workers, columns, batch {size}", ways, goal)
+        yield from compared(f"two workers, columns, batch {size}", ways)
     few = {name: column[:FEW] for name, column in data.items()}
     for size in (64, 1024):
         ways = {
             "lading": epochs(Loader(Tensors(few), size, **kept)),
             "torch": epochs(DataLoader(Tensors(few), size, shuffle=True, **kept)),
         }
-        yield from compared(f"two workers, samples of eight tensors, batch {size}", ways, 1.4)
+        yield from compared(f"two workers, samples of eight tensors, batch {size}", ways)
     ways = {
         "lading": epochs(Loader(Images(), 64, **kept)),
         "torch": epochs(DataLoader(Images(), 64, shuffle=True, **kept)),
         "no workers": epochs(Loader(Images(), 64)),
     }
-    yield from compared("two workers, 0.15 ms of work a sample, batch 64", ways, 1.3)
+    yield from compared("two workers, 0.15 ms of work a sample, batch 64", ways)
 
 
-def compared(name: str, ways: dict[str, Callable[[], int]], goal: float) -> Iterable[dict[str, Any]]:
+def compared(name: str, ways: dict[str, Callable[[], int]]) -> Iterable[dict[str, Any]]:
     """Measure some ways in turns; compare ours with torch's and with the others."""
     us = beside({way: timed(take) for way, take in ways.items()}, ROUNDS)
-    yield {**spread_case(name, us, "us a batch", ours="lading", peer="torch"), "goal": goal}
+    yield spread_case(name, us, "us a batch", ours="lading", peer="torch")
     if "bare" in us:
-        yield {**spread_case(f"{name}, bare workers", us, "us a batch", ours="bare", peer="torch"), "goal": goal}
+        yield spread_case(f"{name}, bare workers", us, "us a batch", ours="bare", peer="torch")
     if "no workers" in us:
         yield spread_case(f"{name}, beside no workers", us, "us a batch", ours="lading", peer="no workers")
 

@@ -101,6 +101,7 @@ KERNEL(kernel_hash_rows);
 KERNEL(kernel_fold_rows);
 KERNEL(kernel_digest_of_content);
 KERNEL(kernel_extent);
+KERNEL(kernel_integers);
 KERNEL(kernel_counts);
 KERNEL(kernel_group);
 KERNEL(kernel_num_pieces);

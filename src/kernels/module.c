@@ -54,6 +54,7 @@ PyObject *refuse(const char *text) {
 static PyMethodDef methods[] = {
     ENTRY(fold), ENTRY(key_of_three), ENTRY(digest), ENTRY(digest_of_slots), ENTRY(digests), ENTRY(owners),
     ENTRY(permute), ENTRY(unpermute), ENTRY(gather), ENTRY(hash_rows), ENTRY(fold_rows), ENTRY(extent), ENTRY(counts),
+    ENTRY(integers),
     ENTRY(group), ENTRY(num_pieces), ENTRY(first_fit), ENTRY(best_fit), ENTRY(group_pieces), ENTRY(stream_counts),
     ENTRY(stream), ENTRY(fill), ENTRY(arrow_rows), ENTRY(owner_counts), ENTRY(pack_row), ENTRY(pack_names),
     ENTRY(digest_of_content),

@@ -196,6 +196,28 @@ KERNEL(kernel_extent) {
     return give_back(&loan, Py_BuildValue("(LL)", (long long)low, (long long)high));
 }
 
+/* integers(items, found): write a list of Python's integers into a column of as many; False where an item is another
+   thing, or needs more than 64 bits: no code of an item runs here. */
+KERNEL(kernel_integers) {
+    Loan loan;
+    loan.count = 0;
+    Column *found;
+    if (!expect_arguments(given, 2, "integers"))
+        return NULL;
+    if (!(found = borrow(&loan, args[1], "found", 8, WRITE)))
+        return give_back(&loan, NULL);
+    if (!PyList_Check(args[0]) || PyList_Size(args[0]) != found->length)
+        return give_back(&loan, refuse("items must be a list of as many as there is room for."));
+    int64_t *numbers = found->data;
+    int is_good = 1;
+    for (Py_ssize_t i = 0; i < found->length && is_good; i++) {
+        PyObject *item = PyList_GetItem(args[0], i);
+        is_good = PyLong_Check(item) && as_int64(item, &numbers[i]);
+    }
+    PyErr_Clear();
+    return give_back(&loan, PyBool_FromLong(is_good));
+}
+
 /* counts(values, low, found): add how often each integer from low on occurs. */
 KERNEL(kernel_counts) {
     Loan loan;

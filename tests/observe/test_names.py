@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import warnings
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from lading.errors import UnshardedStreamWarning
+from lading.errors import SourceError, UnshardedStreamWarning
 from lading.ledger.tracker.tracker import BatchTracker
-from lading.observe.names import stream_index, stream_place
+from lading.observe.names import own_names, pulled_indices, stream_index, stream_place
 from lading.observe.tracking import track
 from lading.report import open_run
+from lading.runtime import compiled
+from lading.source.stream.torch import TaggedIterableDataset
 
 SIZE = 40
 
@@ -78,3 +81,34 @@ def test_places_come_back_from_indices():
     assert stream_index(0, 17) == 17
     for place in [(0, 0), (3, 2**40 - 1), (2**22, 5)]:
         assert stream_place(stream_index(*place)) == place
+
+
+@pytest.mark.parametrize(
+    "pulled", [[], [3, 1], [-1, 0], [True, 2], [np.int64(4), 1], [2**62], (1, 2), [(1, "a"), (2, "b")]]
+)
+def test_indices_are_read_alike_compiled_and_plain(monkeypatch, pulled):
+    """Whatever a sampler gives."""
+    found = pulled_indices(pulled, 10)
+    monkeypatch.setattr(compiled, "kernels", None)
+
+    assert found.dtype == np.int64 and found.tolist() == pulled_indices(pulled, 10).tolist()
+
+
+@pytest.mark.parametrize("is_plain", [False, True])
+@pytest.mark.parametrize("pulled", [["a"], [0.5], [None], [[1.5]]])
+def test_what_is_no_index_is_refused(monkeypatch, pulled, is_plain):
+    """As soon as it is pulled, with what to do."""
+    if is_plain:
+        monkeypatch.setattr(compiled, "kernels", None)
+    with pytest.raises(SourceError, match="expected integers"):
+        pulled_indices(pulled, 10)
+
+
+def test_what_a_batch_says_of_padding_is_kept():
+    """Training may write into its batch before the bill is made or recorded."""
+    stream = TaggedIterableDataset([{"x": i} for i in range(4)])
+    batch = {"idx": torch.arange(3), "dataset_idx": torch.zeros(3), "is_padding": torch.tensor([False, False, True])}
+    names = own_names(stream, batch)
+    batch["is_padding"][:] = True
+
+    assert names is not None and names.is_padding.tolist() == [False, False, True]

@@ -575,6 +575,25 @@ def test_the_id_of_a_batch_depends_on_what_is_in_it():
     assert not set(ids(0)) & set(ids(1)) and not set(ids(0)) & set(ids(0, False))
 
 
+def test_a_bill_that_is_asked_for_late_is_the_one_of_its_batch():
+    """Without anybody who is notified it is made when it is wanted, once; after a pass too."""
+    made = track(
+        DataLoader(TensorDataset(torch.arange(8)), 4, shuffle=True, generator=torch.Generator().manual_seed(0))
+    )
+    late = track(
+        DataLoader(TensorDataset(torch.arange(8)), 4, shuffle=True, generator=torch.Generator().manual_seed(0))
+    )
+
+    for _ in range(2):
+        for (_, bill), _ in zip(made.with_bills(), late, strict=True):
+            assert late.last_bill is late.last_bill
+            assert late.last_bill.batch_id == bill.batch_id and late.last_bill.position == bill.position
+            assert (late.last_bill.step, late.last_bill.epoch) == (bill.step, bill.epoch)
+    for _ in late:
+        pass
+    assert (late.last_bill.step, late.last_bill.epoch, late.step) == (5, 2, 6)
+
+
 def test_names_cannot_be_written_over_before_they_are_recorded():
     """What stands in a bill at the commit is what the books say."""
     [(_, bill)] = track(DataLoader(range(4), batch_size=4)).with_bills()

@@ -53,6 +53,8 @@ def numbers(*values, of=np.int64):
         ("num_pieces", (numbers(3, -1), None, 8, 0, 0)),
         ("num_pieces", (numbers(3, 1), numbers(0, 2), 8, 0, 0)),
         ("extent", (numbers(),)),
+        ("integers", ([1, 2], numbers(0))),
+        ("integers", ((1, 2), numbers(0, 0))),
         ("gather", (numbers(0), numbers(1), numbers(1), numbers(0), numbers(0, 0), numbers(0))),
     ],
 )

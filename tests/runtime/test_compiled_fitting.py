@@ -223,6 +223,14 @@ def pack_row(d: Drawn) -> list[Any]:
     return [codes.encode(), tuple(values)]
 
 
+def integers(d: Drawn) -> list[Any]:
+    """A list of integers, or of other things, and room for as many."""
+    items: list[Any] = d.any(d.size()).tolist()
+    if d.spoils and items:
+        items[int(d.rng.integers(len(items)))] = ["x", 2**70, 0.5, None][int(d.rng.integers(4))]
+    return [items, np.empty(len(items) + (d.spoils and not items), np.int64)]
+
+
 FITTING: dict[str, Callable[[Drawn], list[Any]]] = {
     "fold": lambda d: [d.number(), d.number()],
     "key_of_three": lambda d: [d.number() for _ in range(4)],
@@ -238,6 +246,7 @@ FITTING: dict[str, Callable[[Drawn], list[Any]]] = {
     "hash_rows": hash_rows,
     "fold_rows": fold_rows,
     "digest_of_content": digest_of_content,
+    "integers": integers,
     "extent": lambda d: [d.any(max(d.size(), 1))],
     "counts": counts,
     "group": group,

@@ -47,6 +47,7 @@ ARGUMENTS = {
     "permute": "ccccc",
     "unpermute": "ccccc",
     "extent": "c",
+    "integers": "vc",
     "counts": "cnc",
     "group": "ccncc",
     "num_pieces": "corbb",
@@ -65,6 +66,7 @@ pairs = st.lists(st.tuples(texts, st.floats()) | st.tuples(texts) | values, max_
 anything = st.none() | values | st.floats() | texts | pairs | st.integers(-(2**70), 2**70)
 KINDS = {"n": values, "c": columns(), "o": st.one_of(st.none(), columns()), "b": st.booleans(), "r": rows_of}
 KINDS |= {"l": st.text("qifI?", max_size=18).map(str.encode), "t": st.lists(anything, max_size=18).map(tuple)}
+KINDS |= {"v": st.lists(values | anything, max_size=12) | anything}
 METHODS = {
     "rounds": "nccnocc",
     "step": "nncnnncc",

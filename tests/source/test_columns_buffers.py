@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from lading.runtime.arrays import aligned
 from lading.source.columns import Buffers
 
 pytestmark = pytest.mark.jax
@@ -17,6 +18,23 @@ pytestmark = pytest.mark.jax
 def make():
     """A set of two columns."""
     return {"a": np.zeros((4, 8), np.int32), "b": np.zeros(4, np.int32)}
+
+
+def make_aligned():
+    """The same, as packed rows make them."""
+    return {"a": aligned((4, 8), np.int32), "b": aligned((4,), np.int32)}
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype"), [((3, 5), np.int32), ((7,), np.uint8), ((0, 4), np.float64), ((2, 1), bool)]
+)
+def test_what_is_aligned_begins_where_jax_reads_it(shape, dtype):
+    """JAX takes it without copying it; it is written to like any other array."""
+    array = aligned(shape, dtype)
+    array[...] = 1
+
+    assert array.shape == shape and array.dtype == dtype and array.flags.c_contiguous
+    assert array.ctypes.data % 64 == 0 and (array == 1).all()
 
 
 def test_a_set_that_nobody_holds_comes_again():
@@ -38,7 +56,8 @@ def test_a_set_that_nobody_holds_comes_again():
     ],
     ids=["columns", "one-column", "view", "tensor", "memoryview"],
 )
-def test_whatever_somebody_holds_is_left_alone(hold):
+@pytest.mark.parametrize("make", [make, make_aligned])
+def test_whatever_somebody_holds_is_left_alone(hold, make):
     """A dict, one column, a slice of a slice, a tensor: each keeps the whole set off."""
     shelf = Buffers()
     borrowed = shelf.borrow(4, make)

@@ -16,7 +16,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import chain
+from itertools import chain, repeat
 from typing import Any
 
 import numpy as np
@@ -102,9 +102,9 @@ class Rows:
             row_losses: Of each step the losses of its rows that count, or None.
         """
         found = fate, time, update, loss, metrics, None if reason is None else readable(reason)
-        losses = row_losses or (None,) * len(steps)
-        settled = [(self._open[step], found, of_rows) for step, of_rows in zip(steps, losses, strict=True)]
-        _at_once(chain(map(self._settled.append, settled), map(self._open.pop, steps)))
+        if len(steps) > 1 and not self._open.keys() >= set(steps):
+            raise KeyError(steps)
+        self._settled.extend(zip(map(self._open.pop, steps), repeat(found), row_losses or repeat(None)))
         if self._shown:
             self._shown.difference_update(steps)
         if len(self._settled) >= TOGETHER:

@@ -104,6 +104,9 @@ class Trackers:
         for one in self._all:
             _check(one)
 
+    def __bool__(self) -> bool:
+        return bool(self._all)
+
     def begin(self, step: int, plan: Plan, world: World, loaded: Loaded = None) -> list[Event]:
         """Notify that an iteration starts at a step, and from which state; return the events that the plan lacks."""
         events: list[Event] = []

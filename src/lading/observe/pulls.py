@@ -143,7 +143,7 @@ class SamplerPulls(Iterator[Any]):
         if self._pulled == self._recorded.ahead:
             self._caught_up()
         try:
-            pulled = self._next()
+            pulled = next(self.inner) if self._pulled else self._next()
         except StopIteration:
             self._caught_up()
             raise

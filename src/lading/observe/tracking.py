@@ -41,10 +41,19 @@ from lading.observe.track_state import Beginning, TrackedState
 from lading.source.counting import kept_rows
 
 
-def observed_bill(at: TrackedState, world: World, names: RowNames, datasets: tuple[str, ...]) -> Bill:
+class _Yielded(NamedTuple):
+    """A batch that was yielded: its bill is made when somebody wants it."""
+
+    step: int
+    epoch: int
+    position: int
+    names: RowNames
+
+
+def observed_bill(at: TrackedState | _Yielded, world: World, names: RowNames, datasets: tuple[str, ...]) -> Bill:
     """Return the bill of the batch yielded next; ``datasets`` are the names of the datasets, by number."""
     rows = len(names.indices)
-    names.indices.flags.writeable = False  # what is written into it before the commit would be in the books
+    names.indices.setflags(write=False)  # what is written into it before the commit would be in the books
     bill = Bill(
         "",
         at.step,
@@ -79,7 +88,6 @@ class TrackedLoader(Lockstep):
         dataloader: The DataLoader; it stays as it is.
         tracker: What is notified of every bill.
         ledger: The ledger of ``run``, or None.
-        last_bill: The bill of the batch yielded last.
     """
 
     def __init__(
@@ -104,7 +112,7 @@ class TrackedLoader(Lockstep):
         self.ledger: Any = Ledger(run, **options) if isinstance(run, str | os.PathLike) else run
         self._settles = self.ledger is not run
         self._known: tuple[Any, Any, Trackers] | None = None
-        self.last_bill: Bill | None = None
+        self._bill: Bill | _Yielded | None = None  # of the batch yielded last
         self._source = described(self._inner)
         self._begins = Beginning(self._recording, restores=random == "restore")
         self._loaded: dict[str, Any] | None = None  # the state loaded last, until its first batch is yielded
@@ -119,6 +127,13 @@ class TrackedLoader(Lockstep):
         if self._world is None:
             self._world = World.current()
         return self._world
+
+    @property
+    def last_bill(self) -> Bill | None:
+        """The bill of the batch yielded last."""
+        if isinstance(self._bill, _Yielded):
+            self._bill = observed_bill(self._bill, self.world, self._bill.names, self.names)
+        return self._bill
 
     def __iter__(self) -> Iterator[Any]:
         self._check_lockstep()
@@ -222,7 +237,7 @@ class TrackedLoader(Lockstep):
             )
         self._begins.resume(standing, self.world)
         self._loaded = loaded_mark(state)
-        self._newest = self.last_bill = None  # what was yielded since then is rolled back
+        self._newest = self._bill = None  # what was yielded since then is rolled back
 
     def _start(self, *, with_bills: bool) -> Batches[Any]:
         self._newest = object()
@@ -231,12 +246,11 @@ class TrackedLoader(Lockstep):
         self._begins.held_by(started)
         return self._in_place(started)
 
-    def _yielded(self, names: RowNames, mark: object, batch: Any) -> Bill:
-        standing, world = self._begins.standing, self.world
-        bill = observed_bill(standing, world, names, self.names)
-        self.last_bill = bill
+    def _yielded(self, names: RowNames, mark: object, batch: Any) -> None:
+        standing = self._begins.standing
+        self._bill = _Yielded(standing.step, standing.epoch, standing.position, names)
         self._begins.yielded()
-        standing.count(len(names.indices) * world.world_size)
+        standing.count(len(names.indices) * self.world.world_size)
         if mark is self._newest:  # an older pass that continues uses up steps, but not the newest pass
             standing.note(names.datasets, names.indices)
             if standing.batch == self._pass_length:
@@ -244,14 +258,14 @@ class TrackedLoader(Lockstep):
         if self._loaded is not None:
             ledger: Any  # without a plan
             for ledger in (tracker for tracker in self._trackers() if isinstance(tracker, BeginsIterations)):
-                ledger.begin(bill.step, None, self.world, self._loaded)
+                ledger.begin(self._bill.step, None, self.world, self._loaded)
             self._loaded = None
-        self._listeners().update(bill, batch)
+        if listeners := self._listeners():
+            listeners.update(self.last_bill, batch)
         while self._recording.notes:
             text = self._recording.notes.pop(0)
             for ledger in (tracker for tracker in self._trackers() if isinstance(tracker, Ledger)):
-                ledger.note(bill.step, text)
-        return bill
+                ledger.note(self._bill.step, text)
 
     def _settle_last(self) -> None:
         ledger = self.ledger if self._settles else None
@@ -316,8 +330,8 @@ class TrackedPass(Iterator[Any]):
         except StopIteration:
             self._loader._finish(self._mark)
             raise
-        bill = self._loader._yielded(names, self._mark, batch)
-        return (batch, bill) if self._with_bills else batch
+        self._loader._yielded(names, self._mark, batch)
+        return (batch, self._loader.last_bill) if self._with_bills else batch
 
 
 def track(

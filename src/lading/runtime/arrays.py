@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
 import mmap
 import sys
 from array import array as array_of_numbers
@@ -31,6 +32,7 @@ from numpy.typing import NDArray
 from lading.errors import PlanError, SourceError
 from lading.runtime import compiled
 
+_ALIGN = 64
 _KINDS = {int: ("q", np.int64), float: ("d", np.float64)}  # of Python's arrays, and of NumPy's
 
 
@@ -237,6 +239,16 @@ def read_ahead_at(address: int, starts: I64, sizes: I64 | int) -> None:
 def some_of(places: I64) -> I64:
     """Return a few of many places, spread over all of them."""
     return places[:: max(-(-len(places) // _LOOKED_AT), 1)]
+
+
+def aligned(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+    """Return an array about to be filled that begins where JAX, on a CPU, reads it without copying it first.
+
+    Its base is no array, so a view of it refers to the array itself: ``Buffers`` sees that it is used.
+    """
+    kind = np.dtype(dtype)
+    memory = bytearray(math.prod(shape) * kind.itemsize + _ALIGN)
+    return np.ndarray(shape, kind, memory, -np.frombuffer(memory, np.uint8).ctypes.data % _ALIGN)
 
 
 def is_in_memory(address: int, starts: I64) -> bool:

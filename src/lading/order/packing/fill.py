@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from lading.errors import PackingError
 from lading.order.packing.index import PackingIndex
 from lading.runtime import compiled
-from lading.runtime.arrays import extent
+from lading.runtime.arrays import aligned, extent
 
 Columns = dict[str, NDArray[Any]]
 Read = Callable[[int, int, int], NDArray[Any]]
@@ -92,10 +92,10 @@ def checked_rows(index: PackingIndex, rows: Any) -> NDArray[np.int64]:
 def empty_columns(index: PackingIndex, num_rows: int, with_documents: bool = True) -> Columns:
     """Return arrays that are about to be filled."""
     shape = (num_rows, index.rules.row_length)
-    columns: Columns = {name: np.empty(shape, np.int32) for name in NAMES[:4]}
+    columns: Columns = {name: aligned(shape, np.int32) for name in NAMES[:4]}
     if with_documents:
-        columns["document_idx"] = np.empty(shape, np.int32 if index.num_documents < (1 << 31) - 1 else np.int64)
-        columns["sequence_idx"] = np.empty(shape, np.int32)
+        columns["document_idx"] = aligned(shape, np.int32 if index.num_documents < (1 << 31) - 1 else np.int64)
+        columns["sequence_idx"] = aligned(shape, np.int32)
     return columns
 
 
