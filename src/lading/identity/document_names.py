@@ -140,13 +140,7 @@ def names_digest(location: str | None) -> str | None:
 
 
 class NamesWriter:
-    """Write the names of documents into a folder as they come; a context manager.
-
-    Args:
-        folder: The directory that the documents lie in.
-        files: The files they came from.
-        field: The field their ids were in; empty: they have none.
-    """
+    """Write the names of documents beside them as they come: of which files they are, and the field of their ids."""
 
     def __init__(self, folder: Path, files: Sequence[str], field: str = "") -> None:
         self._folder, self._files, self._field = folder, files, field

@@ -18,7 +18,7 @@ from lading.ledger.description import Description, KnownRun, read_plan
 from lading.ledger.deviations import deviations_from
 from lading.ledger.events import event_rows
 from lading.ledger.launch import MOST_STEPS, Launch
-from lading.ledger.lineage import lineage, pending_of
+from lading.ledger.lineage import Span, lineage, pending_of
 from lading.ledger.parts import rows_of
 from lading.ledger.run_folder import RunFolder
 from lading.ledger.schema import SCHEMAS
@@ -38,33 +38,17 @@ def consumed(run: KnownRun, moments: Iterable[Moment]) -> dict[str, Total]:
     description, folder, launches = run.description, run.folder, run.log().launches
     counts = np.zeros(len(description.datasets), dtype=np.int64)
     newest: Plan | None = None
-    for attempt, (batches, used) in sorted(_used(folder, launches, moments).items()):
-        if (plan := _plan(folder, launches[attempt])) is None:
+    for attempt, pieces in sorted(_pieces(launches, moments).items()):
+        batches, plan = _rows(folder, attempt, "batches"), _plan(folder, launches[attempt])
+        steps = _applied(batches, launches[attempt].world_size, pieces)
+        if plan is None:
             samples = _rows(folder, attempt, "samples")
-            found = np.bincount(numbers(samples["dataset"])[0][np.isin(numbers(samples["step"])[0], used)])
+            found = np.bincount(numbers(samples["dataset"])[0][np.isin(numbers(samples["step"])[0], steps)])
         else:
-            found = counts_of_steps(plan, used) - _left_out(folder, batches, used, len(plan.names))
+            found = counts_of_steps(plan, steps) - _left_out(folder, batches, steps, len(plan.names))
         counts[: len(found)] += found[: len(counts)]
         newest = plan or newest
     return {name: _total(int(counts[d]), d, description, newest) for d, name in description.named_datasets if counts[d]}
-
-
-def _used(run: RunFolder, launches: Mapping[int, Launch], moments: Iterable[Moment]) -> dict[int, tuple[pa.Table, I64]]:
-    """Return, of each attempt of some histories, its batches and the steps of history that an update used, in order."""
-    found: dict[int, tuple[pa.Table, I64, NDArray[np.bool_]]] = {}
-    for moment in moments:
-        spans = lineage(launches, moment.attempt, moment.step)
-        waiting = pending_of(launches, spans, moment.pending)
-        for attempt, start, stop in ((span.attempt, span.start, span.stop) for span in spans):
-            if attempt not in found:
-                batches = _rows(run, attempt, "batches")
-                steps, ranks = np.unique(_applied(batches), return_counts=True)
-                steps = steps[ranks == launches[attempt].world_size]
-                found[attempt] = batches, steps, np.zeros(len(steps), dtype=bool)
-            _, steps, used = found[attempt]
-            waited = np.isin(steps, [step for other, step in waiting if other == attempt])
-            used |= (steps >= start) & (steps < (MOST_STEPS if stop is None else stop)) & ~waited
-    return {attempt: (batches, steps[used]) for attempt, (batches, steps, used) in found.items()}
 
 
 def _total(samples: int, number: int, description: Description, plan: Plan | None) -> Total:
@@ -77,14 +61,33 @@ def _total(samples: int, number: int, description: Description, plan: Plan | Non
     return Total(samples, passes, tokens, names_digest(dataset.location))
 
 
+def _pieces(launches: Mapping[int, Launch], moments: Iterable[Moment]) -> dict[int, list[tuple[Span, list[int]]]]:
+    """Return, of each attempt of some histories, the steps that they own, and those that waited for their update."""
+    found: dict[int, list[tuple[Span, list[int]]]] = {}
+    for moment in moments:
+        spans = lineage(launches, moment.attempt, moment.step)
+        waiting = pending_of(launches, spans, moment.pending)
+        for span in spans:
+            found.setdefault(span.attempt, []).append((span, [step for a, step in waiting if a == span.attempt]))
+    return found
+
+
 def _rows(run: RunFolder, attempt: int, table: str) -> pa.Table:
     found = [rows for folder in run.ranks(attempt) for rows in rows_of(folder, table)]
     return pa.concat_tables([SCHEMAS[table].empty_table(), *found])
 
 
-def _applied(batches: pa.Table) -> I64:
-    steps: I64 = numbers(batches["step"])[0][words_of(batches["fate"], APPLIED)]
-    return steps
+def _applied(batches: pa.Table, ranks: int, pieces: list[tuple[Span, list[int]]]) -> I64:
+    """Return the steps of history that an update of every rank used, in order."""
+    every = numbers(batches["step"])[0][words_of(batches["fate"], APPLIED)]
+    steps, found = np.unique(every, return_counts=True)
+    steps = steps[found == ranks]
+    kept = np.zeros(len(steps), dtype=bool)
+    for span, waited in pieces:
+        stop = MOST_STEPS if span.stop is None else span.stop
+        kept |= (steps >= span.start) & (steps < stop) & ~np.isin(steps, waited)
+    used: I64 = steps[kept]
+    return used
 
 
 def _plan(run: RunFolder, launch: Launch) -> Plan | None:
