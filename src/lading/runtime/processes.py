@@ -187,7 +187,8 @@ at_fork(before=_pause, after_in_parent=_go_on, after_in_child=_forget)
 at_fork(after_in_child=helper.cache_clear)
 
 
-T, U = TypeVar("T"), TypeVar("U")
+T = TypeVar("T")
+U = TypeVar("U")
 THREAD_NAME = "lading-ahead"
 
 

@@ -33,14 +33,13 @@ from lading.ledger.seal import sealed_by
 from lading.ledger.waybill import waybill as waybills
 from lading.ledger.waybill.covered import check_complete, files_of, hashed
 from lading.ledger.waybill.waybill import CoveredFile, Given, Moment, Total, Waybill, checkpoint_path, own_path
-from lading.runtime.fields import INT64_MAX, Origin
+from lading.runtime.fields import Origin
 from lading.runtime.files import written_aside
 from lading.runtime.paths import local_path
 
 Identity = tuple[int, ...]
 
 _MOST_TAKEN = 64
-_ANY_FILE = CoveredFile(INT64_MAX, "0" * 64)
 _WAY_OUT = "Nothing is written. Give the --run that trained it, or say what was --made and --from what."
 _BESIDE_TRAINING = 64  # ranks; of more the rows are too many to read beside training; readers of the run count them
 
@@ -142,7 +141,8 @@ def prepared(checkpoint: Path, waybill: Waybill, *, is_fast: bool = True) -> Way
     files = files_of(checkpoint)
     check_complete(checkpoint, files)
     origin = Origin(f"the waybill of {checkpoint}", ConfigError, _WAY_OUT)
-    content = replace(waybill, files=dict.fromkeys(files, _ANY_FILE)).to_bytes()
+    unread = {name: CoveredFile(path.stat().st_size, "0" * 64) for name, path in files.items()}
+    content = replace(waybill, files=unread).to_bytes()
     if len(content) > waybills.MOST_BYTES:
         origin.refuse("", f"at most {waybills.MOST_BYTES} bytes", f"{len(content)}: too many files")
     waybills.waybill_from(content, origin)
