@@ -95,6 +95,9 @@ class OpenedCheckpoint:
             index: Index of the sample.
             document: Instead: number of a document, or what it is called, its id or its file and line.
         """
+        if (index is None) == (document is None):
+            raise ConfigError("which sample? Expected its index, or a document by number or name.")
+        indices = [] if index is None else [index]
         unknown, has, names = list(self.unknown), False, set[str]()
         refused: PlanError | None = None  # by a run whose dataset of that name is shorter
         uses: dict[tuple[Any, ...], dict[str, Any]] = {}
@@ -105,7 +108,7 @@ class OpenedCheckpoint:
                 continue
             try:
                 number = run.number_of(dataset)
-                named = [(None, [index])] if document is None else run.documents.rows_by_number(number, document)
+                named = [(None, indices)] if document is None else run.documents.rows_by_number(number, document)
                 for row in (row for held, rows in named for row in uses_of(run, number, rows, held)):
                     uses[row["run"], row["attempt"], row["step"], row["slot"]] = row
                 has = True
