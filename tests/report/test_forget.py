@@ -142,7 +142,7 @@ def test_forget_and_replay_delivers_what_a_run_that_never_had_it_delivers(tmp_pa
     text = bytes(rows.tokens[7].astype(np.uint8)).decode()
     assert [p.uses for p in run.trace(text).spans[0].places if p.document == 7] == [()]
     assert run.verify().holds
-    assert open_checkpoint(tmp_path / "checkpoint-24", runs=[tmp_path]).seen_document("web", 7).answer is False
+    assert open_checkpoint(tmp_path / "checkpoint-24", runs=[tmp_path]).seen("web", document=7).answer is False
     _, out, _ = call(capsys, "where", tmp_path / "run", "web", "--document", 7)
     assert "forgotten" in out
 

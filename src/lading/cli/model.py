@@ -111,7 +111,7 @@ def seen(
     """
     named = _one_of(index, document, id_)
     opened = _open(ckpt, runs, dataset, packing)
-    found = opened.seen(dataset, index) if index is not None else opened.seen_document(dataset, named)
+    found = opened.seen(dataset, index, document=None if index is not None else named)
     uses = found.uses.dicts()
     value = {"answer": _ANSWERS[found.answer], "uses": uses, "unknown": list(found.unknown)}
     columns = {name: name for name in ("step", "update", "epoch", "index", "attempt", "run", "note")}

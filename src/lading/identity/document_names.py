@@ -85,17 +85,18 @@ class DocumentNames:
     def find(self, name: str) -> list[int]:
         """Return every document of a name: an id, or a place as ``place`` says it."""
         texts = self._find(name)
-        found = {text for text in texts if text < self._first_file}
         places = [(text, WHOLE_FILE) for text in texts]
         file, _, number = name.rpartition("#") if ".parquet#" in name else name.rpartition(":")
         if number.isdecimal() and len(number) < 19:
             places += [(text, int(number)) for text in self._find(file)]
-        for text, line in places:
-            for run in np.flatnonzero(self._places[:, 1] == text - self._first_file).tolist():
-                first, _, begins = self._places[run].tolist()
-                end = int(self._places[run + 1, 0]) if run + 1 < len(self._places) else self.num_documents
-                is_here = (begins == WHOLE_FILE) == (line == WHOLE_FILE) and first <= first + line - begins < end
-                found |= {first + line - begins} if is_here else set()
+        found = {text for text in texts if text < self._first_file}
+        for text, line in ((text - self._first_file, line) for text, line in places if text >= self._first_file):
+            runs = np.flatnonzero(self._places[:, 1] == text)
+            first, _, begins = self._places[runs].T
+            ends = np.append(self._places[1:, 0], self.num_documents)[runs]
+            document = first + line - begins
+            is_here = ((begins == WHOLE_FILE) == (line == WHOLE_FILE)) & (first <= document) & (document < ends)
+            found.update(document[is_here].tolist())
         return sorted(document for document in found if 0 <= document < len(self))
 
     def check(self) -> None:
@@ -139,13 +140,7 @@ def names_digest(location: str | None) -> str | None:
 
 
 class NamesWriter:
-    """Write the names of documents into a folder as they come; a context manager.
-
-    Args:
-        folder: The directory that the documents lie in.
-        files: The files they came from.
-        field: The field their ids were in; empty: they have none.
-    """
+    """Write the names of documents beside them as they come: of which files they are, and the field of their ids."""
 
     def __init__(self, folder: Path, files: Sequence[str], field: str = "") -> None:
         self._folder, self._files, self._field = folder, files, field

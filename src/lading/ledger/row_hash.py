@@ -26,7 +26,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.ledger.launch import MOST_STEPS
-from lading.ledger.schema import latest
+from lading.ledger.schema import latest_rows
 from lading.ledger.tables import TABLES
 from lading.runtime.arrow import known_values, numbers, offsets_of, texts
 
@@ -85,13 +85,11 @@ def _chosen(table: pa.Table, mask: NDArray[np.bool_]) -> pa.Table:
 
 def _in_order(name: str, table: pa.Table) -> pa.Table:
     """Return the rows that count, by step and slot."""
-    best = latest(table) if name == "batches" else np.arange(len(table))
-    steps = numbers(table["step"])[0][best]
-    slots = numbers(table["slot"])[0] if "slot" in table.column_names else np.zeros_like(steps)
-    rises = np.diff(steps)
-    if len(best) == len(table) and np.all((rises > 0) | ((rises == 0) & (np.diff(slots) >= 0))):
-        return table  # as a rule: a choice would open all of Arrow's functions
-    return table.take(best[np.lexsort((slots, steps))])
+    table = latest_rows(table) if name == "batches" else table
+    keys = [numbers(table[key])[0] for key in ("slot", "step") if key in table.column_names]
+    order = np.lexsort(keys)
+    in_order = np.array_equal(order, np.arange(len(table)))  # as a rule: a choice would open all of Arrow's functions
+    return table if in_order else table.take(order)
 
 
 def _rows(columns: Sequence[pa.ChunkedArray]) -> tuple[Bytes, Places]:

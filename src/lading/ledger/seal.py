@@ -65,24 +65,16 @@ def sealed_by(log: Log) -> str | None:
 
 
 def next_seal(before: Seal, launches: Mapping[int, Launch], begun: Mapping[tuple[int, int], Begun]) -> Seal:
-    """Return the seal that comes after one; the same where no rank has ended since.
-
-    Args:
-        before: The one before.
-        launches: The attempts so far.
-        begun: What ranks that are not in it say of themselves, by attempt and rank.
-    """
-    ended = sorted(key for key, one in begun.items() if one.rows is not None)
+    """Return the seal that comes after one; the same where none of the ranks that are not in it has ended since."""
+    ended = {key: one for key, one in sorted(begun.items()) if one.rows is not None}
     if not ended:
         return before
+    new = [(attempt, 0, launches[attempt].world_size) for attempt in sorted(launches) if attempt >= before.stop]
     left: list[tuple[int, int, int]] = []
-    for attempt in unheld(before, launches):
-        spans = [(first, stop) for number, first, stop in before.open if number == attempt]
-        spans += [(0, launches[attempt].world_size)] if attempt >= before.stop else []
-        is_open = {rank for first, stop in spans for rank in range(first, stop)}
-        is_open.difference_update(rank for number, rank in ended if number == attempt)
-        left += [(attempt, first, stop) for first, stop in as_ranges(sorted(is_open))]
-    lines = "".join([before.sha256, "\n", *(_line(begun[key]) for key in ended)])
+    for attempt, first, stop in (span for span in (*before.open, *new) if span[0] in launches):
+        is_open = [rank for rank in range(first, stop) if (attempt, rank) not in ended]
+        left += [(attempt, *edges) for edges in as_ranges(is_open)]
+    lines = "".join([before.sha256, "\n", *map(_line, ended.values())])
     return Seal(sha256_of_bytes(lines.encode()), max(launches) + 1, tuple(left))
 
 
@@ -134,31 +126,30 @@ def seal_dead(run: RunFolder, description_sha256: str) -> Iterator[None]:
 
 def hash_dead(run: RunFolder, log: Log) -> Iterator[str | None]:
     """Let ``begun`` of each dead rank that is in no seal say what it stored; yield what is wrong with one, or None."""
-    for (attempt, rank), begun in unsealed(run, log).items():
-        folder = run.rank(attempt, rank)
-        if begun.rows is None and not lives(folder, begun):
-            with alone(run.path) as ours:  # a compaction writes the same file
-                busy = f"another process compacts or seals {run.path}: {folder.path} is not sealed. Wait for it."
-                problem = _hash_rank(folder) if ours else busy
-            yield problem
+    for key, begun in unsealed(run, log).items():
+        if begun.rows is None and not lives(run.rank(*key), begun):
+            try:
+                with alone(run.path) as ours:  # a compaction writes the same file
+                    _hash_rank(run.rank(*key), ours)
+                yield None
+            except CorruptLedgerError as error:
+                yield str(error)
 
 
-def _hash_rank(folder: RankFolder) -> str | None:
+def _hash_rank(folder: RankFolder, ours: bool) -> None:
     from lading.ledger.parts import live_tables, stored_rows  # here: where nobody died no Arrow is opened
 
-    try:
-        begun, manifest, tail = read_begun(folder.begun), read_manifest(folder), read_tail(folder.tail)
-        if begun.rows is not None:
-            return None
-        if manifest.problems or len(manifest.lines) < begun.lines or manifest.sha256(begun.lines) != begun.manifest:
-            return f"{folder.manifest} is not what {folder.begun} knows of it; not sealed."
-        if begun.state != OPENING and (not tail.present or tail.damaged or (tail.missing and not tail.unsynced)):
-            return f"{folder.tail} is damaged or gone; not sealed."
-        rows, sha256 = stored_rows(folder, len(manifest.parts), live_tables(manifest, tail))
-        write_begun(folder, replace(begun, rows=rows, rows_sha256=sha256))
-    except CorruptLedgerError as error:
-        return str(error)
-    return None
+    if not ours:
+        raise CorruptLedgerError(f"another process compacts or seals {folder.path}: it is not sealed. Wait for it.")
+    begun, manifest, tail = read_begun(folder.begun), read_manifest(folder), read_tail(folder.tail)
+    if begun.rows is not None:
+        return
+    if manifest.problems or len(manifest.lines) < begun.lines or manifest.sha256(begun.lines) != begun.manifest:
+        raise CorruptLedgerError(f"{folder.manifest} is not what {folder.begun} knows of it; not sealed.")
+    if begun.state != OPENING and (not tail.present or tail.damaged or (tail.missing and not tail.unsynced)):
+        raise CorruptLedgerError(f"{folder.tail} is damaged or gone; not sealed.")
+    rows, sha256 = stored_rows(folder, len(manifest.parts), live_tables(manifest, tail))
+    write_begun(folder, replace(begun, rows=rows, rows_sha256=sha256))
 
 
 def append_seal(run: RunFolder, description_sha256: str) -> int:

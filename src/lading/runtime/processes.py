@@ -130,17 +130,14 @@ def usable_cpus() -> int:
 _PATIENCE_SECONDS = 5.0
 
 
-def each_in_threads(work: Callable[[T], None], items: Iterable[T]) -> None:
+def each_in_threads(work: Callable[[T], U], items: Iterable[T]) -> list[U]:
     """Do something with each item, as many at a time as there are cores; worth it where the work lets others run."""
     if isinstance(items, Sized) and len(items) < 2:
-        for item in items:
-            work(item)
-        return
+        return list(map(work, items))
     from concurrent.futures import ThreadPoolExecutor  # here: most processes have no such work
 
     with ThreadPoolExecutor(usable_cpus()) as pool:
-        for _ in pool.map(work, items):
-            pass
+        return list(pool.map(work, items))
 
 
 @functools.cache
@@ -191,6 +188,7 @@ at_fork(after_in_child=helper.cache_clear)
 
 
 T = TypeVar("T")
+U = TypeVar("U")
 THREAD_NAME = "lading-ahead"
 
 

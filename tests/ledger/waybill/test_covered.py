@@ -7,9 +7,10 @@ import pickle
 
 import pytest
 
-from lading.errors import LedgerError
-from lading.ledger.waybill import covered
-from lading.ledger.waybill.covered import check_names, files_of, hashed
+from lading.errors import ConfigError, LedgerError
+from lading.ledger.waybill import covered, stamping
+from lading.ledger.waybill.covered import check_complete, files_of, hashed
+from lading.ledger.waybill.waybill import Waybill
 
 
 def make(folder, **files):
@@ -68,16 +69,17 @@ def test_a_shard_that_the_metadata_names_must_be_there(tmp_path):
     (folder / ".metadata").write_bytes(pickle.dumps({"a": "__0_0.distcp", "b": "__1_0.distcp"}))
 
     with pytest.raises(LedgerError, match=r"lacks __1_0.distcp"):
-        check_names(folder, files_of(folder))
+        check_complete(folder, files_of(folder))
 
     (folder / "__1_0.distcp").write_text("x")
-    check_names(folder, files_of(folder))
+    check_complete(folder, files_of(folder))
 
 
-def test_names_that_no_reader_takes_are_refused(tmp_path):
+def test_names_that_no_reader_takes_are_refused(tmp_path, monkeypatch):
     """Before anything is hashed; an empty folder, too."""
     with pytest.raises(LedgerError, match="holds no file"):
-        check_names(tmp_path, files_of(tmp_path))
+        check_complete(tmp_path, files_of(tmp_path))
     make(tmp_path, **{"a\\b": "x"})
-    with pytest.raises(LedgerError, match="no waybill can name"):
-        check_names(tmp_path, files_of(tmp_path))
+    monkeypatch.setattr(stamping, "hashed", None)
+    with pytest.raises(ConfigError, match="only names that are relative paths"):
+        stamping.prepared(tmp_path, Waybill("import", {}))

@@ -19,15 +19,16 @@ from lading.ledger import Ledger
 from lading.ledger.run_folder import RunFolder
 from lading.ledger.waybill import stamping
 from lading.ledger.waybill.stamping import Waybills, prepared, write_waybill
-from lading.ledger.waybill.waybill import Waybill, own_path, read_waybill
+from lading.ledger.waybill.waybill import Waybill, described_by, own_path, read_waybill
+from lading.report.checkpoint.family import waybills_below
 from lading.runtime import files as runtime_files
 
 RUN = RunFolder(Path("no run"))  # none of these waybills is of a run
 
 
-def made(checkpoint):
-    """Return the content of the waybill of a checkpoint that nobody trained."""
-    return prepared(checkpoint, Waybill("import", {}))[0]
+def made():
+    """Return the waybill of a checkpoint that nobody trained."""
+    return Waybill("import", {})
 
 
 @pytest.fixture
@@ -92,7 +93,7 @@ def test_a_folder_that_was_made_anew_gets_no_old_waybill(folder, gate):
 def test_a_checkpoint_that_is_saved_again_has_one_waybill_of_what_is_there(folder, gate):
     """The one under way is dropped, the one that was there is removed at once."""
     gate.set()
-    write_waybill(folder, made(folder))
+    write_waybill(folder, prepared(folder, made()))
     gate.clear()
     stamps = Waybills(RUN)
     stamps.begin(folder, made)
@@ -121,6 +122,17 @@ def test_orphans_of_single_files_are_swept_by_the_next(tmp_path):
 
     left = ["mine.waybill.json", "new.ckpt", "new.ckpt.waybill.json"]
     assert sorted(p.name for p in tmp_path.iterdir()) == left
+
+
+def test_a_file_that_is_only_called_like_a_waybill_is_no_obstacle(tmp_path):
+    """``.waybill.json`` is beside no checkpoint: those around it are stamped, and found by those who look below."""
+    (tmp_path / "new.ckpt").write_bytes(b"weights")
+    (tmp_path / ".waybill.json").write_text("{}")
+
+    write_waybill(tmp_path / "new.ckpt", prepared(tmp_path / "new.ckpt", made()))
+
+    assert [path.name for path, _ in waybills_below(tmp_path)] == ["new.ckpt"]
+    assert described_by(tmp_path / ".waybill.json") is None and (tmp_path / ".waybill.json").exists()
 
 
 def test_a_save_under_way_is_waited_for_by_the_thread(folder):

@@ -105,6 +105,9 @@ def test_a_dataset_that_nobody_knows_is_an_error(family):
     """With the names there are."""
     with pytest.raises(ConfigError, match=r"no dataset 'corpse' taught this model.*'corpus', 'talk'"):
         open_checkpoint(family / "models" / "merged").seen("corpse", 1)
+    for asked in ({}, {"index": 1, "document": 1}):
+        with pytest.raises(ConfigError, match="which sample"):
+            open_checkpoint(family / "models" / "merged").seen("corpus", **asked)
 
 
 def test_a_base_without_a_waybill_is_refused(family):

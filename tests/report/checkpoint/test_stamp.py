@@ -70,9 +70,9 @@ def test_wrong_use_is_refused(saved, tmp_path):
     path, state = saved
     with pytest.raises(LedgerError, match=r"has a waybill.*--replace"):
         stamp(path, run=tmp_path / "run")
-    with pytest.raises(ConfigError, match="a merge is made from something"):
+    with pytest.raises(ConfigError, match=r"what the merge was made from.*--from"):
         stamp(path, made="merge", replace=True)
-    with pytest.raises(ConfigError, match="expected merge, conversion, import"):
+    with pytest.raises(ConfigError, match=r"expected one of training, merge, conversion, import.*--run"):
         stamp(path, replace=True)
     trained(tmp_path / "other", tmp_path / "o", range(1), plan=PLAN)
     (path / "state.json").write_text(json.dumps(state))

@@ -16,7 +16,7 @@ from io import FileIO
 from pathlib import Path
 
 from lading.errors import LedgerError
-from lading.ledger.waybill.waybill import CLAIMS, WAYBILL, CoveredFile, is_relative
+from lading.ledger.waybill.waybill import CLAIMS, WAYBILL, CoveredFile
 from lading.runtime.files import files_below
 from lading.runtime.processes import ahead, each_in_threads
 
@@ -45,25 +45,21 @@ def hashed(
         is_fast: Whether every processor reads a file, and ahead; else one thread with little memory, beside training.
         progress: Is called with the share that is done.
     """
-    total, done, found = max(sum(path.stat().st_size for path in files.values()), 1), 0, dict[str, CoveredFile]()
+    total, done = max(sum(path.stat().st_size for path in files.values()), 1), 0
 
-    def hash_file(name: str) -> None:
+    def covered(path: Path) -> CoveredFile:
         nonlocal done
         state, size = hashlib.sha256(), 0
-        with open(files[name], "rb", buffering=0) as file:
+        with open(path, "rb", buffering=0) as file:
             is_long = is_fast and os.fstat(file.fileno()).st_size > _LONG_BLOCK
             for block in ahead(_blocks(file, _LONG_BLOCK if is_long else _BLOCK), depth=int(is_long)):
                 state.update(block)
                 size, done = size + len(block), done + len(block)
                 progress(min(done / total, 1.0))
-        found[name] = CoveredFile(size, state.hexdigest())
+        return CoveredFile(size, state.hexdigest())
 
-    if is_fast:
-        each_in_threads(hash_file, files)
-    else:
-        for name in files:
-            hash_file(name)
-    return {name: found[name] for name in files}
+    found = each_in_threads(covered, files.values()) if is_fast else map(covered, files.values())
+    return dict(zip(files, found, strict=True))
 
 
 def _blocks(file: FileIO, size: int) -> Iterator[memoryview]:
@@ -74,12 +70,9 @@ def _blocks(file: FileIO, size: int) -> Iterator[memoryview]:
         yield room[:read]
 
 
-def check_names(checkpoint: Path, files: dict[str, Path]) -> None:
-    """Refuse a checkpoint that no waybill can describe, or of which files are not there."""
-    strange = [name for name in files if not is_relative(name)]
+def check_complete(checkpoint: Path, files: Mapping[str, Path]) -> None:
+    """Refuse a checkpoint of which files are not there."""
     missing = [name for name in _named_shards(checkpoint) if name not in files]
-    if strange:
-        raise LedgerError(f"{checkpoint} has a file called {strange[0]!r}, which no waybill can name. Rename it.")
     if not files:
         raise LedgerError(f"{checkpoint} holds no file: there is nothing to describe. Save the checkpoint first.")
     if missing:

@@ -16,13 +16,13 @@ import contextlib
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lading.errors import LadingError, LedgerError
+from lading.errors import ConfigError, LadingError, LedgerError
 from lading.ledger.description import KnownRun
 from lading.ledger.launch import MOST_RANKS, Base, Launch, Range
 from lading.ledger.lineage import lineage
@@ -31,12 +31,16 @@ from lading.ledger.opening import checked_mark
 from lading.ledger.run_folder import RunFolder
 from lading.ledger.seal import sealed_by
 from lading.ledger.waybill import waybill as waybills
-from lading.ledger.waybill.covered import check_names, files_of, hashed
-from lading.ledger.waybill.waybill import Given, Moment, Total, Waybill, checkpoint_path, own_path, waybill_at
+from lading.ledger.waybill.covered import check_complete, files_of, hashed
+from lading.ledger.waybill.waybill import CoveredFile, Given, Moment, Total, Waybill, checkpoint_path, own_path
+from lading.runtime.fields import Origin
 from lading.runtime.files import written_aside
 from lading.runtime.paths import local_path
 
+Identity = tuple[int, ...]
+
 _MOST_TAKEN = 64
+_WAY_OUT = "Nothing is written. Give the --run that trained it, or say what was --made and --from what."
 _BESIDE_TRAINING = 64  # ranks; of more the rows are too many to read beside training; readers of the run count them
 
 
@@ -47,7 +51,10 @@ class Waybills:
         self.bases, self._run = bases_of(base), KnownRun(run)
         self._taken: dict[tuple[str, int], tuple[int | None, tuple[Range, ...]]] = {}
         self.update: int | None = None  # the last one that was committed
-        self._works: list[_Stamping] = []
+        self._works: dict[
+            Path, Future[tuple[Identity | None, Waybill]]
+        ] = {}  # in the order in which the thread hashes them
+        self._thread = ThreadPoolExecutor(1, "lading-waybill")
         self._has_warned = False
 
     def take(self, launch: str, step: int, pending: Iterable[Sequence[int]]) -> None:
@@ -69,91 +76,88 @@ class Waybills:
         update, pending = self._taken.get((launch.sha256, mark["step"]), (None, ()))
         moment = Moment(run, launch.sha256, launch.attempt, mark["step"], update, launch.plan_sha256, None, pending)
         checkpoint = checkpoint_path(path) if after is None else local_path(path)  # such a save may not have begun yet
-        self.begin(checkpoint, partial(self._prepare, moment), after)
+        self.begin(checkpoint, partial(trained_waybill, self._run, moment, most_ranks=_BESIDE_TRAINING), after)
 
-    def _prepare(self, moment: Moment, checkpoint: Path) -> bytes:
-        waybill = trained_waybill(self._run, moment, most_ranks=_BESIDE_TRAINING)
-        content, waybill = prepared(checkpoint, waybill, is_fast=False)
-        record_checkpoint(self._run, checkpoint, waybill)
-        return content
-
-    def begin(self, checkpoint: Path, prepare: Callable[[Path], bytes], after: Any = None) -> None:
+    def begin(self, checkpoint: Path, waybill: Callable[[], Waybill], after: Any = None) -> None:
         """Begin to hash a checkpoint that was saved; one that is under way for the same place is dropped.
 
         Args:
-            prepare: Hashes it and returns the content of its waybill, in a thread of its own.
+            waybill: Gives its waybill, still without its files.
             after: The future of a save that is still under way.
         """
         self.settle()
-        for work in self._works:
-            work.is_void |= work.checkpoint == checkpoint
+        self._works.pop(checkpoint, None)  # the thread comes to it first, and it is not put in place
         remove_stale(checkpoint)
-        thread = self._works[-1].thread if self._works else ThreadPoolExecutor(1, "lading-waybill")
-        self._works.append(_Stamping(checkpoint, prepare, after, thread))
+        known = _identity(checkpoint)
+        self._works[checkpoint] = self._thread.submit(self._stamped, checkpoint, waybill, after, known)
+
+    def _stamped(
+        self, checkpoint: Path, waybill: Callable[[], Waybill], after: Any, known: Identity | None
+    ) -> tuple[Identity | None, Waybill | None]:
+        if after is not None:
+            after.result()
+            known = _identity(checkpoint)
+        try:
+            stamped = prepared(checkpoint, waybill(), is_fast=False)
+        except (OSError, LadingError):
+            if _identity(checkpoint) == known:
+                raise
+            return known, None  # it is gone, or another one
+        record_checkpoint(self._run, checkpoint, stamped)
+        return known, stamped
 
     def settle(self, *, wait: bool = False) -> int:
         """Put in place what is ready, or everything, in the thread that trains; return how many there are."""
         placed = 0
-        while self._works and (wait or self._works[0].content.done()):
-            work = self._works.pop(0)
+        for checkpoint, work in list(self._works.items()):
+            if not wait and not work.done():
+                break
+            del self._works[checkpoint]
             try:
-                placed += work.place()
+                known, waybill = work.result()
+                if waybill is not None and _identity(checkpoint) == known:
+                    write_waybill(checkpoint, waybill, synced=False)
+                    placed += 1
             except Exception as error:  # whatever it is, training goes on
-                if not self._has_warned:
-                    why = getattr(error, "strerror", None) or str(error)
-                    warnings.warn(
-                        f"the waybill of {work.checkpoint} was not written: {why.rstrip('.')}. Training goes on, and "
-                        "this is said once; make it later with `lading model stamp CKPT --run RUN`.",
-                        stacklevel=3,
-                    )
-                self._has_warned = True
+                self._warn(checkpoint, error)
+            if not self._works:
+                self._thread = ThreadPoolExecutor(1, "lading-waybill")  # the one that has nothing to do ends
         return placed
 
-
-class _Stamping:
-    """One checkpoint, which a thread hashes after those before it; ``place`` is the training thread's."""
-
-    def __init__(
-        self, checkpoint: Path, prepare: Callable[[Path], bytes], after: Any, thread: ThreadPoolExecutor
-    ) -> None:
-        self.checkpoint, self.thread, self.is_void = checkpoint, thread, False
-        self._identity = _identity(checkpoint)
-        self.content = thread.submit(self._prepared, prepare, after)
-
-    def _prepared(self, prepare: Callable[[Path], bytes], after: Any) -> bytes:
-        if after is not None:
-            after.result()
-            self._identity = _identity(self.checkpoint)
-        return prepare(self.checkpoint)
-
-    def place(self) -> bool:
-        """Put the waybill in place when it is ready; False where the checkpoint is gone or another one."""
-        self.content.exception()  # waits
-        if self.is_void or self._identity is None or _identity(self.checkpoint) != self._identity:
-            return False
-        content = self.content.result()
-        with contextlib.suppress(FileNotFoundError):
-            write_waybill(self.checkpoint, content, synced=False)
-            return True
-        return False
+    def _warn(self, checkpoint: Path, error: Exception) -> None:
+        """Say once why a checkpoint has no waybill; of one that is gone nothing."""
+        if not self._has_warned and os.path.lexists(checkpoint):
+            self._has_warned = True
+            why = getattr(error, "strerror", None) or str(error)
+            warnings.warn(
+                f"the waybill of {checkpoint} was not written: {why.rstrip('.')}. Training goes on, and this is said "
+                "once; make it later with `lading model stamp CKPT --run RUN`.",
+                stacklevel=4,
+            )
 
 
-def prepared(checkpoint: Path, waybill: Waybill, *, is_fast: bool = True) -> tuple[bytes, Waybill]:
-    """Return the content of the waybill of a checkpoint, its files hashed; and it as every reader takes it."""
+def prepared(checkpoint: Path, waybill: Waybill, *, is_fast: bool = True) -> Waybill:
+    """Return the waybill of a checkpoint, its files hashed; one that no reader would take is refused before that."""
     files = files_of(checkpoint)
-    check_names(checkpoint, files)
-    return waybills.checked(replace(waybill, files=hashed(files, is_fast)), checkpoint)
+    check_complete(checkpoint, files)
+    origin = Origin(f"the waybill of {checkpoint}", ConfigError, _WAY_OUT)
+    unread = {name: CoveredFile(path.stat().st_size, "0" * 64) for name, path in files.items()}
+    content = replace(waybill, files=unread).to_bytes()
+    if len(content) > waybills.MOST_BYTES:
+        origin.refuse("", f"at most {waybills.MOST_BYTES} bytes", f"{len(content)}: too many files")
+    waybills.waybill_from(content, origin)
+    return waybills.waybill_from(replace(waybill, files=hashed(files, is_fast)).to_bytes(), origin)
 
 
-def write_waybill(checkpoint: Path, content: bytes, *, synced: bool = True) -> None:
-    """Put a waybill beside its files."""
+def write_waybill(checkpoint: Path, waybill: Waybill, *, synced: bool = True) -> None:
+    """Put a waybill beside its files, and remove those of single files that are gone."""
     with times_kept(checkpoint), written_aside(own_path(checkpoint), synced=synced) as file:
-        file.write(content)
-    beside = () if checkpoint.is_dir() else checkpoint.parent.glob(f"*.{waybills.WAYBILL}")
-    for path, gone in ((path, waybills.described_by(path)) for path in beside):
-        if gone.name and not os.path.lexists(gone):
+        file.write(waybill.to_bytes())
+    for path in () if checkpoint.is_dir() else checkpoint.parent.glob(f"*.{waybills.WAYBILL}"):
+        gone = waybills.described_by(path)
+        if gone is not None and not os.path.lexists(gone):
             with contextlib.suppress(OSError, LadingError):
-                waybill_at(path)  # what is no waybill is not ours
+                waybills.waybill_at(path)  # what is no waybill is not ours
                 path.unlink()
                 own_path(gone, waybills.CLAIMS).unlink(missing_ok=True)
 
@@ -178,7 +182,7 @@ def times_kept(checkpoint: Path) -> Iterator[None]:
                 os.utime(checkpoint, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
-def _identity(checkpoint: Path) -> tuple[int, ...] | None:
+def _identity(checkpoint: Path) -> Identity | None:
     """Return what tells a checkpoint from another one of its name; None where there is none."""
     try:
         found = checkpoint.stat()
@@ -217,8 +221,8 @@ def trained_waybill(
 
 def record_checkpoint(run: KnownRun, checkpoint: Path, waybill: Waybill) -> None:
     """Add a checkpoint that training saved to the log of its run."""
-    moment = waybill.moment
-    assert moment is not None
+    if (moment := waybill.moment) is None:
+        return
     fields = {"where": str(checkpoint.absolute()), "waybill": waybill.sha256, "attempt": moment.attempt}
     fields |= {"step": moment.step, "update": moment.update, **({"pending": moment.pending} if moment.pending else {})}
     repeat_until_first(run.folder, run.log, "checkpoint", fields)

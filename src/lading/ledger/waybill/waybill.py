@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lading.errors import ConfigError, CorruptLedgerError, LedgerError
+from lading.errors import CorruptLedgerError, LedgerError
 from lading.ledger.launch import BASES, PARENT, Base, Parent, Range, ranges
 from lading.ledger.log import sha256_of_bytes
 from lading.runtime.fields import COUNT, SHA256, Fields, FieldTable, Origin, named, optional, record_of
@@ -31,6 +32,7 @@ WAYBILL, CLAIMS = "waybill.json", "claims.jsonl"
 TRAINING, MERGE, CONVERSION, IMPORT = MADE = ("training", "merge", "conversion", "import")
 MOST_BYTES = 16 << 20
 _LONGEST_NAME = 1024
+_OF_A_WAYBILL = re.compile(r"(?:(.+)\.)?waybill\.json", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -116,20 +118,16 @@ class Waybill:
 def checkpoint_path(given: Any) -> Path:
     """Return the checkpoint that a user means: a folder, a file, or a link to one; its waybill means it, too."""
     path = local_path(given)
-    path = described_by(path) if is_waybill(path.name) else path
+    path = described_by(path) or path
     if not path.exists():
         raise LedgerError(f"there is no checkpoint {path}: expected a folder or a file of weights. Check the path.")
     return path
 
 
-def is_waybill(name: str) -> bool:
-    """Say whether a file of this name is a waybill: of the folder it is in, or of the file beside it."""
-    return name == WAYBILL or name.endswith(f".{WAYBILL}")
-
-
-def described_by(waybill: Path) -> Path:
-    """Return the checkpoint that the file of a waybill is about."""
-    return waybill.parent if waybill.name == WAYBILL else waybill.with_name(waybill.name.removesuffix(f".{WAYBILL}"))
+def described_by(path: Path) -> Path | None:
+    """Return what the waybill of this name is about: its folder, or the file beside it; None of other names."""
+    found = _OF_A_WAYBILL.fullmatch(path.name)
+    return None if found is None else path.with_name(found[1]) if found[1] else path.parent
 
 
 def own_path(checkpoint: Path, name: str = WAYBILL) -> Path:
@@ -160,15 +158,6 @@ def waybill_at(path: Path) -> Waybill:
     """Read a waybill by the path of its file."""
     origin = Origin(path, CorruptLedgerError, "Restore it from a copy, or make another with `lading model stamp`.")
     return waybill_from(origin.read(MOST_BYTES), origin)
-
-
-def checked(waybill: Waybill, path: Path) -> tuple[bytes, Waybill]:
-    """Return the content of a waybill, and it as every reader takes it; refuse others before they are written."""
-    content = waybill.to_bytes()
-    origin = Origin(f"the waybill of {path}", ConfigError, "Nothing is written.")
-    if len(content) > MOST_BYTES:
-        origin.refuse("", f"at most {MOST_BYTES} bytes", f"{len(content)}: too many files")
-    return content, waybill_from(content, origin)
 
 
 def waybill_from(content: bytes, origin: Origin) -> Waybill:

@@ -41,8 +41,8 @@ def check(checkpoint: OpenedCheckpoint, progress: Progress = silent) -> Checkpoi
     path, known, there = checkpoint.path, checkpoint.waybill.files, files_of(checkpoint.path)
     if not path.is_dir() and len(known) == 1:  # a single file may have another name by now
         there = {next(iter(known)): path}
-    looked_at = {name: file for name, file in there.items() if name in known}
-    found = hashed(looked_at, True, lambda share: progress(share, str(path)))
+    covered = {name: file for name, file in there.items() if name in known}
+    found = hashed(covered, True, lambda share: progress(share, str(path)))
     wrong = [name for name, file in known.items() if found.get(name) != file]
     verdict = CheckpointVerdict(len(known) - len(wrong), sum(file.size for file in found.values()))
     verdict.faults += [_fault(path, name, known[name], found.get(name)) for name in wrong]

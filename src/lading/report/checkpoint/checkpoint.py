@@ -87,18 +87,17 @@ class OpenedCheckpoint:
         """Sentences about the parts of the family of which nothing is known."""
         return self.relatives.unknown
 
-    def seen(self, dataset: str | int, index: int) -> Seen:
-        """Return whether the model learned from a sample, and every use; ``dataset`` by name, or number in each run."""
-        return self._seen(dataset, [index])
+    def seen(self, dataset: str | int, index: int | None = None, *, document: int | str | None = None) -> Seen:
+        """Return whether the model learned from a sample, or from a row that holds a part of a document; and every use.
 
-    def seen_document(self, dataset: str | int, document: int | str) -> Seen:
-        """Return whether the model learned from a row that holds a part of a document, and every use.
-
-        A document is given by its number, or by what it is called: its id, or its file and line.
+        Args:
+            dataset: Its name, or its number in each run.
+            index: Index of the sample.
+            document: Instead: number of a document, or what it is called, its id or its file and line.
         """
-        return self._seen(dataset, (), document)
-
-    def _seen(self, dataset: str | int, indices: Sequence[int], document: int | str | None = None) -> Seen:
+        if (index is None) == (document is None):
+            raise ConfigError("which sample? Expected its index, or a document by number or name.")
+        indices = [] if index is None else [index]
         unknown, has, names = list(self.unknown), False, set[str]()
         refused: PlanError | None = None  # by a run whose dataset of that name is shorter
         uses: dict[tuple[Any, ...], dict[str, Any]] = {}
@@ -127,29 +126,19 @@ class OpenedCheckpoint:
         return Seen(answer, Table.of([uses[key] for key in sorted(uses)], USES), tuple(dict.fromkeys(unknown)))
 
     def sample_of(self, dataset: str, document: int | str) -> int:
-        """Return the one sample that is a document; refuse one that is in other rows, or in several, and say which.
-
-        Args:
-            dataset: Name of the dataset.
-            document: Number of the document, or what it is called.
-        """
-        unknown, rows, is_packed = [*self.unknown], set[int](), False
+        """Return the one sample that is a document, given by number or name; refuse one that is in packed rows."""
+        unknown, rows, kind = [*self.unknown], set[int](), ""
         for run in self.runs_asked(unknown, widest=True):
             if dataset in run.datasets:
                 number = run.number_of(dataset)
                 rows.update(row for _, held in run.documents.rows_by_number(number, document) for row in held)
-                is_packed |= run.documents.corpus(number).packing is not None
-        if len(rows) == 1 and not is_packed:
+                kind = "packed " if run.documents.corpus(number).packing is not None else kind
+        if len(rows) == 1 and not kind:
             return rows.pop()
-        if not rows:
-            raise ConfigError(
-                f"document {document!r} of {dataset!r}: which sample it is cannot be found. {' '.join(unknown)} Pass "
-                "--runs with the folder of its runs, or give the index of the sample."
-            )
-        held = f"{'packed ' * is_packed}rows {listed(sorted(rows), 20)}"
+        held = f"in {kind}rows {listed(sorted(rows), 20)}" if rows else f"in no row that was found. {' '.join(unknown)}"
         raise ConfigError(
-            f"document {document!r} of {dataset!r} is in {held}, and a proof is about one row. Prove each of them: "
-            f"`lading model prove CKPT {dataset} {min(rows)} -o FILE`; its packing index says what a row holds."
+            f"document {document!r} of {dataset!r} is {held}, and a proof is about one row. Give the index of a row "
+            "(its packing index says what it holds), and with --runs the folder of the runs."
         )
 
     def trace(self, text: str | None = None, **options: Any) -> Trace:
@@ -183,24 +172,19 @@ class OpenedCheckpoint:
         found = [(m[0].run, consumed(KnownRun(RunFolder(path)), m), str(path)) for path, m in by_run.items()]
         for member in self.family():
             if member.moment is not None and member.run is None and member.key in self.relatives.waybills:
-                totals = self.relatives.waybills[member.key].totals
-                found.append((member.moment.run, dict(totals), f"waybill of {member.where}"))
-        rows = [
-            {"run": run, "dataset": name, **vars(total), "from": origin}
-            for run, totals, origin in found
-            for name, total in totals.items()
-        ]
+                waybill = self.relatives.waybills[member.key]
+                found.append((member.moment.run, dict(waybill.totals), f"waybill of {member.where}"))
+        rows = [{"run": r, "dataset": d, **vars(total), "from": f} for r, used, f in found for d, total in used.items()]
         return Table.of(rows, TOTALS)
 
     def history(self) -> Table:
         """Return the steps that the model learned from, the oldest generation first; shared ones are there once."""
-        found: dict[tuple[str, int, int], int] = {}
+        found: dict[tuple[str, int, int], int | None] = {}
         for run in reversed(list(self.runs_asked([]))):
             columns = [run.steps.applied[name].tolist() for name in _WHEN]
             for attempt, step, update in zip(*columns, strict=True):
-                found.setdefault((run.evidence.description.run, attempt, step), update)
-        rows = [(*key, None if update < 0 else update) for key, update in found.items()]
-        return Table.of([dict(zip(HISTORY.names, row, strict=True)) for row in rows], HISTORY)
+                found.setdefault((run.evidence.description.run, attempt, step), None if update < 0 else update)
+        return Table.of([dict(zip(HISTORY.names, (*key, found[key]), strict=True)) for key in found], HISTORY)
 
     def runs_asked(self, unknown: list[str], *, widest: bool = False) -> Iterator[Run]:
         """Yield each run of the family as it was at its moment; what cannot be asked becomes unknown.

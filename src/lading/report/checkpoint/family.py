@@ -26,8 +26,7 @@ from lading.ledger.events import pending_at
 from lading.ledger.launch import Base, Range
 from lading.ledger.lineage import lineage
 from lading.ledger.run_folder import RunFolder
-from lading.ledger.waybill import waybill as waybills
-from lading.ledger.waybill.waybill import IMPORT, TRAINING, Moment, Waybill, waybill_at
+from lading.ledger.waybill.waybill import IMPORT, TRAINING, Moment, Waybill, described_by, waybill_at, waybill_path
 from lading.report.evidence import known_launch
 from lading.report.runs_below import runs_in
 from lading.runtime.fields import Origin
@@ -68,7 +67,7 @@ class Places:
         why = "nothing says where it lies"
         try:
             if parent.where:
-                at_hint = waybill_at(waybills.waybill_path(Path(parent.where)))
+                at_hint = waybill_at(waybill_path(Path(parent.where)))
                 if at_hint.sha256 == parent.waybill:
                     return Path(parent.where), at_hint
                 why = f"the waybill at {parent.where} was changed, or is another checkpoint's: {at_hint.sha256[:16]}"
@@ -85,10 +84,9 @@ class Places:
         for run, path in self._runs.items():
             with contextlib.suppress(LadingError):
                 log = self.log(path)
-                for saved in log.checkpoints:
-                    launch = log.launches[saved.attempt].sha256 if saved.attempt in log.launches else ""
-                    where = (launch, saved.attempt, saved.step, saved.update)
-                    found[saved.waybill] = Moment(run, *where, pending=saved.pending)
+                for s in (saved for saved in log.checkpoints if saved.attempt in log.launches):
+                    launch = log.launches[s.attempt].sha256
+                    found[s.waybill] = Moment(run, launch, s.attempt, s.step, s.update, pending=s.pending)
         return found
 
     @functools.cached_property
@@ -115,9 +113,10 @@ def waybills_below(root: Path, deepest: int = _DEEPEST) -> Iterator[tuple[Path, 
         inner = ("ledger", "log", "plans") if "run.json" in files else ()
         is_deepest = len(Path(folder).parts) - len(root.parts) >= deepest
         folders[:] = [] if is_deepest else sorted(set(folders).difference(inner))
-        for path in (Path(folder, name) for name in sorted(files) if waybills.is_waybill(name)):
+        for path in (Path(folder, name) for name in sorted(files)):
             with contextlib.suppress(CorruptLedgerError):
-                yield waybills.described_by(path), waybill_at(path)
+                if (checkpoint := described_by(path)) is not None:
+                    yield checkpoint, waybill_at(path)
 
 
 @dataclass(frozen=True)
@@ -162,10 +161,10 @@ class Family:
         self._places = places
         self.members: dict[str, Relative] = {}
         self.waybills: dict[str, Waybill] = {}
-        waiting = self._add(Relative(waybill.sha256, str(checkpoint)), waybill)
+        waiting: list[Ancestor] = [Base(waybill.sha256, str(checkpoint))]
         while waiting:
             origin = waiting.pop(0)
-            waiting += [] if key_of(origin) in self.members else self._looked_for(origin)
+            waiting += [] if key_of(origin) in self.members else self._add(origin)
 
     @property
     def unknown(self) -> list[str]:
@@ -188,36 +187,32 @@ class Family:
             yield depth, self.members[key], again
             waiting += [] if again else [(parent, depth + 1) for parent in reversed(self.members[key].parents)]
 
-    def _looked_for(self, origin: Ancestor) -> list[Ancestor]:
-        """Add what something was made from; return what that was made from."""
+    def _add(self, origin: Ancestor) -> list[Ancestor]:
+        """Add what something was made from, with the run that taught it; return what that was made from."""
         key = key_of(origin)
-        if isinstance(origin, Moment):
-            return self._add(Relative(key, "", moment=origin))
-        try:
-            where, waybill = self._places.waybill(origin)
-        except LedgerError as error:
-            if (moment := self._places.recorded.get(key)) is None:
-                return self._add(Relative(key, origin.where, "", problem=str(error)))
-            return self._add(Relative(key, f"{origin.where}, gone, as its run knows it", moment=moment))
-        return self._add(Relative(key, str(where)), waybill)
-
-    def _add(self, member: Relative, waybill: Waybill | None = None) -> list[Ancestor]:
-        """Add a member with the run that taught it; return its parents and what its run began from."""
-        origins, hint = list[Ancestor](), ""
-        if waybill is not None:
-            self.waybills[member.key], hint = waybill, waybill.run_folder
-            problem = f"{member.where} was imported: what it learned from is not recorded"
-            problem = problem if waybill.made == IMPORT else ""
-            member = replace(member, made=waybill.made, moment=waybill.moment, problem=problem)
-            origins += waybill.parents
+        member = Relative(key, "", moment=origin) if isinstance(origin, Moment) else self._found(origin)
+        waybill = self.waybills.get(key)
+        origins: list[Ancestor] = [] if waybill is None else [*waybill.parents]
         try:
             if member.moment is not None:
-                path = self._places.run(member.moment.run, hint)
+                path = self._places.run(member.moment.run, "" if waybill is None else waybill.run_folder)
                 member = replace(member, problem=self._began_from(path, member.moment, origins), run=str(path))
         except LedgerError as error:
             member = replace(member, problem=str(error))
-        self.members[member.key] = replace(member, parents=tuple(dict.fromkeys(map(key_of, origins))))
+        self.members[key] = replace(member, parents=tuple(dict.fromkeys(map(key_of, origins))))
         return origins
+
+    def _found(self, origin: Base) -> Relative:
+        """Return a checkpoint as its waybill tells it, or the log of its run, or why it was not found."""
+        key = origin.waybill
+        try:
+            where, found = self._places.waybill(origin)
+        except LedgerError as error:
+            gone, moment = f"{origin.where}, gone, as its run knows it", self._places.recorded.get(key)
+            return Relative(key, gone, moment=moment) if moment else Relative(key, origin.where, "", problem=str(error))
+        self.waybills[key] = found
+        problem = f"{where} was imported: what it learned from is not recorded" if found.made == IMPORT else ""
+        return Relative(key, str(where), found.made, found.moment, problem=problem)
 
     def _began_from(self, path: Path, moment: Moment, origins: list[Ancestor]) -> str:
         """Add what the attempts of a history began from, weights or states of other runs; return what is unknown."""

@@ -8,21 +8,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lading.errors import ConfigError, LadingError, LedgerError
+from lading.errors import LadingError, LedgerError
 from lading.ledger.description import KnownRun
 from lading.ledger.events import pending_at
 from lading.ledger.opening import checked_mark
 from lading.ledger.run_folder import RunFolder
 from lading.ledger.waybill.covered import MARKS, files_of
 from lading.ledger.waybill.stamping import bases_of, prepared, record_checkpoint, trained_waybill, write_waybill
-from lading.ledger.waybill.waybill import CONVERSION, MADE, MERGE, TRAINING, Moment, Waybill, checkpoint_path, own_path
+from lading.ledger.waybill.waybill import TRAINING, Moment, Waybill, checkpoint_path, own_path
+from lading.report.evidence import Evidence
 from lading.report.history import largest
 from lading.report.run import Run
 from lading.report.snapshot import read_evidence
 from lading.runtime.fields import Origin
 from lading.runtime.paths import local_path
 
-_MARK = ("run", "launch", "attempt", "step")
+_MARK = {"run", "launch", "attempt", "step"}
 _LARGEST_STATE = 1 << 26
 
 
@@ -53,56 +54,46 @@ def stamp(
             f"{checkpoint} has a waybill, and children may name it by its SHA-256. See `lading model show`, or pass "
             "--replace to make another."
         )
-    made = made or (TRAINING if run is not None else None)
-    _check_made(made, run, parents)
-    named, known = bases_of(parents), None if run is None else KnownRun(RunFolder(local_path(run)))
-    waybill = Waybill(str(made), {}, parents=named)
+    known = None if run is None else KnownRun(RunFolder(local_path(run)))
+    waybill = Waybill(made or ("" if known is None else TRAINING), {}, parents=bases_of(parents))
     if known is not None:
-        waybill = trained_waybill(known, _moment(checkpoint, known.folder, step, attempt), named)
-    content, waybill = prepared(checkpoint, waybill)
-    write_waybill(checkpoint, content)
-    with contextlib.suppress(OSError):  # a run that may only be read
-        if known is not None:
+        trained = trained_waybill(known, _moment(checkpoint, known.folder, step, attempt), waybill.parents)
+        waybill = dataclasses.replace(trained, made=waybill.made)
+    waybill = prepared(checkpoint, waybill)
+    write_waybill(checkpoint, waybill)
+    if known is not None:
+        with contextlib.suppress(OSError):  # a run that may only be read
             record_checkpoint(known, checkpoint, waybill)
     return waybill
 
 
-def _check_made(made: str | None, run: Any, parents: Sequence[Any]) -> None:
-    if made not in MADE:
-        raise ConfigError(f"--made is {made!r}: expected {', '.join(MADE[1:])}, or --run with the run that made it.")
-    if (made == TRAINING) != (run is not None):
-        raise ConfigError(f"--made {made} {'needs' if run is None else 'takes no'} --run: only training has a run.")
-    if made in (MERGE, CONVERSION) and not parents:
-        raise ConfigError(f"a {made} is made from something: pass --from with each checkpoint that went into it.")
-
-
 def _moment(checkpoint: Path, folder: RunFolder, step: int | None, attempt: int | None) -> Moment:
+    """Return where training stood: as the state inside says, or before a step of an attempt."""
     evidence = read_evidence(folder.path)
-    if step is None:
-        mark = state_inside(checkpoint)
-        if mark["run"] != evidence.description.run:
-            raise LedgerError(
-                f"{checkpoint} was saved in run {mark['run']}, and {folder.path} is another. Give that one."
-            )
-    else:
-        asked = [(n, a.launch.start_step, a.last_step) for n, a in evidence.attempts.items() if attempt in (None, n)]
-        reached = [n for n, first, last in asked if first <= step <= (first if last is None else last + 1)]
-        if not reached:
-            which = "no attempt" if attempt is None else f"no attempt {attempt}"
-            raise LedgerError(f"{which} of {folder.path} stood at step {step}. See `lading show` for those it has.")
-        of = {"run": evidence.description.run, "launch": evidence.launches[reached[-1]].sha256}
-        mark = {**of, "attempt": reached[-1], "step": step}
-    moment = Moment(**mark, pending=pending_at(folder.rank(mark["attempt"], 0), mark["step"]))
+    moment = Moment(**state_inside(checkpoint)) if step is None else _standing(evidence, step, attempt)
+    if moment.run != evidence.description.run:
+        raise LedgerError(f"{checkpoint} was saved in run {moment.run}, and {folder.path} is another. Give that one.")
+    moment = dataclasses.replace(moment, pending=pending_at(folder.rank(moment.attempt, 0), moment.step))
     at = evidence.at(moment)
     launch, update = at.launches[moment.attempt], largest(Run.of(at).steps.applied["update"])
     return dataclasses.replace(moment, update=update, plan_sha256=launch.plan_sha256)
 
 
+def _standing(evidence: Evidence, step: int, attempt: int | None) -> Moment:
+    """Return the moment before a step of an attempt, or of the newest that reached it."""
+    for number, launch in sorted(evidence.launches.items(), reverse=True):
+        moment = Moment(evidence.description.run, launch.sha256, number, step)
+        with contextlib.suppress(LedgerError):
+            if attempt in (None, number) and evidence.at(moment):
+                return moment
+    which = "no attempt" if attempt is None else f"no attempt {attempt}"
+    raise LedgerError(f"{which} of {evidence.run.path} stood at step {step}. See `lading show` for those it has.")
+
+
 def state_inside(checkpoint: Path) -> Mapping[str, Any]:
     """Return run, launch, attempt and step of the loader's state that was saved in a checkpoint."""
     for path in (*(checkpoint / mark for mark in MARKS), *files_of(checkpoint).values()):
-        for state in _states(path):
-            mark = checked_mark(state)
+        for mark in map(checked_mark, _states(_content(path))):
             if mark is not None and mark["run"]:
                 return mark
     raise LedgerError(
@@ -111,28 +102,28 @@ def state_inside(checkpoint: Path) -> Mapping[str, Any]:
     )
 
 
-def _states(path: Path) -> Iterator[Mapping[str, Any]]:
-    try:
+def _content(path: Path) -> Any:
+    """Return the values in a file of JSON or of torch.save; None of others."""
+    with contextlib.suppress(LadingError, OSError, ImportError):
         with open(path, "rb") as file:
             head = file.read(4)
-        if head[:1] == b"{" and path.stat().st_size <= _LARGEST_STATE:
+        if head[:1] == b"{":
             origin = Origin(path, LedgerError)
-            yield from _found(origin.json(origin.read(_LARGEST_STATE)))
-        elif head == b"PK\x03\x04":
+            return origin.json(origin.read(_LARGEST_STATE))
+        if head == b"PK\x03\x04":
             from lading.report.checkpoint.torch import content  # here: only files of torch.save need it
 
-            yield from _found(content(path))
-    except (LadingError, OSError, ImportError):
-        return  # no state that can be read
+            return content(path)
+    return None
 
 
-def _found(value: Any) -> Iterator[Mapping[str, Any]]:
+def _states(value: Any) -> Iterator[Mapping[str, Any]]:
     """Yield every state inside nested values."""
     waiting = [value]
     while waiting:
         item = waiting.pop()
         if isinstance(item, Mapping):
-            if all(key in item for key in _MARK):
+            if item.keys() >= _MARK:
                 yield item
             waiting += item.values()
         elif isinstance(item, list | tuple):

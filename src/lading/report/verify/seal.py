@@ -12,7 +12,7 @@ from functools import partial
 import pyarrow as pa
 
 from lading.errors import CorruptLedgerError
-from lading.ledger.begun import Begun, lives
+from lading.ledger.begun import lives
 from lading.ledger.manifest import PartFile
 from lading.ledger.parts import described, pieces_of
 from lading.ledger.row_hash import rows_hash
@@ -62,17 +62,13 @@ def _counted(rank: RankEvidence, file: PartFile) -> pa.Table:
 
 def _check_chain(evidence: Evidence, verdict: Verdict) -> None:
     """Work every seal out from what the ranks say of themselves that it holds; the first that differs is named."""
-    known: dict[int, list[Begun]] = {}
-    for begun in (rank.begun for rank in evidence.ranks if rank.begun is not None):
-        launch = evidence.launches.get(begun.attempt)
-        if launch is not None and begun.rank < launch.world_size:
-            known.setdefault(begun.attempt, []).append(begun)
     before = NOTHING
     for number, seal in sorted(evidence.log.seals.items()):
         launches = {attempt: launch for attempt, launch in evidence.launches.items() if attempt < seal.stop}
         attempts = unheld(before, launches)
-        found = {(one.attempt, one.rank): one for attempt in attempts for one in known.get(attempt, ())}
-        fresh = {key: one for key, one in found.items() if seal.holds(*key) and not before.holds(*key)}
+        ranks = {(attempt, rank.folder.rank): rank for attempt in attempts for rank in evidence.attempts[attempt].ranks}
+        added = (key for key in ranks if key[1] < launches[key[0]].world_size and seal.holds(*key))
+        fresh = {key: begun for key in added if not before.holds(*key) and (begun := ranks[key].begun) is not None}
         if next_seal(before, launches, fresh) != seal:
             record, which = evidence.run.record(number), f"attempt {listed(attempts)}" if attempts else "no attempt"
             folder = evidence.run.begun(attempts[0]) if attempts else record
