@@ -58,14 +58,17 @@ static int write_map(Pen *pen, PyObject *pairs) {
     return 1;
 }
 
-static int write_float(Pen *pen, PyObject *value) {
-    if (value != Py_None && !PyFloat_Check(value))
-        return 0;
-    double number = value == Py_None ? 0.0 : PyFloat_AsDouble(value);
+static void write_narrow(Pen *pen, double number) {
     float narrow = fabs(number) >= LARGEST_FLOAT32 ? (number < 0 ? -INFINITY : INFINITY) : (float)number;
     uint32_t bits;
     memcpy(&bits, &narrow, 4);
     write_number(pen, bits, 4);
+}
+
+static int write_float(Pen *pen, PyObject *value) {
+    if (value != Py_None && !PyFloat_Check(value))
+        return 0;
+    write_narrow(pen, value == Py_None ? 0.0 : PyFloat_AsDouble(value));
     return 1;
 }
 
@@ -181,4 +184,135 @@ KERNEL(kernel_pack_names) {
         Py_INCREF(found = Py_None);
     }
     return give_back(&loan, found);
+}
+
+/* A column as Python gives it: numbers side by side (integers for q and i, floats of 8 bytes for f, NaN where there is
+   none), a list with a number or None for each row, or one number or None for all. */
+typedef struct {
+    const Column *numbers;
+    PyObject *values;
+    int is_list;
+} Given;
+
+INLINE PyObject *value_of(const Given *column, Py_ssize_t row) {
+    return column->is_list ? PyList_GetItem(column->values, row) : column->values;
+}
+
+enum { MOST_ROWS = 1 << 24 };
+
+static int write_number_of(Pen *pen, char code, const Column *numbers, Py_ssize_t row, uint64_t *present, int place) {
+    if (code != 'f') {
+        int64_t number = at(numbers, row);
+        *present |= UINT64_C(1) << place;
+        write_number(pen, (uint64_t)number, code == 'q' ? 8 : 4);
+        return code == 'q' || number == (int32_t)number;
+    }
+    double number = ((const double *)numbers->data)[row];
+    *present |= (uint64_t)!isnan(number) << place;
+    write_narrow(pen, isnan(number) ? 0.0 : number);
+    return 1;
+}
+
+static int write_given(Pen *pen, const Column *codes, const Given *columns, Py_ssize_t row) {
+    unsigned char *start = pen->memory + pen->used;
+    uint64_t present = 0;
+    pen->used += 2;
+    for (int c = 0; c < codes->length; c++) {
+        char code = ((const char *)codes->data)[c];
+        if (columns[c].numbers) {
+            if (!write_number_of(pen, code, columns[c].numbers, row, &present, c))
+                return 0;
+        } else {
+            PyObject *value = value_of(&columns[c], row);
+            Pen none = {NULL, 0};
+            present |= (uint64_t)(value != Py_None) << c;
+            if (!write_column(pen, &none, code, value))
+                return 0;
+        }
+    }
+    start[0] = (unsigned char)present, start[1] = (unsigned char)(present >> 8);
+    return 1;
+}
+
+/* Borrow a column where it is one of numbers; say whether it fits the rows and the letter. */
+static int take_given(Loan *loan, Given *column, PyObject *values, char code, Py_ssize_t rows) {
+    *column = (Given){NULL, values, PyList_Check(values)};
+    if (code != 'q' && code != 'i' && code != 'f')
+        return 0;
+    if (column->is_list || values == Py_None || PyLong_Check(values) || PyFloat_Check(values))
+        return !column->is_list || PyList_Size(values) == rows;
+    column->numbers = borrow(loan, values, "numbers", code == 'f' ? 8 : FOUR_OR_EIGHT, READ);
+    return column->numbers && column->numbers->length == rows;
+}
+
+/* pack_columns(codes, rows, columns): rows without texts, side by side, see Given; None where it is for the twin to say
+   what is wrong. */
+KERNEL(kernel_pack_columns) {
+    Loan loan;
+    loan.count = 0;
+    Given columns[MOST_BITS];
+    Column *codes;
+    int64_t rows;
+    if (!expect_arguments(given, 3, "pack_columns"))
+        return NULL;
+    if (!(codes = borrow(&loan, args[0], "codes", 1, READ)))
+        return give_back(&loan, NULL);
+    int is_good = PyLong_Check(args[1]) && as_int64(args[1], &rows) && rows >= 0 && rows <= MOST_ROWS &&
+                  PyTuple_Check(args[2]) && PyTuple_Size(args[2]) == codes->length && codes->length < MOST_COLUMNS;
+    Py_ssize_t size = 2;
+    for (int c = 0; is_good && c < codes->length; c++) {
+        char code = ((const char *)codes->data)[c];
+        is_good = take_given(&loan, &columns[c], PyTuple_GetItem(args[2], c), code, (Py_ssize_t)rows);
+        size += code == 'q' ? 8 : 4;
+    }
+    PyObject *found = is_good ? PyBytes_FromStringAndSize(NULL, (Py_ssize_t)rows * size) : NULL;
+    Pen pen = {found ? (unsigned char *)PyBytes_AsString(found) : NULL, 0};
+    for (Py_ssize_t row = 0; found && row < rows; row++)
+        if (!write_given(&pen, codes, columns, row)) {
+            Py_DECREF(found);
+            found = NULL;
+        }
+    if (!found) {
+        PyErr_Clear();
+        Py_INCREF(found = Py_None);
+    }
+    return give_back(&loan, found);
+}
+
+/* check_rows(structs, codes, lows, highs, needed): whether every row is one that a ledger writes: no bit that there is
+   no column for, nothing where a bit says so, every column whose bit is in needed, integers within their bounds. */
+KERNEL(kernel_check_rows) {
+    Loan loan;
+    loan.count = 0;
+    int64_t needed;
+    Column *structs, *codes, *lows, *highs;
+    if (!expect_arguments(given, 5, "check_rows") || !as_int64(args[4], &needed))
+        return NULL;
+    if (!(structs = borrow(&loan, args[0], "structs", 1, READ)) || !(codes = borrow(&loan, args[1], "codes", 1, READ)) ||
+        !(lows = borrow(&loan, args[2], "lows", 8, READ)) || !(highs = borrow(&loan, args[3], "highs", 8, READ)))
+        return give_back(&loan, NULL);
+    const char *letters = codes->data;
+    Py_ssize_t size = 2;
+    for (Py_ssize_t c = 0; c < codes->length; c++)
+        size += letters[c] == 'q' ? 8 : 4;
+    if (codes->length > MOST_BITS || lows->length != codes->length || highs->length != codes->length ||
+        structs->length % size)
+        return give_back(&loan, refuse("structs, letters and bounds do not fit together."));
+    const unsigned char *read = structs->data, *end = read + structs->length;
+    int is_good = 1;
+    while (is_good && read < end) {
+        uint64_t present = read[0] | (uint64_t)read[1] << 8;
+        is_good = !(present >> codes->length) && !(needed & (int64_t)~present);
+        read += 2;
+        for (Py_ssize_t c = 0; c < codes->length; c++) {
+            uint64_t number = 0;
+            int width = letters[c] == 'q' ? 8 : 4, is_there = present >> c & 1;
+            for (int i = 0; i < width; i++)
+                number |= (uint64_t)read[i] << (8 * i);
+            read += width;
+            int64_t value = letters[c] == 'i' ? (int32_t)(uint32_t)number : (int64_t)number;
+            is_good &= is_there ? letters[c] == 'f' || (value >= at(lows, c) && value <= at(highs, c)) : !number;
+        }
+    }
+    return give_back(&loan, PyBool_FromLong(is_good));
 }

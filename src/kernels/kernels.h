@@ -113,6 +113,8 @@ KERNEL(kernel_stream);
 KERNEL(kernel_fill);
 KERNEL(kernel_pack_row);
 KERNEL(kernel_pack_names);
+KERNEL(kernel_pack_columns);
+KERNEL(kernel_check_rows);
 int add_tree(PyObject *module);
 
 #endif

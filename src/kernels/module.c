@@ -57,7 +57,7 @@ static PyMethodDef methods[] = {
     ENTRY(integers),
     ENTRY(group), ENTRY(num_pieces), ENTRY(first_fit), ENTRY(best_fit), ENTRY(group_pieces), ENTRY(stream_counts),
     ENTRY(stream), ENTRY(fill), ENTRY(arrow_rows), ENTRY(owner_counts), ENTRY(pack_row), ENTRY(pack_names),
-    ENTRY(digest_of_content),
+    ENTRY(digest_of_content), ENTRY(pack_columns), ENTRY(check_rows),
     {NULL, NULL, 0, NULL},
 };
 

@@ -71,7 +71,7 @@ def _attempt(path: Path, record: str, ranks: int, steps: range, loaded: Any, *, 
                 losses = bill.idx * 0.5 if step % 4 == 0 else None
                 ledger.commit(bill, update=step, loss=2.0 - 0.01 * step, lr=0.1, row_losses=losses)
                 for table, rows in _rollouts(bill).items():
-                    ledger.record_rows(table, rows)
+                    ledger.record_columns(table, [(len(rows), tuple(map(list, zip(*rows, strict=True))))])
             if step % 6 == 5:
                 ledger.flush()
     for ledger in ledgers:

@@ -643,6 +643,20 @@ def test_rollouts_their_uses_and_fates_go_through_tails_and_parts(tmp_path: Path
         other.close()
 
 
+@pytest.mark.parametrize("wrong", [-1, 1 << 40, "many"])
+def test_one_rollout_that_cannot_be_recorded_does_not_take_its_block_with_it(tmp_path: Path, wrong: object):
+    """It is named, whether no row holds it or no reader takes it; the others of the block are there."""
+    ledger = Ledger(tmp_path, PLAN)
+    ledger.begin(0)
+    columns = 0, [0, 1, 2], 0, 0, 5, 0, [3, wrong, 4], None, 0.5, None, 1.5, 1000
+    ledger.record_columns("rollouts", [(3, columns)])
+    with pytest.raises(LedgerError, match="step 0 in 'rollouts' is left out"):
+        ledger.flush()
+    ledger.close()
+
+    assert open_run(tmp_path).rollouts()["rollout"] == [0, 2]
+
+
 def test_a_second_writer_is_refused_unless_it_forks(tmp_path: Path):
     """Two processes that write one run at once: the second one hears of it."""
     with Ledger(tmp_path, PLAN) as first, Ledger(tmp_path, PLAN, fork=True) as fork:

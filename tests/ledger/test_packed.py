@@ -91,6 +91,58 @@ def test_the_compiled_core_packs_a_row_as_its_twin(name: str, data: st.DataObjec
     assert layout(name).pack(row) == twin(lambda: layout(name).pack(row))
 
 
+@pytest.mark.parametrize("name", ["rollouts", "uses", "fates"])
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_columns_are_packed_as_their_rows_are(name: str, data: st.DataObject):
+    """With and without the compiled core; columns that are lists, arrays, or the same for all rows."""
+    rows, packing = data.draw(rows_of(name)), layout(name)
+    columns = [list(column) for column in zip(*rows, strict=True)]
+    for place, column in enumerate(columns):
+        if len(set(map(plain, column))) == 1:
+            columns[place] = column[0]
+        elif {type(value) for value in column} == {int}:
+            columns[place] = np.array(column)
+        elif {type(value) for value in column} == {float} and not any(map(math.isnan, column)):
+            columns[place] = np.array(column)
+    given_columns = len(rows), tuple(columns)
+
+    packed = b"".join(packing.pack(row) for row in rows)
+    assert b"".join(packing.pack_columns(*given_columns)) == packed
+    assert b"".join(twin(lambda: packing.pack_columns(*given_columns))) == packed
+
+
+def test_a_score_that_nobody_knows_is_not_there():
+    """NaN in an array of scores, with and without the compiled core."""
+    columns = 0, [0, 1], 0, 0, 5, None, np.array([3, 4]), [7, None], np.array([0.5, math.nan]), None, 1.5, 9
+    rows = [(0, 0, 0, 0, 5, None, 3, 7, 0.5, None, 1.5, 9), (0, 1, 0, 0, 5, None, 4, None, None, None, 1.5, 9)]
+
+    packed = b"".join(map(layout("rollouts").pack, rows))
+    assert layout("rollouts").pack_columns(2, columns) == [packed]
+    assert b"".join(twin(lambda: layout("rollouts").pack_columns(2, columns))) == packed
+    with pytest.raises(ValueError, match="zip"):
+        layout("rollouts").pack_columns(3, columns)
+
+
+@pytest.mark.parametrize("name", TABLES)
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_the_compiled_core_refuses_the_rows_that_its_twin_refuses(name: str, data: st.DataObject):
+    """Rows of which some bytes were changed: the same are refused, for the same reason."""
+    packing = layout(name)
+    row = bytearray(packing.pack(data.draw(rows_of(name))[0]))
+    for _ in range(data.draw(st.integers(0, 3))):
+        row[data.draw(st.integers(0, len(row) - 1))] = data.draw(st.sampled_from([0, 1, 127, 128, 255]))
+
+    def taken() -> object:
+        try:
+            return packing.of_rows([bytes(row)])
+        except ValueError as error:
+            return str(error)
+
+    assert taken() == twin(taken)
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.booleans(), max_size=9), st.booleans(), st.sampled_from([np.int32, np.int64]), st.data())
 def test_the_compiled_core_packs_names_as_its_twin(padding, has_content, dtype, data):

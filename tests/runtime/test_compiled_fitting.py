@@ -231,6 +231,24 @@ def integers(d: Drawn) -> list[Any]:
     return [items, np.empty(len(items) + (d.spoils and not items), np.int64)]
 
 
+def pack_columns(d: Drawn) -> list[Any]:
+    rows, codes = d.size(), "".join(d.rng.choice([*"qif"], d.size(15)))
+    columns: list[Any] = []
+    for code in codes:
+        floats = [None, 0.5, math.nan, -math.inf]
+        one = floats[int(d.rng.integers(4))] if code == "f" else d.rng.choice([None, 7, -(2**31)])
+        numbers = d.rng.random(rows) if code == "f" else d.below(2**31, rows)
+        columns.append((one, [one] * (rows + (d.rng.random() < 0.1)), numbers)[int(d.rng.integers(3))])
+    return [codes.encode(), rows, tuple(columns)]
+
+
+def check_rows(d: Drawn) -> list[Any]:
+    rows, codes = d.size(), "".join(d.rng.choice([*"qif"], d.size(16)))
+    size = 2 + sum(8 if code == "q" else 4 for code in codes)
+    structs = d.rng.integers(0, 256, rows * size + int(d.spoils)).astype(np.uint8)
+    return [structs, codes.encode(), d.any(len(codes)), d.any(len(codes)), d.number()]
+
+
 FITTING: dict[str, Callable[[Drawn], list[Any]]] = {
     "fold": lambda d: [d.number(), d.number()],
     "key_of_three": lambda d: [d.number() for _ in range(4)],
@@ -259,6 +277,8 @@ FITTING: dict[str, Callable[[Drawn], list[Any]]] = {
     "fill": fill,
     "pack_names": pack_names,
     "pack_row": pack_row,
+    "pack_columns": pack_columns,
+    "check_rows": check_rows,
 }
 
 

@@ -60,12 +60,19 @@ ARGUMENTS = {
     "digest_of_content": "nccc",
     "pack_names": "ncccoc",
     "pack_row": "lt",
+    "pack_columns": "lnd",
+    "check_rows": "clccn",
 }
 texts = st.text(st.characters(), max_size=5)
 pairs = st.lists(st.tuples(texts, st.floats()) | st.tuples(texts) | values, max_size=3)
 anything = st.none() | values | st.floats() | texts | pairs | st.integers(-(2**70), 2**70)
 KINDS = {"n": values, "c": columns(), "o": st.one_of(st.none(), columns()), "b": st.booleans(), "r": rows_of}
-KINDS |= {"l": st.text("qifI?", max_size=18).map(str.encode), "t": st.lists(anything, max_size=18).map(tuple)}
+given_columns = st.lists(anything | st.lists(anything, max_size=3) | columns(), max_size=18).map(tuple)
+KINDS |= {
+    "d": given_columns,
+    "l": st.text("qifI?", max_size=18).map(str.encode),
+    "t": st.lists(anything, max_size=18).map(tuple),
+}
 KINDS |= {"v": st.lists(values | anything, max_size=12) | anything}
 METHODS = {
     "rounds": "nccnocc",

@@ -30,7 +30,7 @@ from lading.ledger.given import check_choices, check_open, checked_bills, checke
 from lading.ledger.launch import Launch, as_ranges
 from lading.ledger.limits import now_milliseconds, readable
 from lading.ledger.opening import Opening, checked_mark, open_attempt_of, warn_of_blocks
-from lading.ledger.rows import MOST_OPEN, Rows, content_of
+from lading.ledger.rows import MOST_OPEN, Columns, Rows, content_of
 from lading.ledger.run_folder import RunFolder
 from lading.ledger.seal import seal_dead, seal_own
 from lading.ledger.tables import APPLIED, SKIPPED
@@ -299,10 +299,15 @@ class Ledger:
             self._note_event(step, NOTE, {"text": readable(text, LONGEST_TEXT)})
 
     @_entry
-    def record_rows(self, table: str, rows: Iterable[tuple[Any, ...]]) -> None:
-        """Record rows of ``rollouts``, ``uses`` or ``fates``, in the columns' order; ``begin`` opened the attempt."""
+    def record_columns(self, table: str, pieces: Iterable[Columns]) -> None:
+        """Record rows of ``rollouts``, ``uses`` or ``fates``, column by column; ``begin`` opened the attempt.
+
+        Args:
+            table: Which.
+            pieces: How many rows, and their columns in order: an array, a list, or what all of them have.
+        """
         if self._writer is not None and not self._is_off():
-            self._writer.put(Rows.add, table, rows)
+            self._writer.put(Rows.add_columns, table, pieces)
 
     @_entry
     def checkpoint(self, path: str | os.PathLike[str], state: Mapping[str, Any], *, after: Any = None) -> None:

@@ -13,7 +13,7 @@ import functools
 import itertools
 import math
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -102,6 +102,10 @@ class Layout:
         self._every = (1 << len(columns)) - 1
         self._varying = [(p, kind == TEXT) for p, kind in enumerate(self._kinds) if kind in (TEXT, MAP)]
         self._dtype = np.dtype([("present", "<u2"), *((c, f"<{k}") for c, k in zip(columns, codes, strict=True))])
+        ranges, may_miss = FORMATS[name].ranges, FORMATS[name].may_miss
+        bounds = [ranges.get(column, (-1 << 63, (1 << 63) - 1)) for column in columns]
+        self._lows, self._highs = np.array(bounds, np.int64).T.copy()
+        self._needed = sum(self._bits[column] for column in ranges if column not in may_miss)
 
     def pack(self, values: Sequence[Any]) -> Row:
         """Return a row of its values in the columns' order."""
@@ -123,6 +127,25 @@ class Layout:
                 given[place] = 0
         return self._packed(present, given) + texts
 
+    def pack_columns(self, rows: int, columns: tuple[Any, ...]) -> list[Row]:
+        """Return rows, as a rule side by side as one.
+
+        Args:
+            rows: How many.
+            columns: The columns, in order: numbers in an array (NaN where there is none), a list of values and None,
+                or what all rows have.
+        """
+        if compiled.enabled():
+            found: Row | None = compiled.kernels.pack_columns(self._codes, rows, columns)
+            if found is not None:
+                return [found]
+        return [self.pack(row) for row in rows_of(rows, columns)]
+
+    def apart(self, row: Row) -> list[Row]:
+        """Return rows that lie side by side one by one."""
+        size = self._struct.size
+        return [row] if self._varying else [row[at : at + size] for at in range(0, len(row), size)]
+
     def _packed(self, present: int, values: Sequence[Any]) -> bytes:
         try:
             return self._struct.pack(present, *values)
@@ -136,7 +159,9 @@ class Layout:
             texts, rows = b"".join([row[size:] for row in rows]), [row[:size] for row in rows]
         structs = b"".join(rows)
         found = RowBytes(len(structs) // size, structs, texts)
-        self.columns(found)
+        checked = structs, self._codes, self._lows, self._highs, self._needed
+        if self._varying or not compiled.enabled() or not compiled.kernels.check_rows(*checked):
+            self.columns(found)  # says what is wrong
         return found
 
     def of_columns(self, columns: Mapping[str, NDArray[Any]]) -> RowBytes:
@@ -229,6 +254,18 @@ class Layout:
 def layout(name: str) -> Layout:
     """Return how the rows of a table are packed."""
     return Layout(name)
+
+
+def rows_of(rows: int, columns: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
+    """Return so many rows of columns as ``Layout.pack_columns`` takes them."""
+    lists = [c if isinstance(c, list) else [c] * rows for c in map(_listed, columns)]
+    return zip(*lists, strict=True)
+
+
+def _listed(column: Any) -> Any:
+    if not isinstance(column, np.ndarray):
+        return column
+    return [None if number != number else number for number in column.tolist()]  # NaN
 
 
 def packed_names(bill: Bill, content: NDArray[np.uint64] | None) -> bytes:

@@ -43,6 +43,7 @@ class RankStore:
     def __init__(self, folder: RankFolder, begun: Begun, part_rows: dict[str, int] | None = None) -> None:
         self._folder, self._part_rows = folder, {**PART_ROWS, **(part_rows or {})}
         self._held: dict[str, list[RowBytes]] = {name: [] for name in TABLES}
+        self._rows = dict.fromkeys(TABLES, 0)  # of what is held: there may be thousands of pieces
         self._part = 0
         self._retry_at = 0
         self._is_behind = True
@@ -54,6 +55,7 @@ class RankStore:
         self.catch_up().append(tables)
         for name, rows in tables.items():
             self._held[name].append(rows)
+            self._rows[name] += rows.rows
 
     def sync(self) -> None:
         """Wait until everything added is on disk."""
@@ -61,15 +63,15 @@ class RankStore:
 
     def close_full_part(self) -> None:
         """Close a part, where there are enough rows for one."""
-        rows = self._rows()
-        if sum(rows.values()) >= self._retry_at and any(rows[name] >= self._part_rows[name] for name in TABLES):
+        is_full = any(rows >= self._part_rows[name] for name, rows in self._rows.items())
+        if is_full and sum(self._rows.values()) >= self._retry_at:
             self._close_part()
 
     def close(self, end: str = CLOSED) -> None:
         """Close the last part and say how the rank ended, one of ``ENDS``, and what it stored."""
         from lading.ledger.parts import stored_rows  # here: Arrow is opened when the first part is closed
 
-        last = self._close_part() if any(self._rows().values()) else {}
+        last = self._close_part() if any(self._rows.values()) else {}
         stored = stored_rows(self._folder, self._part - bool(last), last)  # the last part need not be read again
         self._begun = replace(self._begun, rows=stored.rows, rows_sha256=stored.sha256)
         Journal(self._folder.manifest).append({"part": self._part, "end": end})
@@ -81,20 +83,17 @@ class RankStore:
         if self._tail is not None:
             self._tail.close()
 
-    def _rows(self) -> dict[str, int]:
-        return {name: sum(some.rows for some in held) for name, held in self._held.items()}
-
     def _close_part(self) -> dict[str, pa.Table]:
         from lading.ledger.parts import close_part, held_rows  # here: Arrow is opened when the first part is closed
 
-        rows = sum(self._rows().values())
+        rows = sum(self._rows.values())
         self._retry_at = 2 * rows  # should it fail, the rows are safe in the tail: do not try at every turn
         self.catch_up()
         tables = held_rows(self._held)
         close_part(self._folder, self._part, tables)
         self._part += 1
         self._retry_at, self._is_behind = 0, True
-        self._held = {name: [] for name in TABLES}
+        self._held, self._rows = {name: [] for name in TABLES}, dict.fromkeys(TABLES, 0)
         self.catch_up()
         return tables
 

@@ -25,16 +25,18 @@ from numpy.typing import NDArray
 from lading.identity import Bill
 from lading.identity.hashing import as_signed, digest_of_slots
 from lading.ledger.limits import readable
-from lading.ledger.packed import Row, RowBytes, joined, layout, packed_names, step_of
+from lading.ledger.packed import Row, RowBytes, joined, layout, packed_names, rows_of, step_of
 from lading.ledger.tables import DELIVERED, TABLES
 from lading.runtime.fields import LONGEST_TEXT
 
 _BATCHES = layout("batches")
 TOGETHER = 32
 MOST_OPEN = 4096  # batches whose fate is open; a loader whose batches are never committed must not fill the memory
+_WHOLE = ("samples", "row_losses")  # what lies side by side in them belongs to one batch
 _at_once = deque[Any](maxlen=0).extend  # goes through an iterator; where that is not Python's, Ctrl-C waits for its end
 
 _Open = tuple[Bill, int, NDArray[np.uint64] | None]  # a batch whose fate is open: bill, time, content
+Columns = tuple[int, tuple[Any, ...]]  # rows, and their columns
 _Settled = tuple[_Open, tuple[Any, ...], Any]  # batch, what ``_fate_of`` is to know of its fate, losses of its rows
 
 
@@ -140,6 +142,15 @@ class Rows:
             except Exception as error:  # a number that is none, a text that is none
                 self.leave_out(f"step {row[0]} in {table!r}", error)
 
+    def add_columns(self, table: str, pieces: Iterable[Columns]) -> None:
+        """Take rows of a table column by column, as ``Layout.pack_columns`` has them: pieces of so many rows each."""
+        made = layout(table)
+        for rows, columns in pieces:
+            try:
+                self._rows[table] += made.pack_columns(rows, columns)
+            except Exception:  # one by one: the others are recorded
+                self.add(table, rows_of(rows, columns))
+
     def name_open(self) -> None:
         """Name the batches that will never be used, and forget them."""
         with self.lock:
@@ -181,6 +192,7 @@ class Rows:
         try:
             return [layout(name).of_rows(rows)]
         except Exception as error:  # whatever is wrong with a row, the next ones are recorded
+            rows = layout(name).apart(rows[0]) if len(rows) == 1 and name not in _WHOLE else rows
             if len(rows) == 1:
                 self.leave_out(f"step {step_of(rows[0])} in {name!r}", error)
                 return []

@@ -25,6 +25,7 @@ from lading.identity import World
 from lading.identity.bill import DATASET_IDX, IDX, IS_PADDING
 from lading.observe.slips import StreamPlace
 from lading.order.dataset import Parts, PlannedDataset, numbered
+from lading.runtime import compiled
 from lading.runtime.arrays import extent
 from lading.source.reader import parts_called, provides_names
 from lading.source.stream.torch import TaggedIterableDataset

@@ -17,14 +17,17 @@ the step under way travel in the state and are written again by the new attempt.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import threading
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lading.errors import ConfigError, LedgerError, ResumeError
 from lading.identity import Bill, World
@@ -32,7 +35,9 @@ from lading.ledger.description import read_description
 from lading.ledger.ledger import Ledger
 from lading.ledger.limits import now_milliseconds, readable
 from lading.ledger.log import read_log
+from lading.ledger.packed import rows_of
 from lading.ledger.rollout_texts import keep_texts as write_texts
+from lading.ledger.rows import Columns
 from lading.ledger.run_folder import RunFolder
 from lading.ledger.schema import SCHEMAS
 from lading.ledger.tables import APPLIED
@@ -40,7 +45,7 @@ from lading.ledger.writer import unwritable
 from lading.loader.state import loaded_mark, marked
 from lading.order.plan import Plan
 from lading.runtime.fields import Fields, Origin, is_whole, whole
-from lading.train.rollouts.group import Prompt, RolloutGroup
+from lading.train.rollouts.group import MadeGroup, Prompt, RolloutGroup
 from lading.train.rollouts.live import DROPPED, MOST_PLACES, OPEN, LiveGroup, LiveGroups
 from lading.train.rollouts.prompts import PromptOrder
 
@@ -83,8 +88,8 @@ class RolloutBooks:
         self._run = RunFolder(self.ledger.run_dir.absolute())
         self.step, self._position, self._update, self._keeps_texts = 0, 0, -1, keep_texts
         self._redrawn: list[int] = []
-        self._delivered: dict[int, tuple[list[int], Sequence[float]]] = {}
-        self._recent: dict[str, list[tuple[Any, ...]]] = {}  # rows of the next step
+        self._delivered: dict[int, tuple[list[int], list[float] | float]] = {}
+        self._recent: dict[str, list[Columns]] = {}  # rows of the next step
         self._loaded: dict[str, Any] | None = None
         self._began = False
         self._lock = threading.RLock()
@@ -104,24 +109,32 @@ class RolloutBooks:
         with self._lock:
             self.begin()
             several = list(groups)
-            prompts = [self._prompt_of(made) for made in several]
+            named = [self._named(made) for made in several]
             texts = self._texts_of(several)
-            counted = [[rollout.counted for rollout in made.rollouts] for made in several]
+            counted = [rollout.counted[:5] for made in several for rollout in made.rollouts]
+            return self.take(named, tuple(map(list, zip(*counted, strict=True))), texts)
+
+    def take(self, several: Sequence[MadeGroup], counted: Sequence[Any], texts: Sequence[str] = ()) -> list[int]:
+        """Record rollouts as ``made`` does.
+
+        Args:
+            several: Their groups.
+            counted: Columns of what is recorded of them: tokens, content, reward, advantage, seconds.
+            texts: What they say, where that is kept.
+        """
+        with self._lock:
             before = {made.group: _copied(self.live.groups.get(made.group)) for made in several}
             waiting = dict(self.live.waiting)
             try:
-                mine = [self.live.add(made, prompt) for made, prompt in zip(several, prompts, strict=True)]
-                rows: list[tuple[Any, ...]] = []
-                for made, prompt, given, counts in zip(several, prompts, mine, counted, strict=True):
-                    name, now = (made.group, prompt.dataset_idx, prompt.index, made.policy), now_milliseconds()
-                    for number, (*known, _) in zip(given, counts, strict=True):
-                        rows.append((self.step, number, *name, *known, now))
-                self._keep_texts([(row[1], row[7], text) for row, text in zip(rows, texts, strict=False)])
+                numbers = [number for made in several for number in self.live.add(made)]
+                if texts:
+                    self._keep_texts([*zip(numbers, np.asarray(counted[1]).tolist(), texts, strict=True)])
             except LedgerError:
                 self.live.put_back(before, waiting)
                 raise
-            self._record("rollouts", rows)
-            return [number for given in mine for number in given]
+            names = zip(*(made[:4] for made in several for _ in range(made.rollouts)), strict=True)
+            self._record("rollouts", len(numbers), self.step, numbers, *map(list, names), *counted, now_milliseconds())
+            return numbers.copy()
 
     def used(self, rollouts: Iterable[int], update: int, *, loss: Any = None, **metrics: Any) -> Bill:
         """Record that an update used some rollouts; they may be used again. This is one step of the run.
@@ -156,14 +169,15 @@ class RolloutBooks:
             fate = reason if reason in DROPPED else "filtered"
             why = None if reason == fate else readable(reason)
             self.live.decide(numbers, fate)
-            now = now_milliseconds()
-            self._record("fates", [(self.step, number, fate, why, now) for number in numbers])
+            self._record("fates", len(numbers), self.step, numbers, fate, why, now_milliseconds())
 
     def open_rollouts(self) -> list[int]:
         """Return the numbers of the rollouts that were made and are not decided, in order."""
         with self._lock:
             size, groups = self.live.size, self.live.groups.items()
-            return sorted(g * size + place for g, live in groups for place, fate in live.fates.items() if fate == OPEN)
+            return sorted(
+                g * size + place for g, live in groups for place, fate in enumerate(live.fates) if fate == OPEN
+            )
 
     def flush(self) -> None:
         """Wait until everything recorded so far is on disk."""
@@ -195,7 +209,7 @@ class RolloutBooks:
                 "world_size": self.world.world_size,
                 "prompts": json.dumps(self.prompts.state(), separators=(",", ":")),
                 "groups": json.dumps(self.live.state(), separators=(",", ":")),
-                "rows": json.dumps(self._recent, separators=(",", ":")),
+                "rows": json.dumps(self._recent_rows(), separators=(",", ":")),
                 **marked(self.ledger.mark(self.step)),
             }
 
@@ -219,7 +233,7 @@ class RolloutBooks:
             self.live.load(_ORIGIN.record(fields.text("groups", longest=_LONGEST)))
             self.step, self._position = fields.integer("step", low=0), fields.integer("position", low=0)
             self._update = fields.integer("update", low=-1)
-            self._recent = _recent_rows(_ORIGIN.record(fields.text("rows", longest=_LONGEST)))
+            self._recent = _recent_of(_ORIGIN.record(fields.text("rows", longest=_LONGEST)))
             self._redrawn, self._loaded = list(self.live.waiting), loaded_mark(state)
 
     def begin(self) -> None:
@@ -230,8 +244,8 @@ class RolloutBooks:
         if self._run.description.exists():
             self.prompts.honour(read_log(self._run, read_description(self._run).sha256).blocks)
         self.ledger.begin(self.step, world=self.world, loaded=self._loaded)
-        for table, rows in self._recent.items():
-            self.ledger.record_rows(table, rows)
+        for table, pieces in self._recent.items():
+            self.ledger.record_columns(table, pieces)
 
     def pass_step(self, step: int) -> None:
         """Note that the prompts of a step of the plan were all drawn, by all ranks together."""
@@ -239,49 +253,51 @@ class RolloutBooks:
             self.prompts.bill(step)  # what is made of them is looked up in it
             self.prompts.step, self.prompts.slot = step + 1, 0
 
-    def deliver(self, rollouts: Sequence[int], weights: Sequence[float] | None = None) -> Bill:
+    def deliver(self, rollouts: list[int], weights: list[float] | float = 1.0) -> Bill:
         """Begin a step: rollouts go into the model, and ``commit`` or ``skip`` will say what became of it.
 
         Args:
             rollouts: Their numbers.
-            weights: What each counts in the loss; 0 where all its tokens are masked. None: 1.
+            weights: What each counts in the loss, or what all do; 0 where all tokens are masked.
         """
         with self._lock:
             self.begin()
-            groups = [self.live.of(number) for number in rollouts]
+            groups = list(map(self.live.of, rollouts))
             world, count = self.world, len(rollouts)
             epoch = self._epoch_of(rollouts[0] // self.live.size) if rollouts else 0
+            slots, is_padding = _slots(world.rank, world.world_size, count)
             bill = Bill(
                 batch_id="",
                 step=self.step,
                 epoch=epoch,
                 chunk=None,
                 position=self._position,
-                slots=world.rank + world.world_size * np.arange(count, dtype=np.int64),
+                slots=slots,
                 dataset_idx=np.array([live.dataset_idx for live in groups], dtype=np.int32),
                 idx=np.array([live.index for live in groups], dtype=np.int64),
-                is_padding=np.zeros(count, dtype=bool),
+                is_padding=is_padding,
                 global_size=count * world.world_size,
                 world=world,
                 names=self.prompts.names,
             )
             self.ledger.deliver(bill)
-            self._delivered[self.step] = list(rollouts), [1.0] * count if weights is None else weights
+            self._delivered[self.step] = rollouts, weights
             self.step, self._position, self._recent = self.step + 1, self._position + bill.global_size, {}
             return bill
 
     def commit(self, bills: Sequence[Bill], update: int | None = None, loss: Any = None, **metrics: Any) -> None:
         """Record that an update used the rollouts of some steps."""
         with self._lock:
-            rows: list[tuple[Any, ...]] = []
+            uses: list[Columns] = []
             number = self._update + 1 if update is None else update
             for bill in bills:
                 rollouts, weights = self._delivered.pop(bill.step)
                 self.live.decide(rollouts, APPLIED)
-                places = zip(bill.slots.tolist(), rollouts, weights, strict=True)
-                rows += [(bill.step, slot, rollout, number, weight) for slot, rollout, weight in places]
+                uses.append((len(rollouts), (bill.step, bill.slots, rollouts, number, weights)))
             self._update = number
-            self.ledger.record_rows("uses", rows)  # before the step is called applied: a step without its uses is none
+            self.ledger.record_columns(
+                "uses", uses
+            )  # before the step is called applied: a step without its uses is none
             self.ledger.commit(bills, update=number, loss=loss, **metrics)
 
     def skip(self, bills: Bill | Sequence[Bill], reason: str) -> None:
@@ -315,11 +331,12 @@ class RolloutBooks:
                 raise why from error
             warnings.warn(f"{why} The texts of {len(texts)} rollouts are not kept.", stacklevel=4)
 
+    def _named(self, made: RolloutGroup) -> MadeGroup:
+        """Return a group with its prompt; one that this rank was to draw must have been drawn."""
+        prompt = self.live.groups.get(made.group) or self._prompt_of(made)
+        return MadeGroup(made.group, prompt.dataset_idx, prompt.index, made.policy, len(made.rollouts), made.first)
+
     def _prompt_of(self, made: RolloutGroup) -> Prompt:
-        """Return the prompt of a group; one that this rank was to draw must have been drawn."""
-        live = self.live.groups.get(made.group)
-        if live is not None:
-            return Prompt(made.group, "", live.dataset_idx, live.index)
         if not is_whole(made.group, 0):
             raise LedgerError(f"group is {made.group!r}: expected the number that draw() gave with the prompt.")
         if made.group not in self.live.waiting and self.world.world_size == 1 and not self._was_passed(made.group):
@@ -341,14 +358,26 @@ class RolloutBooks:
         plan = self.prompts.plan
         return 0 if plan is None else group // plan.epoch_samples
 
-    def _record(self, table: str, rows: list[tuple[Any, ...]]) -> None:
-        self._recent.setdefault(table, []).extend(rows)
-        self.ledger.record_rows(table, rows)
+    def _record(self, table: str, rows: int, *columns: Any) -> None:
+        self._recent.setdefault(table, []).append((rows, columns))
+        self.ledger.record_columns(table, [(rows, columns)])
+
+    def _recent_rows(self) -> dict[str, list[tuple[Any, ...]]]:
+        return {table: [row for piece in pieces for row in rows_of(*piece)] for table, pieces in self._recent.items()}
 
 
 def _ledger(run: str | os.PathLike[str], prompts: PromptOrder, plan: Plan | None) -> Ledger:
     lengths = () if plan is None or len(plan.names) != len(plan.lengths) else plan.lengths
     return Ledger(run, names=prompts.names, lengths=lengths)
+
+
+@functools.lru_cache(maxsize=8)  # batches are as long as the ones before, as a rule
+def _slots(rank: int, world_size: int, count: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return the slots of a batch of this rank, none of which is padding."""
+    slots = rank + world_size * np.arange(count, dtype=np.int64)
+    is_padding = np.zeros(count, dtype=bool)
+    slots.flags.writeable = is_padding.flags.writeable = False
+    return slots, is_padding
 
 
 def _numbers(rollouts: Iterable[int]) -> list[int]:
@@ -362,14 +391,15 @@ def _numbers(rollouts: Iterable[int]) -> list[int]:
 
 
 def _copied(live: LiveGroup | None) -> LiveGroup | None:
-    return None if live is None else LiveGroup(live.dataset_idx, live.index, live.policy, dict(live.fates))
+    return None if live is None else replace(live, fates=live.fates.copy())
 
 
-def _recent_rows(found: Fields) -> dict[str, list[tuple[Any, ...]]]:
+def _recent_of(found: Fields) -> dict[str, list[Columns]]:
     """Return the rows of the step under way; whatever a ledger would not write is refused when it is written."""
     found.only("rollouts", "fates")
     recent = {}
     for table in found:
         rows, width = found.items(table), len(SCHEMAS[table].names)
-        recent[table] = [tuple(found.value(table)[i]) for i in rows if rows.items(i, least=width, most=width)]
+        kept = [found.value(table)[i] for i in rows if rows.items(i, least=width, most=width)]
+        recent[table] = [(len(kept), tuple(map(list, zip(*kept, strict=True))))] if kept else []
     return recent

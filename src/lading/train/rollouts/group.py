@@ -41,10 +41,16 @@ class CountedRollout(NamedTuple):
     seconds: float | None
     text: str | None = None
 
-    @property
-    def counted(self) -> CountedRollout:
-        """Itself."""
-        return self
+
+class MadeGroup(NamedTuple):
+    """Some rollouts of a group: its prompt, the policy, how many there are, and the place of the first in the group."""
+
+    group: int
+    dataset_idx: int
+    index: int  # type: ignore[assignment]  # shadows tuple.index, which no group needs
+    policy: int | None
+    rollouts: int
+    first: int = 0
 
 
 def content_of(ids: bytes) -> int:
@@ -97,12 +103,12 @@ class RolloutGroup:
 
     Attributes:
         group: Number of the prompt's group.
-        rollouts: The rollouts, or what is recorded of them.
+        rollouts: The rollouts.
         policy: Updates that the policy had had when it made them: what update ``policy`` would change is not in it yet.
         first: Place of the first of them in the group, where several workers or ranks make one group together.
     """
 
     group: int
-    rollouts: Sequence[Rollout | CountedRollout]
+    rollouts: Sequence[Rollout]
     policy: int | None = None
     first: int = 0

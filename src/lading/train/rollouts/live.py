@@ -16,12 +16,12 @@ from typing import Any
 from lading.errors import LedgerError
 from lading.ledger.tables import APPLIED
 from lading.runtime.fields import Fields
-from lading.train.rollouts.group import Prompt, RolloutGroup
+from lading.train.rollouts.group import MadeGroup, Prompt
 
-OPEN = "open"
 DROPPED = ("stale", "filtered", "lost")
-_LETTERS = {OPEN: "o", APPLIED: "a", "stale": "s", "filtered": "f", "lost": "l"}
-_FATES = {letter: fate for fate, letter in _LETTERS.items()}
+_NOT_MADE, OPEN = b"-o"
+_LETTERS = {APPLIED: ord("a"), "stale": ord("s"), "filtered": ord("f"), "lost": ord("l")}
+_FATES = {OPEN: "open", **{letter: fate for fate, letter in _LETTERS.items()}}
 MOST_PLACES = 1 << 20
 
 
@@ -33,18 +33,18 @@ class LiveGroup:
         dataset_idx: Number of the prompt's dataset.
         index: The prompt's index there.
         policy: Updates that the policy had had.
-        fates: What became of each rollout so far, by its place in the group.
+        fates: A letter for each place up to the last rollout: what became of it so far.
     """
 
     dataset_idx: int
     index: int
     policy: int | None
-    fates: dict[int, str] = field(default_factory=dict)
+    fates: bytearray = field(default_factory=bytearray)
 
     @property
     def is_decided(self) -> bool:
         """Whether none of its rollouts is open."""
-        return OPEN not in self.fates.values()
+        return OPEN not in self.fates
 
 
 class LiveGroups:
@@ -61,32 +61,32 @@ class LiveGroups:
         self.groups: dict[int, LiveGroup] = {}
         self._decided: dict[int, None] = {}  # in the order they were decided
 
-    def add(self, made: RolloutGroup, prompt: Prompt) -> list[int]:
+    def add(self, made: MadeGroup) -> range:
         """Take a group that was made and return the numbers of its rollouts."""
-        count, known = len(made.rollouts), self.groups.get(made.group)
-        places = range(made.first, made.first + count)
-        if not count or made.first < 0 or places.stop > self.size:
+        known, stop = self.groups.get(made.group), made.first + made.rollouts
+        if not made.rollouts or made.first < 0 or stop > self.size:
             raise LedgerError(
-                f"group {made.group} was reported with {count} rollouts from place {made.first} on: expected at least "
-                f"one, in the places 0 to {self.size - 1} (group_size is {self.size}). A prompt that could not be "
-                "answered is a rollout of 0 tokens, dropped with reason='error'."
+                f"group {made.group} was reported with {made.rollouts} rollouts from place {made.first} on: expected "
+                f"at least one, in the places 0 to {self.size - 1} (group_size is {self.size}). A prompt that could not "
+                "be answered is a rollout of 0 tokens, dropped with reason='error'."
             )
         if known is not None and known.policy != made.policy:
             raise LedgerError(
                 f"group {made.group} was made by policy {known.policy} and is now reported by policy {made.policy}: a "
                 "group has one. Draw another prompt for it."
             )
-        again = [place for place in places if known is not None and place in known.fates]
-        if again:
+        fates = b"" if known is None else known.fates[made.first : stop]
+        for place in (p for p, fate in enumerate(fates, made.first) if fate != _NOT_MADE):
             raise LedgerError(
-                f"rollout {made.group * self.size + again[0]} was reported before (group {made.group}, place "
-                f"{again[0]}). Report each once; several workers of one group give `first=`."
+                f"rollout {made.group * self.size + place} was reported before (group {made.group}, place {place}). "
+                "Report each once; several workers of one group give `first=`."
             )
         self.waiting.pop(made.group, None)
         self._decided.pop(made.group, None)
-        live = self.groups.setdefault(made.group, LiveGroup(prompt.dataset_idx, prompt.index, made.policy))
-        live.fates.update(dict.fromkeys(places, OPEN))
-        return [made.group * self.size + place for place in places]
+        live = self.groups.setdefault(made.group, LiveGroup(made.dataset_idx, made.index, made.policy))
+        live.fates.extend([_NOT_MADE] * (stop - len(live.fates)))
+        live.fates[made.first : stop] = bytes([OPEN]) * made.rollouts
+        return range(made.group * self.size + made.first, made.group * self.size + stop)
 
     def put_back(self, groups: Mapping[int, LiveGroup | None], waiting: Mapping[int, Prompt | None]) -> None:
         """Undo ``add``: some groups are as they were before."""
@@ -102,7 +102,7 @@ class LiveGroups:
         """Return the group of a rollout; refuse a rollout that nobody made, or that was forgotten."""
         group, place = divmod(rollout, self.size)
         found = self.groups.get(group)
-        if found is None or place not in found.fates:
+        if found is None or place >= len(found.fates) or found.fates[place] == _NOT_MADE:
             raise LedgerError(
                 f"rollout {rollout} is not known: it was never reported with made(), or its group was decided before "
                 f"the last {self._remembered} groups (reusable_groups)."
@@ -111,11 +111,13 @@ class LiveGroups:
 
     def decide(self, rollouts: Iterable[int], fate: str) -> None:
         """Note what became of some rollouts."""
-        places = [divmod(rollout, self.size) for rollout in rollouts]
-        for group, place in places:
-            self.groups[group].fates[place] = fate
-        for group in dict(places):
-            if self.groups[group].is_decided:
+        groups, size, letter = {}, self.size, _LETTERS[fate]
+        for rollout in rollouts:
+            group = rollout // size
+            groups[group] = live = self.groups[group]
+            live.fates[rollout % size] = letter
+        for group, live in groups.items():
+            if live.is_decided:
                 self._decided.pop(group, None)
                 self._decided[group] = None
         while len(self._decided) > self._remembered:
@@ -126,8 +128,8 @@ class LiveGroups:
         """Refuse rollouts that cannot be used by an update, or (without one) be dropped."""
         for rollout in rollouts:
             live = self.of(rollout)
-            fate = live.fates[rollout % self.size]
-            if fate != OPEN and not (used is not None and fate == APPLIED):
+            fate = _FATES[live.fates[rollout % self.size]]
+            if fate != "open" and not (used is not None and fate == APPLIED):
                 raise LedgerError(
                     f"rollout {rollout} is {fate} already and cannot be {'dropped' if used is None else 'used'}: its "
                     "fate is decided once."
@@ -141,13 +143,10 @@ class LiveGroups:
     def state(self) -> dict[str, Any]:
         """Return everything, for a checkpoint."""
         groups = [
-            [g, live.dataset_idx, live.index, -1 if live.policy is None else live.policy, self._letters(live)]
+            [g, live.dataset_idx, live.index, -1 if live.policy is None else live.policy, live.fates.decode()]
             for g, live in self.groups.items()
         ]
         return {"size": self.size, "waiting": list(self.waiting), "groups": groups, "decided": list(self._decided)}
-
-    def _letters(self, live: LiveGroup) -> str:
-        return "".join(_LETTERS.get(live.fates.get(place, ""), "-") for place in range(max(live.fates) + 1))
 
     def load(self, state: Fields) -> None:
         """Become what a state says."""
@@ -160,9 +159,9 @@ class LiveGroups:
         for i in rows:
             row = rows.items(i, least=5, most=5)
             policy, letters = row.integer(3, low=-1), row.text(4, longest=size)
-            if not letters or set(letters) - {*_FATES, "-"}:
-                row.refuse(4, f"letters of {''.join(_FATES)}-")
-            fates = {place: _FATES[letter] for place, letter in enumerate(letters) if letter != "-"}
+            fates = bytearray(letters, "ascii", "replace")
+            if not letters or set(fates) - {*_FATES, _NOT_MADE}:
+                row.refuse(4, f"letters of {bytes(_FATES).decode()}-")
             live = LiveGroup(row.integer(1, low=0), row.integer(2, low=0), None if policy < 0 else policy, fates)
             self.groups[row.integer(0, low=0)] = live
         unknown = [group for group in self._decided if group not in self.groups]

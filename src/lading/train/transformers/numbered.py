@@ -89,6 +89,9 @@ class RowNumbers(Dataset[int]):
     def __getitem__(self, row: int) -> int:
         return row
 
+    def __getitems__(self, rows: list[int]) -> list[int]:
+        return rows
+
 
 class NumberedStream(IterableDataset[tuple[int, Any]]):
     """A stream whose samples are numbered by what is known of them: the worker, and its count.

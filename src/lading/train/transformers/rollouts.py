@@ -35,7 +35,7 @@ from lading.loader.torch.loader import Loader
 from lading.runtime.fields import Fields, Origin, given, named, tuple_of
 from lading.runtime.files import write_aside
 from lading.train.rollouts.books import RolloutBooks
-from lading.train.rollouts.group import CountedRollout, RolloutGroup, content_of, known
+from lading.train.rollouts.group import MadeGroup, content_of
 from lading.train.transformers.books import UpdateBooks
 from lading.train.transformers.numbered import Numbered, RowNumbers
 
@@ -179,25 +179,23 @@ class RolloutUpdateBooks(UpdateBooks):
         """
         books, size, count = self._open, self.shape.num_generations, self.shape.rows
         block, begin = books.step // self.shape.block_steps, self._world.rank * count
-        bill = self._bill_of(block)
+        bill, texts = self._bill_of(block), []
         books.pass_step(block)
-        texts = [None] * count
         if self._keeps_texts:
             texts = tokenizer.batch_decode(output["completion_ids"], skip_special_tokens=True)
-        made = _rollouts(output, self.rewards, tokenizer.pad_token_id, seconds, texts)
-        groups = []
-        for start in range(begin // size * size, begin + count, size):  # of all processes; the first may be cut
-            some = made[max(start - begin, 0) : start - begin + size]
-            groups.append(RolloutGroup(bill.position + start // size, some, update, max(begin - start, 0)))
-        numbers = np.array(books.made(groups))
-        output[NUMBERS] = torch.from_numpy(numbers).to(output["completion_ids"].device)
+        datasets, indices, made = bill.dataset_idx.tolist(), bill.idx.tolist(), []
+        for group in range(begin // size, -(-(begin + count) // size)):  # of all processes; the first may be cut
+            first, stop = max(begin - group * size, 0), min(begin + count - group * size, size)
+            prompt = bill.position + group, datasets[group], indices[group]
+            made.append(MadeGroup(*prompt, update, stop - first, first))
+        numbers = books.take(made, _counted(output, self.rewards, tokenizer.pad_token_id, seconds), texts)
+        output[NUMBERS] = torch.tensor(numbers, device=output["completion_ids"].device)
 
     def used(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Note which rollouts go into the loss, and return what does, without their numbers."""
-        numbers = inputs[NUMBERS].tolist()
         counts = inputs["completion_mask"].any(dim=1)  # in what the loss is given
-        weights = [float(one) for one in counts.tolist()]
-        self._fetched.append(self._open.deliver(numbers, weights))
+        weights = list(map(float, counts.tolist()))
+        self._fetched.append(self._open.deliver(inputs[NUMBERS].tolist(), weights))
         return {name: value for name, value in inputs.items() if name != NUMBERS}
 
     def follow(self, loss: torch.Tensor) -> None:
@@ -338,20 +336,20 @@ def _detached(part: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def _rollouts(
-    output: Mapping[str, Any], rewards: torch.Tensor | None, pad: int, seconds: float, texts: Sequence[str | None]
-) -> list[CountedRollout]:
-    """Return what is recorded of the rollouts of a block as TRL made them."""
+def _counted(output: Mapping[str, Any], rewards: torch.Tensor | None, pad: int, seconds: float) -> tuple[Any, ...]:
+    """Return what is recorded of the rollouts of a block as TRL made them, see ``RolloutBooks.take``."""
     ids, masks = output["completion_ids"].cpu().numpy(), output["completion_mask"].cpu().numpy() > 0
-    advantages = output["advantages"]
+    advantages = output["advantages"].double()
     if advantages.ndim > 1:  # one a token
-        advantages = advantages.double().mean(dim=1)
-    given: list[list[float | None]] = [[None] * len(ids) if rewards is None else rewards.tolist(), advantages.tolist()]
-    scores = [[known(score) for score in column] for column in given]
+        advantages = advantages.mean(dim=1)
     if not masks.any(axis=1).all():  # one that was cut off is masked as a whole: its last token, and all before it
         until = np.logical_or.accumulate((ids != pad)[:, ::-1], axis=1)[:, ::-1]
         masks = np.where(masks.any(axis=1, keepdims=True), masks, until)
     content, counts = ids[masks].astype("<i8").tobytes(), masks.sum(axis=1)
     hashes = [content_of(content[a:b]) for a, b in itertools.pairwise([0, *(8 * counts.cumsum()).tolist()])]
-    made = zip(counts.tolist(), hashes, *scores, [seconds] * len(ids), texts, strict=True)
-    return list(itertools.starmap(CountedRollout, made))
+    return counts, hashes, _known(rewards), _known(advantages), seconds
+
+
+def _known(scores: torch.Tensor | None) -> NDArray[np.float64] | None:
+    """Return scores; NaN where nobody could say one."""
+    return None if scores is None else scores.double().cpu().nan_to_num(torch.nan, torch.nan, torch.nan).numpy()
