@@ -73,7 +73,7 @@ def next_seal(before: Seal, launches: Mapping[int, Launch], begun: Mapping[tuple
     left: list[tuple[int, int, int]] = []
     for attempt, first, stop in (span for span in (*before.open, *new) if span[0] in launches):
         is_open = [rank for rank in range(first, stop) if (attempt, rank) not in ended]
-        left += [(attempt, *edges) for edges in as_ranges(is_open)]
+        left += [(attempt, start, end) for start, end in as_ranges(is_open)]
     lines = "".join([before.sha256, "\n", *map(_line, ended.values())])
     return Seal(sha256_of_bytes(lines.encode()), max(launches) + 1, tuple(left))
 

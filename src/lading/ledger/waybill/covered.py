@@ -58,7 +58,7 @@ def hashed(
                 progress(min(done / total, 1.0))
         return CoveredFile(size, state.hexdigest())
 
-    found = each_in_threads(covered, files.values()) if is_fast else map(covered, files.values())
+    found = each_in_threads(covered, files.values()) if is_fast else list(map(covered, files.values()))
     return dict(zip(files, found, strict=True))
 
 
