@@ -167,7 +167,7 @@ def _uses(run: OpenedRun, number: int, document: int, until: int | None) -> list
 
 
 def _tell_uses(found: list[dict[str, Any]], columns: dict[str, str], what: str, *, as_json: bool) -> None:
-    if not any(row["note"] for row in found):
+    if not [row for row in found if row["note"]]:
         columns = {key: heading for key, heading in columns.items() if key != "note"}
     fates = [row["fate"] for row in found]
     used, left = fates.count("applied"), fates.count("bad") + fates.count("skipped")
