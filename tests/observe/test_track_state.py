@@ -129,3 +129,35 @@ def test_a_state_of_another_rank_is_refused_where_a_global_generator_decided(mon
     other.load_state_dict(at_end)
     assert torch.equal(torch.random.get_rng_state(), place)  # rank 0's random numbers are rank 0's
     assert len(list(other)) == 2
+
+
+class Dice:
+    """A sampler that draws every index from torch's global generator, when it is asked for it."""
+
+    def __iter__(self):
+        return (int(torch.randint(1000, (1,))) for _ in range(8))
+
+    def __len__(self):
+        return 8
+
+
+def test_generators_are_put_back_once_where_a_pass_is_entered_in_its_middle():
+    """What a sampler draws after it has caught up goes on from where training stands, and is not drawn again."""
+
+    def loader():
+        return track(DataLoader(TensorDataset(torch.arange(1000)), 1, sampler=Dice()), random="keep")
+
+    torch.manual_seed(3)
+    stopped = loader()
+    batches = iter(stopped)
+    for _ in range(3):
+        next(batches)
+    again = loader()
+    again.load_state_dict(stopped.state_dict())
+    torch.manual_seed(5)
+    drawn = [int(torch.randint(1000, (1,))) for _ in range(5)]
+
+    torch.manual_seed(5)
+    rest = [int(batch[0]) for batch in again]
+
+    assert rest == drawn

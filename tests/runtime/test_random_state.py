@@ -15,9 +15,7 @@ from hypothesis import given, strategies as st
 from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler
 
 from lading.runtime.random_state import (
-    PutBack,
     capture,
-    differing,
     isolated_rng,
     packed,
     restore,
@@ -228,17 +226,3 @@ def test_generators_inside_samplers_and_datasets_are_put_back():
         next(iter(looked))
 
     assert [batch.tolist() for batch in looked] == expected
-
-
-def test_generators_are_put_back_once():
-    """The first call puts them back; what is drawn after it stays drawn."""
-    seeded(11)
-    put_back = PutBack(capture())
-    expected = drawn(DRAWS)
-
-    put_back()
-    again = drawn(DRAWS)
-    after = capture()
-    put_back()
-
-    assert again == expected and differing(capture(), after) == set()

@@ -6,6 +6,7 @@ lading show RUN      lading step RUN 48213      lading where RUN code 93412     
 from __future__ import annotations
 
 import sys
+from operator import itemgetter
 from typing import Annotated, Any
 
 import typer
@@ -167,9 +168,9 @@ def _uses(run: OpenedRun, number: int, document: int, until: int | None) -> list
 
 
 def _tell_uses(found: list[dict[str, Any]], columns: dict[str, str], what: str, *, as_json: bool) -> None:
-    if not any(row["note"] for row in found):
+    if not any(map(itemgetter("note"), found)):
         columns = {key: heading for key, heading in columns.items() if key != "note"}
-    fates = [row["fate"] for row in found]
+    fates = list(map(itemgetter("fate"), found))
     used, left = fates.count("applied"), fates.count("bad") + fates.count("skipped")
     title = f"{what}: used {render.counted(used, 'time')}" + (f", {left} bad or skipped" if left else "")
     held = not {IS_BLOCKED, FORGOTTEN}.issuperset(fates)

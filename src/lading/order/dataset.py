@@ -92,7 +92,7 @@ def numbered(datasets: Sequence[PlannedDataset]) -> tuple[PlannedDataset, ...]:
     ...     Part(0, "b", 2, 2),))])]
     [[1], [0]]
     """
-    if not any(d.parts for d in datasets):
+    if not [d for d in datasets if d.parts]:
         return tuple(datasets)
     parts = [d.parts or (Part(None, d.name, d.length, d.length),) for d in datasets]
     owners: dict[int, str] = {}

@@ -78,7 +78,8 @@ def table(
         fit = {"no_wrap": key not in whole, "overflow": "fold", "width": widths[key]}
         drawn.add_column(heading, justify=justify, **fit)  # type: ignore[arg-type]
     for row in cells:
-        drawn.add_row(*[text if key in whole else _fitted(text, widths[key]) for key, text in row.items()])
+        fits = {key for key, text in row.items() if key in whole or len(text) <= widths[key]}
+        drawn.add_row(*[text if key in fits else _fitted(text, widths[key]) for key, text in row.items()])
     left = len(listed) - _MOST_ROWS
     more = [Text(f"… and {left} more (use --json for all)", style="dim")] if left > 0 else []
     return Group(*_titled(title), drawn, *more)
@@ -121,9 +122,7 @@ def _widths(rows: list[dict[str, Text]], words: list[str]) -> dict[str, int] | N
 
 
 def _fitted(text: Text, width: int) -> Text:
-    """Return a text with its middle left out where it is too long."""
-    if len(text) <= width:
-        return text
+    """Return a text that is too long with its middle left out."""
     tail = (width - 1) // 2
     return Text(f"{text.plain[: width - 1 - tail]}…{text.plain[-tail:]}", style=text.style)
 

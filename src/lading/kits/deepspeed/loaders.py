@@ -1,4 +1,4 @@
-"""The loaders of ``DsTrainer``: training repeats and drops a short tail, evaluation sees each sample once, in order."""
+"""The loaders of ``DsTrainer``: training repeats and drops a short tail, evaluation sees all samples once, in order."""
 
 from __future__ import annotations
 
