@@ -6,8 +6,9 @@
     opening   a run, beside a file for each that it has to sync
     verify    10^6 steps of 64 samples of 100 datasets; the command line on the same run, beside DuckDB over its parts
 
-``ours`` of a case "more" is the median of what each round took longer than the peer beside it, ``spread`` its middle
-half. About five minutes on a quiet machine: ``python -m benchmarks.run books startup``.
+``ours`` of a case "more" is the median of what each round took longer than the peer beside it, ``low`` and ``high`` the
+least and the most; ``ratio`` and ``spread`` compare whole batches. About five minutes on a quiet machine:
+``python -m benchmarks.run books startup``.
 """
 
 from __future__ import annotations
@@ -74,13 +75,17 @@ def middle_half(values: Iterable[float], digits: int = 2) -> list[float]:
 def more(name: str, ours: list[float], peer: list[float], unit: str, peer_name: str, digits: int = 1) -> dict[str, Any]:
     """Return how much longer ours takes; both of a round met the same machine."""
     extra = [a - b for a, b in zip(ours, peer, strict=True)]
-    found = {"case": name, "ours": round(statistics.median(extra), digits), "unit": unit, "peer_name": peer_name}
-    ratio = round(statistics.median(b / a for a, b in zip(ours, peer, strict=True)), 3)
+    ratios = [b / a for a, b in zip(ours, peer, strict=True)]
     return {
-        **found,
+        "case": name,
+        "ours": round(statistics.median(extra), digits),
         "peer": round(statistics.median(peer), digits),
-        "ratio": ratio,
-        "spread": middle_half(extra, digits),
+        "unit": unit,
+        "ratio": round(statistics.median(ratios), 3),
+        "peer_name": peer_name,
+        "low": round(min(extra), digits),
+        "high": round(max(extra), digits),
+        "spread": middle_half(ratios),
     }
 
 

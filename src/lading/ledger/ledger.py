@@ -236,7 +236,7 @@ class Ledger:
             self._note_event(step, JUMP, {"from": self._last + 1})
         elif step <= self._last:
             self._open = {s: given for s, given in self._open.items() if s < step}
-        content = content_of(batch, bill) if self.wants_batch and batch is not None else None
+        content = content_of(batch, bill) if batch is not None and self.wants_batch else None
         self._writer.put(Rows.deliver, bill, now_milliseconds(), content, samples=len(bill))
         self._open[step] = bill
         if len(self._open) > MOST_OPEN:

@@ -268,8 +268,13 @@ class Clock:
         """Return the first position and the size of each of some steps."""
         if not len(steps):
             return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
-        self.locate(int(steps.min())), self.locate(int(steps.max()))  # refuses steps that have no place
-        table = self._table[np.searchsorted(self._table[:, 0], steps, side="right") - 1].T
+        least, most = int(steps.min()), int(steps.max())
+        self.locate(least), self.locate(most)  # refuses steps that have no place
+        first, last = np.searchsorted(self._table[:, 0], (least, most), side="right") - 1
+        if first == last:  # as a rule: one row for all of them, instead of a row a step
+            table = self._table[first]
+        else:
+            table = self._table[np.searchsorted(self._table[:, 0], steps, side="right") - 1].T
         first_step, start, batch, head_steps, head_samples, epoch_steps, epoch_samples, offset = table
         local = steps - first_step
         is_head = local < head_steps

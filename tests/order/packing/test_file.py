@@ -14,6 +14,7 @@ from lading.order.packing.file import index_for, open_index, save_index
 from lading.order.packing.fill import fill_rows
 from lading.order.packing.index import PackingIndex
 from lading.order.packing.rules import PackingRules
+from lading.runtime import compiled as kernels
 
 LENGTHS = np.array([5, 9, 3, 0, 16, 7])
 
@@ -111,7 +112,10 @@ def test_a_place_that_cannot_be_written_to_is_named(tmp_path):
         save_index(PackingIndex.build(LENGTHS, 16), tmp_path / "file")
 
 
-@pytest.mark.parametrize("compiled", [True, False])
+WITH_KERNELS = pytest.mark.skipif(not kernels.enabled(), reason="nothing is compiled here")
+
+
+@pytest.mark.parametrize("compiled", [pytest.param(True, marks=WITH_KERNELS), False])
 @pytest.mark.parametrize(
     ("column", "place", "value"),
     [

@@ -10,6 +10,7 @@ from lading.errors import PackingError
 from lading.order.packing import plain as packing_plain
 from lading.order.packing.index import PackingIndex, _sorted_in_windows, build_index, compiled_columns, lengths_hash
 from lading.order.packing.rules import ALGORITHMS, OVERFLOWS, PackingRules, num_rows_bound
+from lading.runtime import compiled as kernels
 
 
 @st.composite
@@ -61,6 +62,7 @@ def test_law_10_every_token_once_and_no_row_too_long(case):
     assert len(index) <= num_rows_bound(lengths, chosen)
 
 
+@pytest.mark.skipif(not kernels.enabled(), reason="nothing is compiled here")
 @given(cases())
 def test_the_kernel_equals_the_reference_to_the_last_bit(case):
     """Same columns, same dtypes."""
@@ -198,6 +200,6 @@ def test_a_full_row_is_open_no_more():
     """It takes no place among the rows that may be open at once; plain and compiled alike."""
     rules = PackingRules(row_length=20, open_rows=1, append_eod=False)
 
-    for columns_of in (packing_plain.index_columns, compiled_columns):
+    for columns_of in (packing_plain.index_columns, *([compiled_columns] if kernels.enabled() else [])):
         offsets, documents = columns_of(np.array([10, 10, 15, 5, 8, 12]), None, rules)[:2]
         assert offsets.tolist() == [0, 2, 4, 6] and documents.tolist() == [0, 1, 2, 3, 4, 5]
