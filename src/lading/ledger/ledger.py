@@ -300,12 +300,7 @@ class Ledger:
 
     @_entry
     def record_columns(self, table: str, pieces: Iterable[Columns]) -> None:
-        """Record rows of ``rollouts``, ``uses`` or ``fates``, column by column; ``begin`` opened the attempt.
-
-        Args:
-            table: Which.
-            pieces: How many rows, and their columns in order: an array, a list, or what all of them have.
-        """
+        """Record rows of ``rollouts``, ``uses`` or ``fates``, column by column; ``begin`` opened the attempt."""
         if self._writer is not None and not self._is_off():
             self._writer.put(Rows.add_columns, table, pieces)
 

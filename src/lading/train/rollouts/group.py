@@ -45,7 +45,8 @@ class MadeGroup(NamedTuple):
 def contents_of(several: Iterable[bytes]) -> list[int]:
     """Return of each the first 8 bytes of the SHA-256 over its token ids, which are 8 bytes each, little-endian."""
     hashes = b"".join([hashlib.sha256(ids).digest() for ids in several])
-    return np.frombuffer(hashes, "<i8")[::4].tolist()
+    found: list[int] = np.frombuffer(hashes, "<i8")[::4].tolist()
+    return found
 
 
 def known(score: float | None) -> float | None:
@@ -84,7 +85,7 @@ class Rollout:
             raise LedgerError(
                 f"the tokens of a rollout have the shape {ids.shape}: expected a list of ids, or their number."
             )
-        return len(ids), *contents_of([ids.tobytes()]), *scores
+        return len(ids), contents_of([ids.tobytes()])[0], *scores
 
 
 @dataclass(frozen=True)
