@@ -1,12 +1,17 @@
 """What the books of rollouts cost: an update of TRL's GRPO (a tiny random GPT-2) with ``account``, and bytes on disk.
 
-update       blocks of 4 batches of 16 rollouts, an update a batch, on one thread; beside the trainer itself
+update       blocks of 4 batches of 16 rollouts, an update a batch, on one thread; beside the trainer itself: the
+             clock's time and the processor's of all threads, of runs in turns, each compared with the one beside it
 bytes        10^5 rollouts of 200 tokens, 8 a prompt, one in twenty too late: everything in the run's folder
 checkpoint   what is left of a block, in the file beside a checkpoint
+
+About four minutes on a quiet machine: ``python -m benchmarks.run rollouts``. The processor's time alone can be believed
+where others work, too; both are means over whole runs: the ledger's thread comes five times a second.
 """
 
 from __future__ import annotations
 
+import gc
 import shutil
 import tempfile
 import time
@@ -26,7 +31,8 @@ from lading.train.transformers import account
 from lading.train.transformers.rollouts import file_of
 
 SHAPE = (16, 1, 4, 1, 8)  # batch, accumulation, batches a generation, iterations, generations
-BLOCKS, ROUNDS, MADE, GROUP = 6, 9, 100_000, 8
+BLOCKS, ROUNDS, MADE, GROUP = 26, 15, 100_000, 8
+FIRST = 2  # blocks that are not counted
 
 
 def cases() -> Iterable[dict[str, Any]]:
@@ -36,35 +42,39 @@ def cases() -> Iterable[dict[str, Any]]:
     try:
         for tokens in (6, 48):
             ways = {name: lambda a=name == "ours", t=tokens: update(folder, a, t) for name in ("ours", "peer")}
-            found = in_turns(ways, ROUNDS)
-            name = f"GRPO update with account, {tokens} tokens, more"
-            yield more(name, found["ours"], found["peer"], "us an update", "the trainer itself")
+            found: dict[str, list[Any]] = in_turns(ways, ROUNDS)
+            for place, clock in enumerate(("", " of processor time")):
+                ours, peer = ([run[place] for run in found[name]] for name in ("ours", "peer"))
+                name = f"GRPO update with account, {tokens} tokens, more{clock}"
+                yield more(name, ours, peer, "us an update", "the trainer itself")
         yield from bytes_cases(folder)
     finally:
         shutil.rmtree(folder)
 
 
 class Clock(TrainerCallback):
-    """Takes the time of whole blocks, the first not counted."""
+    """Takes the time of whole blocks, the first ones not counted: the clock's, and the processor's of all threads."""
 
-    first = last = 0.0
+    def __init__(self) -> None:
+        self.times: list[tuple[float, float]] = []
 
     def on_step_end(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
-        """Start after the first block, stop after each."""
+        """Look at the clocks after each block."""
         if state.global_step % 4 == 0:
-            self.last = time.perf_counter()
-            self.first = self.last if state.global_step == 4 else self.first
+            self.times.append((time.perf_counter(), time.process_time()))
 
 
-def update(folder: Path, accounts: bool, tokens: int) -> float:
-    """Return the microseconds of an update; generation is part of it."""
+def update(folder: Path, accounts: bool, tokens: int) -> Any:
+    """Return the microseconds of an update, by both clocks; generation is part of it."""
     options = {"save_strategy": "no", "max_completion_length": tokens, "generation_kwargs": {"min_new_tokens": tokens}}
     trainer, clock = make(folder / "trainer", SHAPE, updates=4 * BLOCKS, **options), Clock()
     trainer.add_callback(clock)
     if accounts:
         account(trainer, folder / f"run{next(NEW)}")
+    gc.collect()  # what the run before left behind
     trainer.train()
-    return (clock.last - clock.first) / (4 * (BLOCKS - 1)) * 1e6
+    spent = np.subtract(clock.times[-1], clock.times[FIRST - 1])
+    return (spent / (4 * (BLOCKS - FIRST)) * 1e6).tolist()
 
 
 def bytes_cases(folder: Path) -> Iterable[dict[str, Any]]:

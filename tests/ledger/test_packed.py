@@ -99,11 +99,9 @@ def test_columns_are_packed_as_their_rows_are(name: str, data: st.DataObject):
     rows, packing = data.draw(rows_of(name)), layout(name)
     columns = [list(column) for column in zip(*rows, strict=True)]
     for place, column in enumerate(columns):
-        if len(set(map(plain, column))) == 1:
+        if len(set(map(repr, column))) == 1:
             columns[place] = column[0]
-        elif {type(value) for value in column} == {int}:
-            columns[place] = np.array(column)
-        elif {type(value) for value in column} == {float} and not any(map(math.isnan, column)):
+        elif {type(value) for value in column} in ({int}, {float}) and not any(value != value for value in column):
             columns[place] = np.array(column)
     given_columns = len(rows), tuple(columns)
 

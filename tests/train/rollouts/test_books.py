@@ -336,6 +336,6 @@ def test_content_tells_rollouts_apart(tmp_path):
 
     assert same[0] == same[1]
     assert Rollout([2, 1]).counted[1] != same[0][1]
-    assert Rollout(2).counted == (2, None, None, None, None, None)
+    assert Rollout(2).counted == (2, None, None, None, None)
     with pytest.raises(LedgerError, match="shape"):
         _ = Rollout([[1], [2]]).counted

@@ -23,7 +23,6 @@ import os
 import threading
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -111,7 +110,7 @@ class RolloutBooks:
             several = list(groups)
             named = [self._named(made) for made in several]
             texts = self._texts_of(several)
-            counted = [rollout.counted[:5] for made in several for rollout in made.rollouts]
+            counted = [rollout.counted for made in several for rollout in made.rollouts]
             return self.take(named, tuple(map(list, zip(*counted, strict=True))), texts)
 
     def take(self, several: Sequence[MadeGroup], counted: Sequence[Any], texts: Sequence[str] = ()) -> list[int]:
@@ -123,15 +122,11 @@ class RolloutBooks:
             texts: What they say, where that is kept.
         """
         with self._lock:
-            before = {made.group: _copied(self.live.groups.get(made.group)) for made in several}
-            waiting = dict(self.live.waiting)
-            try:
-                numbers = [number for made in several for number in self.live.add(made)]
-                if texts:
-                    self._keep_texts([*zip(numbers, np.asarray(counted[1]).tolist(), texts, strict=True)])
-            except LedgerError:
-                self.live.put_back(before, waiting)
-                raise
+            groups: dict[int, LiveGroup] = {}
+            numbers = [number for made in several for number in self.live.add(made, groups)]
+            if texts:
+                self._keep_texts([*zip(numbers, counted[1], texts, strict=True)])
+            self.live.take(groups)
             names = zip(*(made[:4] for made in several for _ in range(made.rollouts)), strict=True)
             self._record("rollouts", len(numbers), self.step, numbers, *map(list, names), *counted, now_milliseconds())
             return numbers.copy()
@@ -295,9 +290,7 @@ class RolloutBooks:
                 self.live.decide(rollouts, APPLIED)
                 uses.append((len(rollouts), (bill.step, bill.slots, rollouts, number, weights)))
             self._update = number
-            self.ledger.record_columns(
-                "uses", uses
-            )  # before the step is called applied: a step without its uses is none
+            self.ledger.record_columns("uses", uses)  # before the step is called applied: without its uses it is none
             self.ledger.commit(bills, update=number, loss=loss, **metrics)
 
     def skip(self, bills: Bill | Sequence[Bill], reason: str) -> None:
@@ -323,8 +316,7 @@ class RolloutBooks:
     def _keep_texts(self, texts: list[tuple[int, int | None, str]]) -> None:
         """Write number, hash and text of some rollouts; a full disk does what the ledger's ``on_error`` says."""
         try:
-            if texts:
-                write_texts(self._run, self.world.rank, texts)
+            write_texts(self._run, self.world.rank, texts)
         except OSError as error:
             why = unwritable(self.ledger.run_dir, error)
             if self.ledger.on_error == "raise":
@@ -388,10 +380,6 @@ def _numbers(rollouts: Iterable[int]) -> list[int]:
     if len(set(numbers)) < len(numbers):
         raise LedgerError(f"rollout {max(numbers, key=numbers.count)} is there twice: name each once.")
     return numbers
-
-
-def _copied(live: LiveGroup | None) -> LiveGroup | None:
-    return None if live is None else replace(live, fates=live.fates.copy())
 
 
 def _recent_of(found: Fields) -> dict[str, list[Columns]]:

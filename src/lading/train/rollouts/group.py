@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -31,17 +31,6 @@ class Prompt:
     index: int
 
 
-class CountedRollout(NamedTuple):
-    """What is recorded of a rollout: how many tokens it has and their hash, and its scores where they are known."""
-
-    tokens: int
-    content: int | None
-    reward: float | None
-    advantage: float | None
-    seconds: float | None
-    text: str | None = None
-
-
 class MadeGroup(NamedTuple):
     """Some rollouts of a group: its prompt, the policy, how many there are, and the place of the first in the group."""
 
@@ -53,9 +42,11 @@ class MadeGroup(NamedTuple):
     first: int = 0
 
 
-def content_of(ids: bytes) -> int:
-    """Return the first 8 bytes of the SHA-256 over token ids, each 8 bytes, little-endian."""
-    return int.from_bytes(hashlib.sha256(ids).digest()[:8], "little", signed=True)
+def contents_of(several: Iterable[bytes]) -> list[int]:
+    """Return of each the first 8 bytes of the SHA-256 over its token ids, which are 8 bytes each, little-endian."""
+    hashes = b"".join([hashlib.sha256(ids).digest() for ids in several])
+    found: list[int] = np.frombuffer(hashes, "<i8")[::4].tolist()
+    return found
 
 
 def known(score: float | None) -> float | None:
@@ -82,19 +73,19 @@ class Rollout:
     text: str | None = None
 
     @property
-    def counted(self) -> CountedRollout:
-        """What is recorded of it; a hash where the token ids are known."""
+    def counted(self) -> tuple[int, int | None, float | None, float | None, float | None]:
+        """What is recorded of it: number and (where the ids are known) hash of its tokens, and its scores."""
         scores = known(self.reward), known(self.advantage), known(self.seconds)
         number = whole(self.tokens)
         if number is not None:
-            return CountedRollout(number, None, *scores, self.text)
+            return number, None, *scores
         foreign = hasattr(self.tokens, "tolist") and not isinstance(self.tokens, np.ndarray)
         ids = np.asarray(self.tokens.tolist() if foreign else self.tokens, dtype="<i8")
         if ids.ndim != 1:
             raise LedgerError(
                 f"the tokens of a rollout have the shape {ids.shape}: expected a list of ids, or their number."
             )
-        return CountedRollout(len(ids), content_of(ids.tobytes()), *scores, self.text)
+        return len(ids), contents_of([ids.tobytes()])[0], *scores
 
 
 @dataclass(frozen=True)

@@ -41,11 +41,6 @@ class LiveGroup:
     policy: int | None
     fates: bytearray = field(default_factory=bytearray)
 
-    @property
-    def is_decided(self) -> bool:
-        """Whether none of its rollouts is open."""
-        return OPEN not in self.fates
-
 
 class LiveGroups:
     """Which rollouts there are, and what became of them.
@@ -61,42 +56,38 @@ class LiveGroups:
         self.groups: dict[int, LiveGroup] = {}
         self._decided: dict[int, None] = {}  # in the order they were decided
 
-    def add(self, made: MadeGroup) -> range:
-        """Take a group that was made and return the numbers of its rollouts."""
-        known, stop = self.groups.get(made.group), made.first + made.rollouts
+    def add(self, made: MadeGroup, groups: dict[int, LiveGroup]) -> range:
+        """Put a group that was made among some, which ``take`` takes, and return the numbers of its rollouts."""
+        known, stop = groups.get(made.group) or self.groups.get(made.group), made.first + made.rollouts
         if not made.rollouts or made.first < 0 or stop > self.size:
             raise LedgerError(
                 f"group {made.group} was reported with {made.rollouts} rollouts from place {made.first} on: expected "
-                f"at least one, in the places 0 to {self.size - 1} (group_size is {self.size}). A prompt that could not "
-                "be answered is a rollout of 0 tokens, dropped with reason='error'."
+                f"at least one, in the places 0 to {self.size - 1} (group_size is {self.size}). A prompt that could "
+                "not be answered is a rollout of 0 tokens, dropped with reason='error'."
             )
         if known is not None and known.policy != made.policy:
             raise LedgerError(
                 f"group {made.group} was made by policy {known.policy} and is now reported by policy {made.policy}: a "
                 "group has one. Draw another prompt for it."
             )
-        fates = b"" if known is None else known.fates[made.first : stop]
-        for place in (p for p, fate in enumerate(fates, made.first) if fate != _NOT_MADE):
-            raise LedgerError(
-                f"rollout {made.group * self.size + place} was reported before (group {made.group}, place {place}). "
-                "Report each once; several workers of one group give `first=`."
-            )
-        self.waiting.pop(made.group, None)
-        self._decided.pop(made.group, None)
-        live = self.groups.setdefault(made.group, LiveGroup(made.dataset_idx, made.index, made.policy))
-        live.fates.extend([_NOT_MADE] * (stop - len(live.fates)))
-        live.fates[made.first : stop] = bytes([OPEN]) * made.rollouts
+        fates = b"" if known is None else known.fates
+        for place in range(made.first, min(stop, len(fates))):
+            if fates[place] != _NOT_MADE:
+                raise LedgerError(
+                    f"rollout {made.group * self.size + place} was reported before (group {made.group}, place "
+                    f"{place}). Report each once; several workers of one group give `first=`."
+                )
+        all_fates = bytearray(fates).ljust(stop, bytes([_NOT_MADE]))
+        all_fates[made.first : stop] = bytes([OPEN]) * made.rollouts
+        groups[made.group] = LiveGroup(made.dataset_idx, made.index, made.policy, all_fates)
         return range(made.group * self.size + made.first, made.group * self.size + stop)
 
-    def put_back(self, groups: Mapping[int, LiveGroup | None], waiting: Mapping[int, Prompt | None]) -> None:
-        """Undo ``add``: some groups are as they were before."""
-        for group, before in groups.items():
-            self.groups.pop(group, None)
-            if before is not None:
-                self.groups[group] = before
-                if before.is_decided:
-                    self._decided[group] = None
-        self.waiting = dict(waiting)
+    def take(self, groups: Mapping[int, LiveGroup]) -> None:
+        """Take groups with rollouts that were added."""
+        self.groups.update(groups)
+        for group in groups:
+            self.waiting.pop(group, None)
+            self._decided.pop(group, None)
 
     def of(self, rollout: int) -> LiveGroup:
         """Return the group of a rollout; refuse a rollout that nobody made, or that was forgotten."""
@@ -111,13 +102,13 @@ class LiveGroups:
 
     def decide(self, rollouts: Iterable[int], fate: str) -> None:
         """Note what became of some rollouts."""
-        groups, size, letter = {}, self.size, _LETTERS[fate]
+        groups, size, letter, decided = self.groups, self.size, _LETTERS[fate], {}
         for rollout in rollouts:
             group = rollout // size
-            groups[group] = live = self.groups[group]
-            live.fates[rollout % size] = letter
-        for group, live in groups.items():
-            if live.is_decided:
+            fates = decided[group] = groups[group].fates
+            fates[rollout % size] = letter
+        for group, fates in decided.items():
+            if OPEN not in fates:
                 self._decided.pop(group, None)
                 self._decided[group] = None
         while len(self._decided) > self._remembered:
