@@ -117,7 +117,7 @@ def _launch(opening: Opening, description: Description, plan_sha256: str | None,
     ancestry = _ancestry(opening, description, log)
     refuse_tainted(log, ancestry)
     events: tuple[Event, ...] = plan.events if plan is not None else ()
-    requests = (*log.blocks, *log.forgets)
+    requests: tuple[BlockRequest | ForgetRequest, ...] = (*log.blocks, *log.forgets)
     if requests and plan is not None and opening.honour_blocks:
         events = (*events, *blocks_to_honour(requests, plan, opening.step))
         events = (*events, *masks_to_honour(log.forgets, plan, opening.step))

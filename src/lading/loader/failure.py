@@ -73,7 +73,8 @@ def also(error: E, original: BaseException | None) -> E:
     if not isinstance(original, Exception) or isinstance(original, (type(error), *_CONTROL)):
         return error
     try:
-        both: E = _both(type(error), type(original))()
+        kinds: tuple[Any, Any] = (type(error), type(original))
+        both: E = _both(*kinds)()
         both.__dict__.update({**vars(original), **vars(error)})
         both.args = error.args
         for name in ("errno", "strerror", "filename", "filename2"):

@@ -38,6 +38,7 @@ from lading.runtime.files import written_aside
 from lading.runtime.paths import local_path
 
 Identity = tuple[int, ...]
+_Stamped = tuple[Identity | None, Waybill | None]  # None: the checkpoint is gone, or another one
 
 _MOST_TAKEN = 64
 _WAY_OUT = "Nothing is written. Give the --run that trained it, or say what was --made and --from what."
@@ -51,9 +52,7 @@ class Waybills:
         self.bases, self._run = bases_of(base), KnownRun(run)
         self._taken: dict[tuple[str, int], tuple[int | None, tuple[Range, ...]]] = {}
         self.update: int | None = None  # the last one that was committed
-        self._works: dict[
-            Path, Future[tuple[Identity | None, Waybill]]
-        ] = {}  # in the order in which the thread hashes them
+        self._works: dict[Path, Future[_Stamped]] = {}  # in the order in which the thread hashes them
         self._thread = ThreadPoolExecutor(1, "lading-waybill")
         self._has_warned = False
 
@@ -93,7 +92,7 @@ class Waybills:
 
     def _stamped(
         self, checkpoint: Path, waybill: Callable[[], Waybill], after: Any, known: Identity | None
-    ) -> tuple[Identity | None, Waybill | None]:
+    ) -> _Stamped:
         if after is not None:
             after.result()
             known = _identity(checkpoint)

@@ -7,7 +7,7 @@ lading-publishing/<sha256>.json the same, written first, and removed in the end:
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -51,8 +51,7 @@ class Index:
     @property
     def head(self) -> str:
         """The file without which nobody takes the others for what they are: fetched last."""
-        own = [name for name in self.files if waybills.is_waybill(name)]
-        return _HEADS.get(self.kind) or min(own, key=len)
+        return _HEADS.get(self.kind) or min(_waybills(self.files), key=len)
 
     def to_bytes(self) -> bytes:
         """Return the content of the index."""
@@ -87,9 +86,13 @@ def index_from(content: bytes, file: str) -> Index:
     index = Index(values["kind"], found, times)
     if values["lading_published"] != _VERSION or (index.kind in _HEADS and index.head not in found):
         origin.refuse("", f"version {_VERSION} of an index, with the head of a {index.kind}", "something else")
-    if index.kind == CHECKPOINT and not any(map(waybills.is_waybill, found)):
+    if index.kind == CHECKPOINT and not _waybills(found):
         origin.refuse("files", "the waybill of the checkpoint", "none")
     return index
+
+
+def _waybills(names: Iterable[str]) -> list[str]:
+    return [name for name in names if waybills.described_by(Path(name)) is not None]
 
 
 def contents_of(path: str | os.PathLike[str]) -> tuple[str, dict[str, Path]]:
