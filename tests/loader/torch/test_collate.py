@@ -157,5 +157,5 @@ def test_a_batch_of_another_size_does_not_keep_the_memory_of_all_before():
     for rows in range(40):
         collate([torch.zeros(1 + rows, LARGE)] * 4)
 
-    kept = sum(size * len(shelf) for size, shelf in collate._memory._shelves.items())
+    kept = sum(size * len(shelf) for size, shelf in collate.memory._shelves.items())
     assert kept <= 1 << 28
