@@ -10,8 +10,9 @@ from lading.runtime import processes
 from lading.runtime.processes import Busy
 
 
-def test_a_fork_waits_until_the_thread_is_between_two_pieces_of_work():
+def test_a_fork_waits_until_the_thread_is_between_two_pieces_of_work(monkeypatch):
     """Each child sees the thread's two counters equal: it never catches a piece of work half done."""
+    monkeypatch.setattr(processes, "_PATIENCE_SECONDS", 600)  # at load 30 this greedy thread starved a fork for 5 s
     busy, counts, stop = Busy(), [0, 0], threading.Event()
 
     def work():
