@@ -241,8 +241,9 @@ KeyValueStore = TorchStore | JaxStore
 class Turn:
     """One comparison: the n-th of its kind on this rank. It waits for others as long as the process group would."""
 
-    def __init__(self, store: KeyValueStore, world: World, what: str) -> None:
-        self._store, self._world, self._what, self._seconds = store, world, what, store.timeout_seconds
+    def __init__(self, store: KeyValueStore, world: World, what: str, timeout_seconds: float | None = None) -> None:
+        self._store, self._world, self._what = store, world, what
+        self._seconds = store.timeout_seconds if timeout_seconds is None else timeout_seconds
         self.number = store.add(self._turns_of(world.rank), 1)
 
     def take(self, value: Value, differences: Differences = field_differences, way_out: str = "") -> int:

@@ -53,7 +53,7 @@ class Waybills:
         self._taken: dict[tuple[str, int], tuple[int | None, tuple[Range, ...]]] = {}
         self.update: int | None = None  # the last one that was committed
         self._works: dict[Path, Future[_Stamped]] = {}  # in the order in which the thread hashes them
-        self._thread = ThreadPoolExecutor(1, "lading-waybill")
+        self._thread: ThreadPoolExecutor | None = None  # a ledger that has saved nothing can be sent to a process
         self._has_warned = False
 
     def take(self, launch: str, step: int, pending: Iterable[Sequence[int]]) -> None:
@@ -88,6 +88,7 @@ class Waybills:
         self._works.pop(checkpoint, None)  # the thread comes to it first, and it is not put in place
         remove_stale(checkpoint)
         known = _identity(checkpoint)
+        self._thread = self._thread or ThreadPoolExecutor(1, "lading-waybill")
         self._works[checkpoint] = self._thread.submit(self._stamped, checkpoint, waybill, after, known)
 
     def _stamped(
@@ -120,7 +121,7 @@ class Waybills:
             except Exception as error:  # whatever it is, training goes on
                 self._warn(checkpoint, error)
             if not self._works:
-                self._thread = ThreadPoolExecutor(1, "lading-waybill")  # the one that has nothing to do ends
+                self._thread = None  # it has nothing to do, and ends
         return placed
 
     def _warn(self, checkpoint: Path, error: Exception) -> None:
