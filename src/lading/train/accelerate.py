@@ -28,7 +28,7 @@ def describe_saves(accelerator: Accelerator, ledger: Ledger, loader: EngineLoade
         state = loader.state_dict()  # before anything of the checkpoint exists: what was recorded is on disk
         folder = save(*args, **options)
         accelerator.wait_for_everyone()  # other processes write files of their own
-        if state["run"]:  # nothing was trained on before the first batch
+        if state["run"] and state["step"]:  # nothing was trained on before the first batch
             ledger.checkpoint(folder, state)
         return folder
 
