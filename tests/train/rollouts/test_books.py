@@ -339,3 +339,15 @@ def test_content_tells_rollouts_apart(tmp_path):
     assert Rollout(2).counted == (2, None, None, None, None)
     with pytest.raises(LedgerError, match="shape"):
         _ = Rollout([[1], [2]]).counted
+
+
+def test_a_list_changed_after_it_was_delivered_is_recorded_as_it_was(tmp_path):
+    """The caller's list stays the caller's: what goes into the loss next does not change what went before."""
+    with books_of(tmp_path / "run") as books:
+        numbers = books.made([group(prompt) for prompt in books.draw(1)])
+        given, weights = list(numbers), [1.0] * len(numbers)
+        bill = books.deliver(given, weights)
+        given.reverse(), weights.clear()
+        books.commit([bill], loss=1.0)
+
+    assert recorded(tmp_path / "run") == {number: ("applied", [0]) for number in numbers}

@@ -276,7 +276,7 @@ class RolloutBooks:
                 names=self.prompts.names,
             )
             self.ledger.deliver(bill)
-            self._delivered[self.step] = rollouts, weights
+            self._delivered[self.step] = rollouts.copy(), weights.copy() if isinstance(weights, list) else weights
             self.step, self._position, self._recent = self.step + 1, self._position + bill.global_size, {}
             return bill
 
